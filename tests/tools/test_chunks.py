@@ -7,8 +7,8 @@ import conftest  # puts tools/ on the path
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from nanotron_tools import corpus, encode, stitch
-from nanotron_tools.tokenizers import HuggingFaceTokenizer
+from nanotron_tools import common, corpus, encode, stitch
+from nanotron_tools.tokenizers import ByteTokenizer, HuggingFaceTokenizer
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "Grüße", "naïve", "你好", "мир", "1234567", "3.14159", "don't",
          "e\u0301te\u0301", "😀😀", "int main() {", "}", "</s>", "\t\treturn 0;", "www.example.org/a/b?c=d", "      "]
@@ -183,19 +183,43 @@ def test_runs_longer_than_windows(tmp_path, small_windows):
                 assert encode_in_chunks(made, tmp_path / "x.txt", chunk_bytes) == whole, (kind, run[:4])
 
 
-def test_damaged_text_and_max_bytes(tmp_path, small_windows):
-    """Bytes that are no UTF-8 become U+FFFD as in the whole text; a character cut by --max-bytes is left out."""
+def test_damaged_text_is_refused_at_its_byte(tmp_path, small_windows):
+    """Wherever chunks and their windows begin; what comes before it is told of no other byte."""
     made = HuggingFaceTokenizer("b", byte_level(False).to_str(), "none")
-    draw = random.Random(5)
-    data = b"".join(draw.choice([bytes([draw.randrange(1, 256)]), "你好".encode(), b" word", b"\x80\x80\x80"])
-                    for _ in range(3000))
-    (tmp_path / "x.txt").write_bytes(data)
-    for chunk_bytes in (400, 1001):
-        assert encode_in_chunks(made, tmp_path / "x.txt", chunk_bytes) == made.encode(data).tolist()
+    text = prose(1500, 7).encode()
+    for place in (0, 1, 1000, 2001, len(text) - 1):
+        while corpus.character_start(text, place) != place:
+            place += 1
+        for damage in (b"\xfc", b"\x80\x80\x80", b"\xe4\xbd"):
+            data = text[:place] + damage + text[place:]
+            (tmp_path / "x.txt").write_bytes(data)
+            for chunk_bytes in (400, 1001, 1 << 20):
+                with pytest.raises(common.BadRecord, match=f"x.txt, byte {place}: expected text in UTF-8\n.*0x{damage[0]:02x}"):
+                    encode_in_chunks(made, tmp_path / "x.txt", chunk_bytes)
+            assert encode_in_chunks(ByteTokenizer(False), tmp_path / "x.txt", 400) == list(data)
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path, small_windows):
+    made = HuggingFaceTokenizer("b", metaspace("first", True).to_str(), "none")
+    for text in (prose(300, 5), "the", ""):
+        (tmp_path / "x.txt").write_bytes(text.encode("utf-8-sig"))
+        expected = made.encode(text.encode()).tolist()
+        for chunk_bytes in (*range(1, 5 if len(text) < 9 else 1), 400, 1 << 20):
+            assert encode_in_chunks(made, tmp_path / "x.txt", chunk_bytes) == expected
+            assert encode_in_chunks(ByteTokenizer(False), tmp_path / "x.txt", chunk_bytes) == list(text.encode())
+        for limit in (1, 2, 3):
+            assert encode_in_chunks(made, tmp_path / "x.txt", 400, limit) == []
+    assert encode_in_chunks(made, tmp_path / "x.txt", 400) == []  # the mark alone
+
+
+def test_a_character_that_max_bytes_cuts_is_left_out(tmp_path, small_windows):
+    made = HuggingFaceTokenizer("b", byte_level(False).to_str(), "none")
     (tmp_path / "y.txt").write_bytes("你好".encode() * 500)
     for limit in (1000, 1001, 1002):
         expected = made.encode(("你好" * 500).encode()[:limit // 3 * 3]).tolist()
         assert encode_in_chunks(made, tmp_path / "y.txt", 300, limit) == expected
+        spans = conftest.spans_of(tmp_path / "y.txt")
+        assert "".join(map(corpus.read_text, corpus.make_chunks(spans, 300, limit, ""))) == ("你好" * 500)[:limit // 3]
 
 
 def test_characters_are_found():

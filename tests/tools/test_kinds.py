@@ -107,6 +107,21 @@ def test_rows_of_other_lengths_may_be_left_out(tmp_path, tool):
     assert documents_of(tmp_path / "t.h5") == ["a", "d"] and "line 3" in told and "line 5" in told
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_name_alone(tmp_path, tool):
+    (tmp_path / "t.csv").write_bytes("text\na\n\ufeffb\n".encode("utf-8-sig"))
+    tool("tokenize", tmp_path / "t.csv", "-o", tmp_path / "t.h5")
+    assert documents_of(tmp_path / "t.h5") == ["a", "\ufeffb"]
+    assert "".join(streams.csv_texts(iter(["\ufeffa\n".encode(), "\ufeffb\n".encode()]))) == "a\n\ufeffb\n"
+
+
+def test_a_column_of_bytes_is_text(tmp_path, tool):
+    table = pyarrow.table({"text": pyarrow.array(["Grüße".encode(), "Gr\xfc\xdfe".encode("latin-1")], pyarrow.binary())})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    assert "row 1 (counted from 0): expected text in UTF-8" in tool("tokenize", tmp_path / "t.parquet", "-o", tmp_path / "t.h5", rc=65).stderr
+    tool("tokenize", tmp_path / "t.parquet", "-o", tmp_path / "t.h5", "--skip-bad", 1)
+    assert documents_of(tmp_path / "t.h5") == ["Grüße"]
+
+
 def test_the_snapshot_of_a_dataset_is_its_records(tmp_path, tool):
     folder = tmp_path / "snapshot"
     for name, content in {"data/a.jsonl": LINES, ".gitattributes": "*.parquet filter=lfs\n", ".git/config": "[core]\n",

@@ -373,3 +373,59 @@ def test_names_that_are_not_utf8(tmp_path, tool):
     tool("tokenize", folder, "--shuffle-seed", 1, "-o", tmp_path / "t.h5")
     tool("tokenize", os.fsdecode(name), "-o", tmp_path / "t.h5")
     assert len(read(tmp_path / "t.h5")[1]) == 1
+
+
+LATIN1 = "caf\xe9 au lait, a good line\n".encode("latin-1")
+
+
+@pytest.mark.parametrize("name, data, told, left", [
+    ("x.txt", LATIN1, "x.txt, byte 3: expected text in UTF-8", 1),
+    ("x.txt.csv", b"text\n" + LATIN1.replace(b",", b"") + b"b\n", "line 2: expected text in UTF-8\n  found:  the byte 0xe9", 2),
+    ("x.jsonl", b'{"text": "a"}\n{"text": "' + LATIN1.strip() + b'"}\n', "x.jsonl, line 2, byte 27: expected text in UTF-8", 2),
+    ("x.json", b'[{"text": "a"},\n{"text": "' + LATIN1.strip() + b'"}]\n', "x.json, byte 29: expected text in UTF-8", None),
+])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_latin1_is_refused_at_its_byte(name, data, told, left, workers, corpus, tmp_path, tool):
+    """By each worker; --skip-bad leaves the record, or the small text, out."""
+    tool("tokenize", corpus, "-o", tmp_path / "b.h5", "--train-bpe", 300)
+    (tmp_path / "good.txt").write_text("a good text")
+    (tmp_path / name).write_bytes(data)
+    call = ["tokenize", tmp_path / name, tmp_path / "good.txt", "--workers", workers, "-o", tmp_path / "t.h5"]
+    bpe = ["--tokenizer", tmp_path / "b.tokenizer.json"]
+    for extra in (bpe, ["--train-bpe", 300]):
+        found = tool(*call, *extra, rc=65).stderr
+        assert told in found and "iconv" in found + "iconv" * name.endswith("csv") and "0xe9" in found, found
+    if left is None:
+        return
+    found = tool(*call, *bpe, "--skip-bad", 1)
+    assert "1 records left out" in found.stderr and len(read(tmp_path / "t.h5")[1]) == left
+    tool(*call, "--train-bpe", 300, "--skip-bad", 1)
+    if name == "x.txt":  # bytes are what they are
+        tool(*call)
+        assert documents(*read(tmp_path / "t.h5")[:3])[1] == LATIN1
+
+
+def test_a_large_text_in_part_latin1_is_refused_whole(corpus, tmp_path, tool):
+    """--skip-bad leaves no part of a document out."""
+    tool("tokenize", corpus, "-o", tmp_path / "b.h5", "--train-bpe", 300)
+    (tmp_path / "x.txt").write_bytes(b"some words\n" * 3000 + LATIN1 + b"some words\n" * 3000)
+    for workers in (1, 2):
+        found = tool("tokenize", tmp_path / "x.txt", "--workers", workers, "-o", tmp_path / "t.h5", "--chunk-mb", 0.01, "--skip-bad",
+                     5, "--tokenizer", tmp_path / "b.tokenizer.json", rc=65).stderr
+        assert "x.txt, byte 33003: expected text in UTF-8" in found and not (tmp_path / "t.h5").exists()
+
+
+def test_a_line_longer_than_all_chunks(corpus, tmp_path, tool):
+    tool("tokenize", corpus, "-o", tmp_path / "b.h5", "--train-bpe", 300)
+    (tmp_path / "x.txt").write_text("".join(f"word{i} " for i in range(20_000)))
+    (tmp_path / "y.jsonl").write_text(json.dumps({"text": (tmp_path / "x.txt").read_text()}) + '\n{"text": "b"}\n')
+    found = []
+    for workers, chunk in ((1, 4), (2, 0.01)):
+        tool("tokenize", tmp_path / "x.txt", tmp_path / "y.jsonl", "--workers", workers, "--chunk-mb", chunk, "-o",
+             tmp_path / "t.h5", "--tokenizer", tmp_path / "b.tokenizer.json")
+        found.append([part.tolist() for part in read(tmp_path / "t.h5")[:2]])
+    assert found[0] == found[1] and len(found[0][1]) == 3
+
+
+if __name__ == "__main__":
+    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))

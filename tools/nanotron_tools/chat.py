@@ -219,8 +219,8 @@ def messages_of(record: Any, template: Template) -> list[Message]:
     return with_system(record, pair)
 
 
-def texts_of(record: Any, template: Template) -> list[bytes]:
-    return [message.content.encode("utf-8") for message in messages_of(record, template)]
+def texts_of(record: Any, template: Template) -> list[str]:
+    return [message.content for message in messages_of(record, template)]
 
 
 class ChatEncoder:

@@ -7,6 +7,7 @@ file, so that workers need not talk. The rest is read as a stream of blocks of w
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ if TYPE_CHECKING:  # these read files, as blocks
 BOUNDARY_SCAN = 1 << 20  # bytes searched for a line end after a chunk's nominal end
 COUNT_BLOCK = 1 << 24
 SKIP_BAD = "--skip-bad N leaves out up to N"
+IN_UTF8 = "text in UTF-8"
+CONVERT = "convert the file, as with iconv -f LATIN1 -t UTF-8 if it is Latin-1, or leave it out"
 CHATS = "messages"  # the field of records that are conversations, of any form
 
 
@@ -120,11 +123,36 @@ def character_start(data: bytes, index: int) -> int:
     return index  # at least three continuation bytes before it: it is in no character
 
 
+def begin_of_text(file: BinaryIO) -> int:
+    """After the byte order mark of a file of text, if it has one."""
+    file.seek(0)
+    return len(codecs.BOM_UTF8) if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
+
+
+def wrong_bytes(path: object, error: UnicodeDecodeError, before: int) -> common.BadRecord:
+    """`before`: bytes of the file before those that were decoded."""
+    byte = error.object[error.start]
+    return common.BadRecord(str(common.wrong(f"{path}, byte {before + error.start}", IN_UTF8,
+                                             f"0x{byte:02x}: {error.reason}", CONVERT)))
+
+
+def read_text(chunk: Chunk) -> str:
+    """The text of a chunk; a last character that --max-bytes cuts in two is left out."""
+    data, start = read_chunk(chunk)
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        return decoder.decode(data, final=start + len(data) == os.stat(chunk.path).st_size)
+    except UnicodeDecodeError as error:
+        raise wrong_bytes(chunk.path, error, start) from None
+
+
 def read_chunk(chunk: Chunk) -> tuple[bytes, int]:
-    """(bytes, where the first is in the file)."""
+    """(bytes, where the first is in the file). A byte order mark is no part of a text."""
     with open(chunk.path, "rb") as file:
         whole = bool(chunk.field)
         start = line_boundary(file, chunk.start, chunk.size, whole)
+        if not whole:
+            start = max(start, min(begin_of_text(file), chunk.size))
         end = max(start, line_boundary(file, chunk.end, chunk.size, whole))
         file.seek(start)
         data = file.read(end - start)
@@ -158,6 +186,9 @@ def record_of(block: Block, position: int, item: Any) -> Any:
         return item
     try:
         return common.from_json(item)
+    except UnicodeDecodeError as error:
+        raise wrong_record(block, position + error.start, IN_UTF8, f"0x{item[error.start]:02x}: {error.reason}",
+                           CONVERT) from None
     except ValueError as error:
         raise wrong_record(block, position, "a line of JSON", f"{show(item)} ({error})",
                            "mend or delete the line") from None
@@ -193,8 +224,12 @@ def wrong_record(block: Block, position: int, expected: str, found: str, change:
 def text_of(block: Block, position: int, record: Any, field: str) -> bytes:
     """The text of a record: of a row its only column."""
     text = record.get(field) if isinstance(record, dict) else record if block.rows is not None else None
-    if isinstance(text, bytes):
-        return text
+    if isinstance(text, bytes):  # of a column of bytes
+        try:
+            text = text.decode("utf-8")
+        except UnicodeDecodeError as error:
+            found = f"0x{text[error.start]:02x} at its byte {error.start}: {error.reason}"
+            raise wrong_record(block, position, f"{IN_UTF8} in the field '{field}'", found, "mend or delete it") from None
     if not isinstance(text, str):
         found = f"no text in {show(record)}"
         if isinstance(record, dict):

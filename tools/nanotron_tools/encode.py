@@ -64,13 +64,22 @@ class Encoder:
 
     def encode(self, chunk: Chunk | Block) -> Encoded:
         if isinstance(chunk, Chunk) and not chunk.field:
-            return self._joined(*self._text(chunk), chunk.path, [])
+            return self._document(chunk)
         block, bad = corpus.block_of(chunk) if isinstance(chunk, Chunk) else chunk, list[str]()
         encoded = self._joined(self._records(block, bad), block.bytes, block.path, bad)
         if self.chat is None:
             return encoded
         silent, roles = self.chat.take_silent()
         return replace(encoded, silent=silent, roles=roles)
+
+    def _document(self, chunk: Chunk) -> Encoded:
+        """A text that is one chunk is a record, which may be left out; of others a part is written already."""
+        try:
+            return self._joined(*self._text(chunk), chunk.path, [])
+        except common.BadRecord as error:
+            if not self.settings.skip_bad or (chunk.start, chunk.end) != (0, chunk.size):
+                raise
+            return self._joined([], chunk.size, chunk.path, [str(error)])
 
     def _text(self, chunk: Chunk) -> tuple[list[Part], int]:
         first, last = chunk.start == 0, chunk.end == chunk.size

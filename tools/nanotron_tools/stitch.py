@@ -32,29 +32,36 @@ Token = tuple[int, int, int]  # start, end, id
 
 
 class TextFile:
-    """The first `size` bytes of an open file of UTF-8, without a last character that is cut in two."""
+    """The first `size` bytes of an open file of UTF-8, without a byte order mark and without a last character that is
+    cut in two."""
 
     def __init__(self, file: BinaryIO, size: int, total: int):
         self.file, self.size = file, size
+        self.begin = min(corpus.begin_of_text(file), size)
         if size < total:
             self.size = self.align(size)
 
     def align(self, position: int) -> int:
-        """The start of the character that the byte at `position` is in."""
+        """The start of the character of the text that the byte at `position` is in."""
+        if position <= self.begin:
+            return self.begin
         low = max(0, position - 3)
         self.file.seek(low)
         data = self.file.read(position + 1 - low)
-        if not 0 < position == low + len(data) - 1:
+        if position != low + len(data) - 1:
             return position
         return low + corpus.character_start(data, position - low)
 
     def read(self, low: int, high: int) -> str:
         """Text of the bytes [low, high), both starts of characters."""
         self.file.seek(low)
-        return self.file.read(high - low).decode("utf-8", "replace")
+        try:
+            return self.file.read(high - low).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise corpus.wrong_bytes(self.file.name, error, low) from None
 
     def around(self, position: int, margin: int) -> tuple[int, int]:
-        return (self.align(max(0, position - margin)),
+        return (self.align(position - margin),
                 self.align(position + margin) if position + margin < self.size else self.size)
 
 
@@ -66,7 +73,7 @@ def tokens_near(tokenizer: Any, text: TextFile, position: int, margin: int) -> t
     encoding = tokenizer.encode(left + right, add_special_tokens=False)
     tokens = [(start - len(left), end - len(left), token)
               for (start, end), token in zip(encoding.offsets, encoding.ids)]
-    return (tokens, len(left) if low == 0 else len(left) // 2,
+    return (tokens, len(left) if low == text.begin else len(left) // 2,
             len(right) if high == text.size else len(right) // 2)
 
 
@@ -111,9 +118,9 @@ def encode_part(tokenizer: Any, text: TextFile, start: int, end: int, step: int,
         end += step
     if start >= text.size:
         return []
-    low = text.around(first.position, CONTEXT)[0] if first else 0
+    low = text.around(first.position, CONTEXT)[0] if first else text.begin
     high = text.around(last.position, CONTEXT)[1] if last else text.size
-    inner_low, inner_high = first.position if first else 0, last.position if last else text.size
+    inner_low, inner_high = first.position if first else text.begin, last.position if last else text.size
     left, inner = text.read(low, inner_low), text.read(inner_low, inner_high)
     encoding = tokenizer.encode(left + inner + text.read(inner_high, high), add_special_tokens=False)
     ids: list[int] = encoding.ids

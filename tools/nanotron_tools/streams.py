@@ -12,6 +12,7 @@ import csv
 import gzip
 import importlib
 import io
+import itertools
 import json
 import lzma
 import re
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from . import columnar, common
-from .corpus import CHATS, BadRow, Block, Span, show
+from .corpus import CHATS, IN_UTF8, BadRow, Block, Span, show, wrong_bytes
 
 CHAT_COLUMNS = (CHATS, "conversations", "prompt", "completion", "instruction", "input", "output", "system",
                 "history", "tools")
@@ -31,6 +32,7 @@ CSV_FIELD = 1 << 30  # characters at most
 IDS = "input_ids"
 PACKED = 1 << 16  # bytes read at a time
 LONGEST_LITERAL = len("-Infinity") + 1
+NO_UTF8 = re.compile("[\udc80-\udcff]")  # bytes, as surrogateescape has them
 WHITE_SPACE = re.compile(r"[ \t\r\n]*")
 
 
@@ -166,10 +168,15 @@ def record_blocks(path: Path, records: Iterator[tuple[Any, int]], chunk_bytes: i
 
 
 def decoded(path: Path, data: Iterator[bytes]) -> Iterator[str]:
-    try:
-        yield from codecs.iterdecode(data, "utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise common.wrong(path, "text in UTF-8", str(error), "convert it, as with iconv") from None
+    decoder, before = codecs.getincrementaldecoder("utf-8-sig")(), 0
+    for piece in itertools.chain(data, [b""]):
+        try:
+            text = decoder.decode(piece, final=not piece)
+        except UnicodeDecodeError as error:
+            raise wrong_bytes(path, error, before + len(piece) - len(error.object)) from None
+        if text:
+            yield text
+        before += len(piece)
 
 
 def array_records(path: Path, data: Iterator[bytes]) -> Iterator[tuple[Any, int]]:
@@ -207,8 +214,7 @@ def white_space_to(text: str, at: int) -> int:
 
 def csv_records(path: Path, data: Iterator[bytes], field: str) -> Iterator[tuple[Any, int]]:
     """The texts of a column, or rows with the columns of chats."""
-    texts = (next(decoded(path, iter([part])), "") for part in whole_lines(data))
-    lines = (line for text in texts for line in io.StringIO(text, newline=""))
+    lines = (line for text in csv_texts(data) for line in io.StringIO(text, newline=""))
     csv.field_size_limit(CSV_FIELD)
     reader = csv.DictReader(lines, dialect="excel-tab" if ".tsv" in path.name.lower() else "excel", strict=True)
     try:
@@ -221,10 +227,19 @@ def csv_records(path: Path, data: Iterator[bytes], field: str) -> Iterator[tuple
                              f"{names + extra - missing}"), 0
                 continue
             found = {name: row[name] for name in columns}
+            if bad := next(filter(None, map(NO_UTF8.search, found.values())), None):
+                yield BadRow(f"line {reader.line_num}", IN_UTF8, f"the byte 0x{ord(bad[0]) - 0xdc00:02x}"), 0
+                continue
             yield found if field == CHATS else found[field], sum(len(text or "") for text in found.values())
     except csv.Error as error:
         raise common.wrong(f"{path}, after line {reader.line_num}", "a row of CSV", str(error),
                            "mend the file") from None
+
+
+def csv_texts(data: Iterator[bytes]) -> Iterator[str]:
+    """Whole lines, without a byte order mark at the beginning; bytes that are no UTF-8 stay recognizable."""
+    for number, part in enumerate(whole_lines(data)):
+        yield (part if number else part.removeprefix(codecs.BOM_UTF8)).decode("utf-8", "surrogateescape")
 
 
 def columns_of(names: list[str], path: Path, field: str) -> list[str]:

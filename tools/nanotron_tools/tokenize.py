@@ -91,7 +91,7 @@ CHANGE = "\n  change:"  # of an error, after what was found
 PROGRAM = "nanotron_tokenize"
 
 
-def train_bpe(vocab_size: int, special: list[str], texts: Iterable[bytes], path: Path) -> str:
+def train_bpe(vocab_size: int, special: list[str], texts: Iterable[str], path: Path) -> str:
     """Trains a byte-level BPE tokenizer on the same text, saves it next to the output."""
     package = import_tokenizers()
     least = 256 + len(special)
@@ -104,7 +104,7 @@ def train_bpe(vocab_size: int, special: list[str], texts: Iterable[bytes], path:
     trainer = package.trainers.BpeTrainer(
         vocab_size=vocab_size, special_tokens=special, show_progress=False,
         initial_alphabet=sorted(package.pre_tokenizers.ByteLevel.alphabet()))
-    tokenizer.train_from_iterator((text.decode("utf-8", "replace") for text in texts), trainer=trainer)
+    tokenizer.train_from_iterator(texts, trainer=trainer)
     made: str = tokenizer.to_str()
     path.parent.mkdir(parents=True, exist_ok=True)
     checkpoint_file.write_atomically(path, made)
@@ -112,18 +112,22 @@ def train_bpe(vocab_size: int, special: list[str], texts: Iterable[bytes], path:
 
 
 def texts_of(chunks: Iterable[Chunk | Block], field: str, template: chat.Template | None,
-             skip_bad: int) -> Iterator[bytes]:
+             skip_bad: int) -> Iterator[str]:
     """Chunks of texts, texts of records, or contents of conversations."""
     for chunk in chunks:
         if isinstance(chunk, Chunk) and not chunk.field:
-            yield corpus.read_chunk(chunk)[0]
+            try:
+                yield corpus.read_text(chunk)
+            except common.BadRecord:
+                if not skip_bad:
+                    raise
             continue
         block = corpus.block_of(chunk) if isinstance(chunk, Chunk) else chunk
         for position, item in corpus.items_of(block):
             try:
                 record = corpus.record_of(block, position, item)
                 if template is None:
-                    yield corpus.text_of(block, position, record, field)
+                    yield corpus.text_of(block, position, record, field).decode("utf-8")
                     continue
                 with encode.chats_of(block, position):
                     yield from chat.texts_of(record, template)
@@ -146,7 +150,7 @@ def progress_line(quiet: bool) -> Callable[[TokenWriter], None]:
 
 
 def choose_tokenizer(options: argparse.Namespace, template: chat.Template | None,
-                     texts: Callable[[], Iterable[bytes]]) -> tuple[Tokenizer, chat.Template | None]:
+                     texts: Callable[[], Iterable[str]]) -> tuple[Tokenizer, chat.Template | None]:
     """The tokenizer, and the template with its special tokens."""
     if options.tokenizer == "bytes" and options.train_bpe is None:
         return ByteTokenizer(options.eos != "none"), template.resolved(()) if template else None
@@ -293,7 +297,7 @@ def main(argv: list[str] | None = None) -> int:
     def chunks() -> Iterator[Chunk | Block]:
         return corpus.make_chunks(spans, step, options.max_bytes, field)
 
-    def texts() -> Iterator[bytes]:
+    def texts() -> Iterator[str]:
         return texts_of(chunks(), field, template, options.skip_bad)
 
     tokenizer, resolved = choose_tokenizer(options, template, texts)

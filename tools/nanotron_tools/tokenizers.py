@@ -47,7 +47,8 @@ class ByteTokenizer:
 
 
 class HuggingFaceTokenizer:
-    """A tokenizer.json through the package `tokenizers`; special tokens are not added to text.
+    """A tokenizer.json through the package `tokenizers`; special tokens are not added to text,
+    which is UTF-8.
 
     `eos` and `bos` are names of tokens or 'none'; without an eos the usual names are tried. `tokenizer` takes names of
     special tokens in a text for these tokens, `plain` for text; `encode` is that of `plain`, unless `parse_special`.
@@ -88,7 +89,7 @@ class HuggingFaceTokenizer:
         return np.array(ids, dtype=token_file.token_dtype(self.vocab_size))
 
     def encode(self, data: bytes) -> np.ndarray:
-        text = data.decode("utf-8", "replace")
+        text = data.decode("utf-8")
         return self.ids_of(self.plain.encode(text, add_special_tokens=False).ids)
 
     def vocabulary(self) -> list[bytes]:
