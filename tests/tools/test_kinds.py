@@ -67,7 +67,15 @@ def test_the_documents_are_found_whatever_the_name(name, tmp_path, tool):
 
 
 REFUSED = {
-    "object.json": (b'{"a": 1}', "JSON without records"), "pretty.json": (b'{\n "a": 1\n}\n', "JSON without records"),
+    "object.json": (b'{"a": 1}', "JSON without records"), "object.json.gz": (gzip.compress(b'{"version": 1}'), "JSON without records, gzip"),
+    "empty.txt": (b"", "empty.txt"),
+    "utf32.txt": ("text".encode("utf-32"), "UTF-32 text"), "le32.txt": ("Grüße\n".encode("utf-32-le"), "iconv -f UTF-32LE"),
+    "le16.txt": ("some Grüße\n".encode("utf-16-le"), "iconv -f UTF-16LE"), "be16.jsonl": ('{"text": "x"}\n'.encode("utf-16-be"), "iconv -f UTF-16BE"),
+    "pretty.jsonl": (b'{\n "text": "a"\n}\n{\n "text": "b"\n}\n', "jq -c"),
+    "index.json.gz": (gzip.compress(b'{"splits": ["train"]}'), "name the folder of one split"),
+    "twice.csv": (b"text,text\na,b\n", "one column 'text'\n  found:  2 of this name"),
+    "quote.tsv": (b'id\ttext\n1\t"hello\n2\tmore\n3\tend"\n', "quote.tsv, lines 2 to 4: expected a quote"),
+    "open.tsv": (b'id\ttext\n1\t"hello\n2\tmore\n', "open.tsv, after line 1"), "pretty.json": (b'{\n "a": 1\n}\n', "JSON without records"),
     "two.json": (b'{\n "text": "a"\n}\n{\n "text": "b"\n}\n', "JSON objects that are no lines"),
     "names.json": (b'["a", "b"]', "JSON without records"),
     "utf16.jsonl": ('{"text": "x"}\n'.encode("utf-16"), "UTF-16"), "utf16.txt": ("text".encode("utf-16"), "UTF-16"),
@@ -95,9 +103,10 @@ REFUSED = {
 def test_a_named_file_is_read_or_refused(name, tmp_path, tool):
     content, found = REFUSED[name]
     (tmp_path / name).write_bytes(content)
+    beside = [tmp_path / "good.txt"] if content else []
     (tmp_path / "good.txt").write_text("a text beside it")
-    told = tool("tokenize", tmp_path / name, tmp_path / "good.txt", "-o", tmp_path / "t.h5", rc=65).stderr
-    assert name in told and found in told and "change: " in told, told
+    told = tool("tokenize", tmp_path / name, *beside, "-o", tmp_path / "t.h5", rc=65).stderr
+    assert name in told and found in told and ("change: " in told or not content), told
     assert not (tmp_path / "t.h5").exists()
 
 
@@ -182,10 +191,63 @@ def test_source_code_is_text_where_one_says_so(tmp_path, tool):
 
 def test_prose_stays_prose(tmp_path):
     for content in ("plain", "[a list of words] and more", "{ not json }", "[1] a footnote\n[2] another\n", "{\n  int x;\n}\n",
+                    'BZh9 is the beginning of bzip2', "PAR1 begins Parquet", "%PDF-1.5 is the head of a PDF\n",
+                    '{\n "name": a word\n}\nand more', '{\n "a": 1\n}\nis pretty JSON', '[{"a": 1}] is a list', '[{"a": 1}, and more',
+                    '[{"a": of}]', " " * 257 + "ustar", "{} is an object\n",
                     '{"a": 1} is JSON.\nThat was an example.\n', "a,b\n1,2\n", "[\n", "{", '["quoted"] words'):
         path = tmp_path / "x.txt"
         path.write_text(content)
         assert kinds.sniff(path, len(content)) == kinds.TEXT, content
+
+
+def test_long_prose_that_begins_as_json(tmp_path, monkeypatch):
+    monkeypatch.setattr(kinds, "JSON_HEAD", 1 << 12)
+    monkeypatch.setattr(kinds, "HEAD", 1 << 10)
+    for begin in ('{"a": some words\n', '[{"a": some words\n', '{\n"a": b\n}\n', '{"a": 1} and\n'):
+        (tmp_path / "x.txt").write_text(begin + "prose " * 1000)
+        assert kinds.sniff(tmp_path / "x.txt", 6000) == kinds.TEXT, begin
+
+
+def test_a_record_may_be_a_file(tmp_path, tool):
+    """One object in each .json, on one line or not; those without the field are metadata, packed or not."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number, text in enumerate(TEXTS[:6]):
+        data = json.dumps({"id": number, "text": text}, indent=number % 2 or None).encode()
+        name = f"{number}.json" + ".gz" * (number > 3)
+        (folder / name).write_bytes(gzip.compress(data) if number > 3 else data)
+    (folder / "info.json").write_text('{"version": 1}')
+    (folder / "info.json.gz").write_bytes(gzip.compress(b'{"version": 1}'))
+    for chunk in ("0.0005", "4"):
+        told = tool("tokenize", folder, "-o", tmp_path / "t.h5", "--chunk-mb", chunk)
+        assert documents_of(tmp_path / "t.h5") == TEXTS[:6]
+        assert "info.json" in told.stderr and "info.json.gz" in told.stderr and re.search(r"JSON object +2 +2 ", told.stdout)
+    tool("tokenize", folder / "1.json", "-o", tmp_path / "t.h5")
+    assert documents_of(tmp_path / "t.h5") == [TEXTS[1]]
+    assert "0.json" in tool("tokenize", folder, "-o", tmp_path / "t.h5", "--field", "content", rc=65).stderr
+    (folder / "chat.json").write_text(json.dumps({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
+                                                 indent=1))
+    told = tool("tokenize", folder, "--chat", "{role}: {content}", "-o", tmp_path / "t.h5").stderr
+    assert documents_of(tmp_path / "t.h5") == ["user: aassistant: b"] and "1.json" in told
+
+
+def test_a_table_by_tabs_with_quotes(tmp_path, tool):
+    """Around a field, over several lines of other lengths too; in the middle a quote is a character."""
+    (tmp_path / "t.tsv").write_text('id\ttext\n1\t"two\nlines"\n2\t5" wide\n3\t"a\tb"\n')
+    tool("tokenize", tmp_path / "t.tsv", "-o", tmp_path / "t.h5")
+    assert documents_of(tmp_path / "t.h5") == ["two\nlines", '5" wide', "a\tb"]
+
+
+def test_quiet_and_an_empty_field(tmp_path, tool):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.txt").write_text("text")
+    (tmp_path / "in/empty").touch()
+    (tmp_path / "in/.hidden").touch()
+    told = tool("tokenize", tmp_path / "in", "-o", tmp_path / "t.h5").stderr
+    assert f"passed over: {tmp_path}/in/empty (empty)" in told and ".hidden" in told
+    told = tool("tokenize", tmp_path / "in", "-o", tmp_path / "t.h5", "--quiet")
+    assert not told.stderr and not told.stdout
+    assert "--field: expected a name" in tool("tokenize", tmp_path / "in", "-o", tmp_path / "t.h5", "--field", "", rc=2).stderr
 
 
 def test_a_long_first_record_is_no_object(tmp_path, monkeypatch):

@@ -30,6 +30,7 @@ ANSWERS = "assistant"
 ROLES = ("user", ANSWERS, "system")
 OTHER_ROLES = ("tool", "developer", "function", "ipython", "observation", "environment")  # of templates of models
 SHAREGPT = {"human": "user", "user": "user", "gpt": ANSWERS, "assistant": ANSWERS, "system": "system"}
+FIELDS = ("messages", "conversations", "prompt", "instruction")  # one of them each record has
 FORMS = "messages, conversations, prompt and completion, or instruction and output"
 
 

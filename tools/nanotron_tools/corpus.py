@@ -229,7 +229,7 @@ def text_of(block: Block, position: int, record: Any, field: str) -> bytes:
             text = text.decode("utf-8")
         except UnicodeDecodeError as error:
             found = f"0x{text[error.start]:02x} at its byte {error.start}: {error.reason}"
-            raise wrong_record(block, position, f"{IN_UTF8} in the field '{field}'", found, "mend or delete it") from None
+            raise wrong_record(block, position, f"{IN_UTF8} in '{field}'", found, "mend or delete it") from None
     if not isinstance(text, str):
         found = f"no text in {show(record)}"
         if isinstance(record, dict):

@@ -130,8 +130,8 @@ def bare_file(path: Path, dtype: np.dtype | None, eos: int | None) -> IdFile:
         begin = file.read(16)
     header = numpy_header(path) if begin.startswith(b"\x93NUMPY") else llmc_header(path)
     if header is None:
-        if other := next((kind.name for magic, kind in kinds.MAGIC.items() if begin.startswith(magic)), ""):
-            raise wrong(path, "ids one after another, or a header of NumPy or llm.c", f"another kind: {other}",
+        if other := kinds.known_by_magic(begin):
+            raise wrong(path, "ids one after another, or a header of NumPy or llm.c", f"another kind: {other.name}",
                         "give --format, or another name")
         if dtype is None:
             raise common.ToolError(f"{path}: expected --token-type for bare ids, found none; give the type that the "

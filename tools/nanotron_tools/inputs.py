@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NoReturn
@@ -45,12 +45,13 @@ class Found:
     passed: list[Passed]
 
 
-def find_files(inputs: list[str], globs: list[str] | None = None, as_text: bool = False) -> Found:
+def find_files(inputs: list[str], globs: list[str] | None = None, as_text: bool = False,
+               fields: Collection[str] = ("text",)) -> Found:
     """Every file of documents, each once however often it is reached, sorted by name; those of equal names (in
     different folders) in the order of the inputs.
 
     A file that is named is read or refused. Of folders what is hidden is left out, and, unless `globs` ask for it, a
-    dataset's cards; what is of a kind that is not read is passed over.
+    dataset's cards; what is of a kind that is not read is passed over. `fields`: a JSON object with one of them is a record.
     """
     passed: list[Passed] = []
     listed: list[tuple[str, int, Path, bool]] = []
@@ -78,7 +79,7 @@ def find_files(inputs: list[str], globs: list[str] | None = None, as_text: bool 
         if status.st_size == 0:
             passed.append(Passed(path, EMPTY, 0))
             continue
-        kind = kinds.sniff(path, status.st_size, as_text)
+        kind = kinds.sniff(path, status.st_size, as_text, fields)
         if kind.is_read:
             files.append((position, is_named, InputFile(name, path, kind, status.st_size)))
         elif is_named or kind.fatal:
@@ -133,11 +134,10 @@ def has_front_matter(path: Path) -> bool:
 
 
 def describe(passed: Iterable[Passed]) -> list[str]:
-    """A line for each reason; that a file is empty needs none."""
+    """A line for each reason."""
     reasons: dict[str, list[Passed]] = {}
     for each in passed:
-        if each.why != EMPTY:
-            reasons.setdefault(each.why, []).append(each)
+        reasons.setdefault(each.why, []).append(each)
     lines = []
     for why, found in reasons.items():
         names = ", ".join(str(each.path) for each in found[:SHOWN])

@@ -6,8 +6,10 @@ damaged, and a file that is not what .gz, .zst, .bz2, .xz, .parquet or .arrow pr
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -46,24 +48,32 @@ class Kind:
 
 
 TEXT, LINES, ARRAY, CSV = Kind("text"), Kind("JSON lines"), Kind("JSON array"), Kind("CSV")
+RECORD = Kind("JSON object")  # a record that is the whole file
 PARQUET, ARROW, ARROW_STREAM = Kind("Parquet"), Kind("Arrow file"), Kind("Arrow stream")
 AS_TEXT = "or take it as plain text with --as-text"
 OBJECT = Kind("JSON without records", change=f"give lines or an array of objects, {AS_TEXT}")
 OBJECTS = Kind("JSON objects that are no lines", change=f"write each on a line, as with jq -c ., {AS_TEXT}")
-UTF16 = Kind("UTF-16 text", change="convert it: iconv -f UTF-16 -t UTF-8")
 IDS = "of token ids nanotron-import makes a token file"
 STREAMED = "write its texts as JSON lines or Parquet with the library that made it"
-PACKINGS = {b"\x1f\x8b\x08": "gzip", b"\x28\xb5\x2f\xfd": "zst", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
+# Patterns of first bytes that no text has: prose may begin with BZh, PAR1 or %PDF.
+PACKINGS = {rb"\x1f\x8b\x08": "gzip", rb"\x28\xb5\x2f\xfd": "zst", rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": "bzip2",
+            rb"\xfd7zXZ\0": "xz"}
 MAGIC = {
-    b"PAR1": PARQUET, b"ARROW1\0\0": ARROW,
-    b"\x93NUMPY": Kind("NumPy array", change=IDS), b"\x89HDF\r\n\x1a\n": Kind("HDF5 file", change=IDS),
-    b"MMIDIDX\0\0": Kind("Megatron-LM index", change=IDS),
-    (20240520).to_bytes(4, "little"): Kind("llm.c tokens", change=IDS),
-    (20240801).to_bytes(4, "little"): Kind("llm.c tokens", change=IDS),
-    b"PK\x03\x04": Kind("zip", change="unpack it"), b"7z\xbc\xaf'\x1c": Kind("7z", change="unpack it"),
-    b"%PDF-": Kind("PDF", change="write its text, as with pdftotext"),
-    b"SQLite format 3\0": Kind("SQLite", change="write its texts as JSON lines"),
+    rb"PAR1[^\s -~]": PARQUET, rb"ARROW1\0\0": ARROW,
+    rb"\x93NUMPY": Kind("NumPy array", change=IDS), rb"\x89HDF\r\n\x1a\n": Kind("HDF5 file", change=IDS),
+    rb"MMIDIDX\0\0": Kind("Megatron-LM index", change=IDS),
+    re.escape((20240520).to_bytes(4, "little")): Kind("llm.c tokens", change=IDS),
+    re.escape((20240801).to_bytes(4, "little")): Kind("llm.c tokens", change=IDS),
+    rb"PK\x03\x04": Kind("zip", change="unpack it"), rb"7z\xbc\xaf'\x1c": Kind("7z", change="unpack it"),
+    rb"%PDF-\d\.\d\s*[\r\n]": Kind("PDF", change="write its text, as with pdftotext"),
+    rb"SQLite format 3\0": Kind("SQLite", change="write its texts as JSON lines"),
+    rb".{257}ustar[\0 ]": Kind("tar", change="unpack it"),
 }
+MARKS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32", codecs.BOM_UTF16_LE: "UTF-16",
+         codecs.BOM_UTF16_BE: "UTF-16"}
+# Which bytes of each four are 0 where most characters are ASCII.
+ZEROS: dict[tuple[int, ...], str] = {(0, 1, 1, 1): "UTF-32LE", (1, 1, 1, 0): "UTF-32BE", (0, 1, 0, 1): "UTF-16LE",
+                                     (1, 0, 1, 0): "UTF-16BE"}
 PROMISES = {".gz": "gzip", ".zst": "zst", ".bz2": "bzip2", ".xz": "xz", ".parquet": "Parquet", ".arrow": "Arrow"}
 LINE_NAMES = (".jsonl", ".ndjson")
 INDEXES = {re.compile(r'\{\s*"splits":\s*\['): Kind("index of splits, DatasetDict of datasets", "",
@@ -74,21 +84,21 @@ KEY = re.compile(r'\{\s*("(\\.|[^"\\])*"\s*:|\})')
 DECODER = json.JSONDecoder()
 
 
-def sniff(path: Path, size: int, as_text: bool = False) -> Kind:
-    """Of a file of `size` bytes, not 0. `as_text`: what is text stays so, whatever it says."""
+def sniff(path: Path, size: int, as_text: bool = False, fields: Collection[str] = ("text",)) -> Kind:
+    """Of a file of `size` bytes, not 0. `as_text`: what is text stays so, whatever it says. `fields`: an object with
+    one is a record."""
     with open(path, "rb") as file:
         head = file.read(HEAD)
         if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
             head += file.read(JSON_HEAD - len(head))
     name = path.name.lower()
-    packing = next((packing for magic, packing in PACKINGS.items() if head.startswith(magic)), "")
+    packing = next((packing for magic, packing in PACKINGS.items() if re.match(magic, head)), "")
     promised = PROMISES.get(path.suffix.lower(), "")
     if packing:
         inside = next(streams.unpacked(path, packing, JSON_HEAD), b"")
         name = name.removesuffix(path.suffix.lower()) if promised else name
-        name += "l" * name.endswith(".json")  # what is packed is data: its lines count, even one
-        return pack(kind_of(inside, name, len(inside) < JSON_HEAD, as_text), packing, name)
-    kind = kind_of(head, name, len(head) == size, as_text)
+        return pack(kind_of(inside, name, len(inside) < JSON_HEAD, as_text, fields), packing, name)
+    kind = kind_of(head, name, len(head) == size, as_text, fields)
     if promised and not kind.name.startswith(promised):
         change = "fetch or write it again, or rename it"
         return Kind(kind.name, "", change, True, f"a {promised} file, as its name says")
@@ -98,74 +108,100 @@ def sniff(path: Path, size: int, as_text: bool = False) -> Kind:
 def pack(kind: Kind, packing: str, name: str) -> Kind:
     if kind.name == TEXT.name and name.endswith(LINE_NAMES):
         kind = LINES  # empty
-    if kind.name in (LINES.name, ARRAY.name, CSV.name):
+    if kind.name in (LINES.name, ARRAY.name, RECORD.name, CSV.name, OBJECT.name, OBJECTS.name) or kind.fatal:
         return replace(kind, packing=packing)
     return Kind(kind.name, packing, "unpack it")
 
 
-def kind_of(head: bytes, name: str, whole: bool, as_text: bool) -> Kind:
+def known_by_magic(head: bytes) -> Kind | None:
+    return next((kind for magic, kind in MAGIC.items() if re.match(magic, head, re.DOTALL)), None)
+
+
+def wide_encoding(head: bytes) -> str:
+    """UTF-16 or UTF-32 where the head is text of it, with a mark or without; else ''."""
+    if marked := next((name for mark, name in MARKS.items() if head.startswith(mark)), ""):
+        return marked
+    head = head[:min(TEXT_HEAD, len(head) // 4 * 4)]
+    name = ZEROS.get(tuple(int(2 * head[i::4].count(0) > len(head[i::4])) for i in range(4)), "")
+    text = head.decode(name, "ignore") if name else ""
+    return name if all(each.isprintable() or each.isspace() for each in text) else ""
+
+
+def kind_of(head: bytes, name: str, whole: bool, as_text: bool, fields: Collection[str]) -> Kind:
     """`head`: the beginning of a file, `whole`: all of it."""
-    for magic, kind in MAGIC.items():
-        if head.startswith(magic):
-            return kind
-    if head[257:262] == b"ustar":
-        return Kind("tar", change="unpack it")
+    if known := known_by_magic(head):
+        return known
     if head[:4] == b"\xff\xff\xff\xff" and int.from_bytes(head[4:8], "little") % 8 == 0 < len(head[8:]):
         return ARROW_STREAM
-    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return UTF16
+    if wide := wide_encoding(head):
+        return Kind(f"{wide} text", change=f"convert it: iconv -f {wide} -t UTF-8")
     if b"\0" in head[:TEXT_HEAD] and not name.endswith(LINE_NAMES):
         at = head.index(b"\0")
         return Kind("binary", change="leave it out, or mend it, as with tr -d '\\0'",
                     detail=f", a NUL byte in line {1 + head.count(10, 0, at)}, byte {at}")
     if as_text:
         return TEXT
-    return json_kind(head.decode("utf-8", "ignore").lstrip("\ufeff \t\r\n"), name, whole) or \
+    return json_kind(head.decode("utf-8", "ignore").lstrip("\ufeff \t\r\n"), name, whole, fields) or \
         (CSV if name.endswith((".csv", ".tsv")) else TEXT)
 
 
-def object_kind(text: str) -> Kind:
-    """Of one JSON object: data of others whose index it is, or none."""
-    return next((kind for pattern, kind in INDEXES.items() if pattern.search(text)), OBJECT)
+def object_kind(text: str, value: Any, fields: Collection[str]) -> Kind:
+    """Of a file that is one JSON object: data of others whose index it is, a record, or none."""
+    if index := next((kind for pattern, kind in INDEXES.items() if pattern.search(text)), None):
+        return index
+    if any(isinstance(value.get(name), (str, list)) for name in fields):
+        return RECORD if "\n" in text.strip() else LINES
+    return OBJECT
 
 
-def json_kind(text: str, name: str, whole: bool) -> Kind | None:
+def json_kind(text: str, name: str, whole: bool, fields: Collection[str]) -> Kind | None:
     """None where it is no JSON."""
-    lines = name.endswith(LINE_NAMES)
-    if lines and not text.startswith("["):
-        return LINES
     if text.startswith("["):
-        return array_kind(text, name, lines)
-    if not KEY.match(text):
-        return None
-    value, end = first_value(text)
-    if value is None:  # damaged, or longer than what is seen of it
-        line = text.partition("\n")[0]
-        return OBJECT if KEY.match(line) is None else LINES if name.endswith(".json") or not whole else None
+        return array_kind(text, name, whole)
+    lines = name.endswith(LINE_NAMES)
+    is_object = KEY.match(text) is not None
+    value, end, is_cut = first_value(text) if is_object else (None, 0, False)
+    is_long = is_object and is_cut and not whole  # longer than what is seen of it
+    if "\n" in (text if is_long else text[:end]):
+        rest = text[end:].strip()
+        if rest.startswith("{") and not is_long:
+            return OBJECTS
+        if not rest and whole:
+            return object_kind(text, value, fields)
+        return OBJECT if is_long or not rest or lines or name.endswith(".json") else None
+    if lines or is_long:
+        return LINES
     rest = text[end:].lstrip(" \t\r")
-    if "\n" in text[:end] or rest.startswith("{"):
-        return OBJECTS if rest.lstrip().startswith("{") else object_kind(text)
-    if not rest.strip():
-        return object_kind(text) if whole else LINES
-    return LINES if rest.lstrip().startswith("{") or name.endswith(".json") else None
+    if value is None or rest.lstrip()[:1] not in ("", "{"):  # damaged, or followed by prose
+        return LINES if is_object and name.endswith(".json") else None
+    if rest.startswith("{"):
+        return OBJECTS
+    return LINES if rest.strip() or not whole else object_kind(text, value, fields)
 
 
-def array_kind(text: str, name: str, lines: bool) -> Kind | None:
-    whole, end = first_value(text)
-    if lines and whole is not None and text[end:].strip():
+def array_kind(text: str, name: str, whole: bool) -> Kind | None:
+    lines, value, end, _ = (name.endswith(LINE_NAMES), *first_value(text))
+    if lines and value is not None and text[end:].strip():
         return LINES  # each an array: refused by line
-    inner = text[1:].lstrip()
+    inner, named = text[1:].lstrip(), lines or name.endswith(".json")
     if KEY.match(inner):
-        value, end = first_value(inner)
-        if value is None or name.endswith(".json") or inner[end:].lstrip()[:1] in (",", "]", ""):
+        first, stop, is_cut = first_value(inner)
+        after = inner[stop:].lstrip()
+        if named or (first is None and is_cut and not whole):
+            return ARRAY
+        is_whole = value is not None and not text[end:].strip()
+        if first is not None and (is_whole or not after or re.match(r",\s*(\{|$)", after)):
             return ARRAY
     if lines:
         return LINES
-    return OBJECT if name.endswith(".json") and (whole is not None or inner[:1] in ('"', "[")) else None
+    return OBJECT if named and (value is not None or inner[:1] in ('"', "[")) else None
 
 
-def first_value(text: str) -> tuple[Any, int]:
+def first_value(text: str) -> tuple[Any, int, bool]:
+    """(value or None, where it ends, the text ends inside of it)"""
     try:
-        return DECODER.raw_decode(text)
-    except (ValueError, RecursionError):
-        return None, 0
+        return (*DECODER.raw_decode(text), False)
+    except json.JSONDecodeError as error:
+        return None, 0, streams.is_cut(error, text)
+    except RecursionError:
+        return None, 0, False

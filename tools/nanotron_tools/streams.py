@@ -45,6 +45,7 @@ def blocks(span: Span, field: str, chunk_bytes: int, limit: int) -> Iterator[Blo
         data = unpacked(path, kind.packing, chunk_bytes)
         found = line_blocks(path, data) if kind.name == "JSON lines" else \
             record_blocks(path, array_records(path, data) if kind.name == "JSON array" else
+                          whole_record(path, data) if kind.name == "JSON object" else
                           csv_records(path, data, field), chunk_bytes)
     for block in found:
         if block.bytes > left:
@@ -179,6 +180,20 @@ def decoded(path: Path, data: Iterator[bytes]) -> Iterator[str]:
         before += len(piece)
 
 
+def is_cut(error: json.JSONDecodeError, text: str) -> bool:
+    """The text ends inside of a value; it may be whole with more text."""
+    return error.msg.startswith("Unterminated") or error.pos > len(text) - LONGEST_LITERAL
+
+
+def whole_record(path: Path, data: Iterator[bytes]) -> Iterator[tuple[Any, int]]:
+    """The record that is the whole file."""
+    text = "".join(decoded(path, data))
+    try:
+        yield common.from_json(text), len(text)
+    except ValueError as error:
+        raise common.wrong(path, "one JSON object", str(error), "mend the file") from None
+
+
 def array_records(path: Path, data: Iterator[bytes]) -> Iterator[tuple[Any, int]]:
     """The elements of a JSON array, and their sizes, one after another."""
     decode, pieces = json.JSONDecoder().raw_decode, decoded(path, data)
@@ -188,13 +203,13 @@ def array_records(path: Path, data: Iterator[bytes]) -> Iterator[tuple[Any, int]
         try:
             value, end = (None, begin) if text[begin:begin + 1] == "]" else decode(text, begin)
             after = white_space_to(text, end)
-            separator, found, is_cut = text[after:after + 1], text[after:], after == len(text)
+            separator, found, ends = text[after:after + 1], text[after:], after == len(text)
         except json.JSONDecodeError as error:
             separator, found = "", str(error)
-            is_cut = error.msg.startswith("Unterminated") or error.pos > len(text) - LONGEST_LITERAL
+            ends = is_cut(error, text)
         except RecursionError:
-            separator, found, is_cut = "", "nested too deeply", False
-        if is_cut and (piece := next(pieces, None)) is not None:
+            separator, found, ends = "", "nested too deeply", False
+        if ends and (piece := next(pieces, None)) is not None:
             text, at = text[begin:] + piece, 0
             continue
         if separator not in (",", "]") or (separator == "]" and (text[after + 1:] + "".join(pieces)).strip()):
@@ -214,12 +229,21 @@ def white_space_to(text: str, at: int) -> int:
 
 def csv_records(path: Path, data: Iterator[bytes], field: str) -> Iterator[tuple[Any, int]]:
     """The texts of a column, or rows with the columns of chats."""
-    lines = (line for text in csv_texts(data) for line in io.StringIO(text, newline=""))
+    lines = Lines(line for text in csv_texts(data) for line in io.StringIO(text, newline=""))
     csv.field_size_limit(CSV_FIELD)
-    reader = csv.DictReader(lines, dialect="excel-tab" if ".tsv" in path.name.lower() else "excel", strict=True)
+    by_tabs = ".tsv" in path.name.lower()
+    reader = csv.DictReader(lines, dialect="excel-tab" if by_tabs else "excel", strict=True)
     try:
         columns = columns_of(list(reader.fieldnames or []), path, field)
+        tabs = max(0, len(reader.fieldnames or ()) - 1)
+        lines.taken()
         for row in reader:
+            read = lines.taken()
+            if by_tabs and len(read) > 1 and all(line.count("\t") == tabs for line in read):
+                where = f"{path}, lines {reader.line_num - len(read) + 1} to {reader.line_num}"
+                raise common.wrong(where, "a quote at the beginning of a field to be one around it",
+                                   "lines that are rows without it",
+                                   "write the quote twice, in quotes, as Python's csv does, or write JSON lines")
             if None in row or None in row.values():
                 extra, missing = len(row.get(None) or ()), sum(value is None for value in row.values())
                 names = len(reader.fieldnames or ())
@@ -236,6 +260,25 @@ def csv_records(path: Path, data: Iterator[bytes], field: str) -> Iterator[tuple
                            "mend the file") from None
 
 
+class Lines:
+    """An iterator that keeps what was taken of it."""
+
+    def __init__(self, lines: Iterator[str]):
+        self.lines, self.kept = lines, list[str]()
+
+    def __iter__(self) -> Lines:
+        return self
+
+    def __next__(self) -> str:
+        self.kept.append(next(self.lines))
+        return self.kept[-1]
+
+    def taken(self) -> list[str]:
+        """Since the last call, without empty lines."""
+        kept, self.kept = [line for line in self.kept if line.strip("\r\n")], []
+        return kept
+
+
 def csv_texts(data: Iterator[bytes]) -> Iterator[str]:
     """Whole lines, without a byte order mark at the beginning; bytes that are no UTF-8 stay recognizable."""
     for number, part in enumerate(whole_lines(data)):
@@ -246,6 +289,8 @@ def columns_of(names: list[str], path: Path, field: str) -> list[str]:
     """The column of texts, or those of chats (the field messages)."""
     is_chat = field == CHATS
     wanted = [name for name in CHAT_COLUMNS if name in names] if is_chat else [field]
+    if twice := next((name for name in wanted if names.count(name) > 1), ""):
+        raise common.wrong(path, f"one column '{twice}'", f"{names.count(twice)} of this name", "rename the others")
     if not wanted or not set(wanted) <= set(names):
         expected = "a column 'messages' or 'conversations', or 'prompt' and 'completion'" if is_chat else \
             f"a column '{field}'"

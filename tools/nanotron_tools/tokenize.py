@@ -282,13 +282,13 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     template = template_of(options)
     field = corpus.CHATS if template else options.field
-    found = inputs.find_files(options.inputs, options.glob, options.as_text)
+    found = inputs.find_files(options.inputs, options.glob, options.as_text, chat.FIELDS if template else (field,))
     files = inputs.order_files(found.files, options.shuffle_seed)
     if not files:
         raise common.ToolError("\n  ".join(["no text files found in " + ", ".join(options.inputs),
                                            *inputs.describe(found.passed)]))
-    for line in inputs.describe(found.passed):
-        print(line, file=sys.stderr)
+    if not options.quiet and found.passed:
+        print("\n".join(inputs.describe(found.passed)), file=sys.stderr)
     if template and (plain := [str(file.path) for file in files if file.kind.name == "text"]):
         raise common.ToolError(f"{plain[0]}: expected JSON lines or rows with --chat\n  found:  a file of text\n"
                                "  change: leave it out, as by --glob '*.jsonl'")

@@ -66,6 +66,8 @@ def parse(argv: list[str] | None, doc: str | None) -> argparse.Namespace:
         parser.error(f"{mode} writes no --output; leave it out")
     if bool(options.inputs) == (mode == "--merge"):
         parser.error("--merge takes no inputs" if mode == "--merge" else "expected inputs: files or folders")
+    if not options.field:
+        parser.error("--field: expected a name")
     if options.skip_bad < 0:
         parser.error("--skip-bad: expected 0 or more")
     try:
