@@ -136,15 +136,39 @@ def test_names_of_special_tokens_in_a_content_stay_text(package, tokenizer_json,
     assert tokens[starts[1]:].tolist() == package.encode(chatml(TALK)).ids  # the next one is as ever
 
 
-def test_a_talk_in_parts_has_the_tokens_of_the_whole(package):
-    """Between special tokens, as where a content names one, against the text encoded whole."""
-    made = HuggingFaceTokenizer("t", package.to_str(), "none")
-    for template in (chat.TEMPLATES["chatml"], chat.TEMPLATES["llama3"]):
-        template = template.resolved(made.special)
-        encoder = chat.ChatEncoder(template, made)
-        parts = template.parts(chat.messages_of({"messages": TALK}, template), {})
-        whole, split = encoder._whole(made, made.tokenizer, parts), encoder._between_special(made, parts)
-        assert np.array_equal(whole[0], split[0]) and np.array_equal(whole[1], split[1])
+@pytest.mark.parametrize("kind", ["plain", "rstrip", "first"])
+def test_a_name_in_a_content_changes_nothing_around_it(kind, tmp_path):
+    """Special tokens that take the white space beside them, words that begin otherwise at the beginning alone."""
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="<unk>"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(prepend_scheme="first" if kind == "first" else "never")
+    made.train_from_iterator(["assistant user system a b c i m _ n < > | say d"] * 9 + ["\n"],
+                             tokenizers.trainers.BpeTrainer(special_tokens=["<unk>"], show_progress=False))
+    made.add_special_tokens([tokenizers.AddedToken(name, rstrip=kind == "rstrip", lstrip=kind == "rstrip")
+                             for name in ("<|im_start|>", "<|im_end|>", *(f"<s{i}>" for i in range(12)))])
+    package = tokenizers.Tokenizer.from_str(made.to_str())
+    encoder = chat.ChatEncoder(chat.TEMPLATES["chatml"].resolved(["<|im_end|>"]), HuggingFaceTokenizer("t", made.to_str(), "none"))
+    talk = [{"role": "user", "content": "a b"}, {"role": "assistant", "content": " c d"}, {"role": "user", "content": "say <|im_end|>"}]
+    tokens, mask, _ = encoder.encode({"messages": talk})
+    expected = package.encode(chatml(talk[:2]) + "<|im_start|>user\nsay ", add_special_tokens=False).ids
+    assert tokens[:len(expected) - 1].tolist() == expected[:-1]  # the last one, a blank, goes with what follows
+    assert (tokens == package.token_to_id("<|im_end|>")).sum() == 3 and tokens.size > len(expected) + 5
+    assert encoder.encode({"messages": talk[:2]})[0].tolist() == package.encode(chatml(talk[:2])).ids
+
+
+def test_what_the_template_leaves_out_is_said(tokenizer_json, tmp_path, tool):
+    call = {"tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+    talk = [TALK[1], {"role": "assistant", "content": "x", **call}, TALK[1], {"role": "assistant", "content": "y", "reasoning_content": "hm"}]
+    path = lines(tmp_path / "t.jsonl", [{"messages": talk, "tools": [{"name": "f"}]}, {"messages": talk}])
+    arguments = ["tokenize", path, "--chat", "chatml", "--tokenizer", tokenizer_json]
+    for extra in (["-o", tmp_path / "t.h5"], ["--shards", tmp_path / "parts"], ["--count"]):
+        told = tool(*arguments, *extra).stderr
+        if extra != ["--count"]:
+            for what in ("tool_calls of messages, 2 times", "thoughts of messages, 2 times", "tools of conversations, 1 times"):
+                assert f"warning: {path}: left out by the chat template: {what}" in told
+    for content in (None, ""):
+        lines(path, [{"messages": [TALK[1], {"role": "assistant", "content": content, **call}]}])
+        told = tool(*arguments, "-o", tmp_path / "x.h5", rc=65).stderr
+        assert "t.jsonl, line 1" in told and "a template that has tool calls (--chat model)" in told
 
 
 def test_prompt_and_completion_concatenated(package, tokenizer_json, tmp_path, tool):

@@ -193,3 +193,95 @@ def test_fields_of_messages_reach_the_template():
     messages = chat.messages_of({"messages": [{"role": "user", "name": "Zoë", "content": "x"}]}, made)
     for tools in ([{"a": "ü"}], '[{"a": "ü"}]'):
         assert "".join(part.text for part in made.parts(messages, {"tools": tools})) == 'Zoë: x[{"a": "ü"}]'
+
+
+# Of Qwen3: thoughts since the last question, calls between two marks.
+QWEN3 = """{%- if tools %}{{- '<|im_start|>system\n' }}{%- for tool in tools %}{{- tool | tojson }}{%- endfor %}{{- '<|im_end|>\n' }}{%- endif %}
+{%- set ns = namespace(last=0) %}
+{%- for message in messages %}{%- if message.role == 'user' %}{%- set ns.last = loop.index0 %}{%- endif %}{%- endfor %}
+{%- for message in messages %}
+    {%- if message.content is string %}{%- set content = message.content %}{%- else %}{%- set content = '' %}{%- endif %}
+    {%- if message.role == 'assistant' %}
+        {%- set reasoning_content = '' %}
+        {%- if message.reasoning_content is string %}
+            {%- set reasoning_content = message.reasoning_content %}
+        {%- elif '</think>' in content %}
+            {%- set reasoning_content = content.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') %}
+            {%- set content = content.split('</think>')[-1].lstrip('\n') %}
+        {%- endif %}
+        {%- if loop.index0 > ns.last and (loop.last or reasoning_content) %}
+            {{- '<|im_start|>assistant\n<think>\n' + reasoning_content.strip('\n') + '\n</think>\n\n' + content.lstrip('\n') }}
+        {%- else %}
+            {{- '<|im_start|>assistant\n' + content }}
+        {%- endif %}
+        {%- for call in message.tool_calls or [] %}
+            {{- '<tool_call>\n' + call.function | tojson + '\n</tool_call>' }}
+        {%- endfor %}
+        {{- '<|im_end|>\n' }}
+    {%- else %}
+        {{- '<|im_start|>' + message.role + '\n' + content + '<|im_end|>\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"""
+CALL = {"tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}]}
+CALLED = '<tool_call>\n{"name": "f", "arguments": {"x": 1}}\n</tool_call>'
+
+
+def qwen3(folder, template=QWEN3):
+    made = save("qwen3", folder)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": template}))
+    return made
+
+
+def counted_of(talk, made, tmp_path, tool, rc=0, **record):
+    path = write(tmp_path / "t.jsonl", [{"messages": talk, **record}, {"messages": TALK[:2]}])
+    told = tool("tokenize", path, "--chat", "--tokenizer", tmp_path / "model", "-o", tmp_path / "t.h5", rc=rc).stderr
+    tokens, mask, starts, _ = read(tmp_path / "t.h5") if rc == 0 else (None,) * 4
+    return told if rc else (counted(made, tokens[:starts[1]], mask[:starts[1]]), told,
+                            made.decode(tokens[:starts[1]].tolist(), skip_special_tokens=False))
+
+
+@pytest.mark.parametrize("content", [None, "", "I ask. ", "absent"])
+def test_calls_of_tools_count(content, tmp_path, tool):
+    made = qwen3(tmp_path / "model")
+    call = {"role": "assistant", "content": content, **CALL}
+    if content == "absent":
+        del call["content"]
+        content = None
+    talk = [{"role": "user", "content": "go"}, call, {"role": "tool", "content": "<|im_end|> 2"}, {"role": "assistant", "content": "two"}]
+    found, told, text = counted_of(talk, made, tmp_path, tool, tools=[{"name": "f"}])
+    assert found == f"|{content or ''}{CALLED}<|im_end|>|two<|im_end|>" and not told
+    assert text == ('<|im_start|>system\n{"name": "f"}<|im_end|>\n<|im_start|>user\ngo<|im_end|>\n<|im_start|>assistant\n'
+                    f"{content or ''}{CALLED}<|im_end|>\n<|im_start|>tool\n<|im_end|> 2<|im_end|>\n<|im_start|>assistant\n"
+                    "<think>\n\n</think>\n\ntwo<|im_end|>\n")
+
+
+@pytest.mark.parametrize("answer", [{"content": "<think>\nhard\n</think>\n\nfour"}, {"content": "four", "reasoning_content": "hard"}])
+def test_thoughts_count_where_the_template_has_them(answer, tmp_path, tool):
+    made = qwen3(tmp_path / "model")
+    talk = [{"role": "user", "content": "a"}, {"role": "assistant", **answer}]
+    found, told, _ = counted_of(talk, made, tmp_path, tool)
+    assert found == "|<think>\nhard\n</think>\n\nfour<|im_end|>" and not told
+    found, told, text = counted_of([*talk, {"role": "user", "content": "b"}, {"role": "assistant", "content": "c"}], made, tmp_path, tool)
+    assert found == "|four<|im_end|>|c<|im_end|>" and "hard" not in text
+    assert "t.jsonl: left out by the chat template: thoughts of messages, 1 times" in told
+    qwen3(tmp_path / "model", QWEN3.replace("{%- if add_generation_prompt %}", "{%- if add_generation_prompt %}x"))
+    assert "begin where its prompt for one ends" in counted_of(talk, made, tmp_path, tool, rc=65)
+
+
+def test_the_template_for_tools(tmp_path, tool):
+    """That of the name tool_use, for records with tools, as transformers takes it; in a list or a file of its own."""
+    made, simple = qwen3(tmp_path / "model"), "{% for m in messages %}{{ '<|im_start|>' + m.role + m.content + '<|im_end|>' }}{% endfor %}"
+    talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    for several in (True, False):
+        if several:
+            qwen3(tmp_path / "model", [{"name": "default", "template": simple}, {"name": "tool_use", "template": QWEN3}])
+        else:
+            qwen3(tmp_path / "model", simple)
+            (tmp_path / "model/additional_chat_templates").mkdir()
+            (tmp_path / "model/additional_chat_templates/tool_use.jinja").write_text(QWEN3)
+        assert counted_of(talk, made, tmp_path, tool)[2] == "<|im_start|>usera<|im_end|><|im_start|>assistantb<|im_end|>"
+        assert counted_of(talk, made, tmp_path, tool, tools=[{"name": "f"}])[2].startswith('<|im_start|>system\n{"name": "f"}')
+    (tmp_path / "model/additional_chat_templates/tool_use.jinja").unlink()
+    assert "tools of conversations, 1 times" in counted_of(talk, made, tmp_path, tool, tools=[{"name": "f"}])[1]

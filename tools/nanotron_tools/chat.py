@@ -9,7 +9,7 @@ those of its content and the special token of the template right after it; where
 and the token that ends the document. A token with characters of an answer and of the template counts.
 
 The text of a conversation is encoded whole, as Hugging Face's apply_chat_template has it. Names of special tokens in a
-content stay text: such a conversation is encoded between the special tokens of the template, each part for itself.
+content stay text: the template's own are encoded under names that no text has (`hidden` of the tokenizer).
 """
 
 from __future__ import annotations
@@ -31,17 +31,32 @@ ROLES = ("user", ANSWERS, "system")
 OTHER_ROLES = ("tool", "developer", "function", "ipython", "observation", "environment")  # of templates of models
 SHAREGPT = {"human": "user", "user": "user", "gpt": ANSWERS, "assistant": ANSWERS, "system": "system"}
 FIELDS = ("messages", "conversations", "prompt", "instruction")  # one of them each record has
+CALLS = ("tool_calls", "function_call")
+THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+THOUGHT_END = "</think>"  # of a content that begins with thoughts
 FORMS = "messages, conversations, prompt and completion, or instruction and output"
 
 
 @dataclass(frozen=True)
 class Message:
-    """`rest`: the other fields of the message, for templates that know them."""
+    """`rest`: the other fields of the message, for templates that know them; `is_null`: a call has no content."""
 
     role: str
     content: str
     counts: bool
     rest: dict[str, Any] = field(default_factory=dict)
+    is_null: bool = False
+
+    @property
+    def calls(self) -> bool:
+        return any(self.rest.get(name) for name in CALLS)
+
+    @property
+    def thoughts(self) -> str:
+        """Of a field, or of the content."""
+        found = next((self.rest[name] for name in THOUGHTS if isinstance(self.rest.get(name), str)), "") or \
+            (self.content.rpartition(THOUGHT_END)[0].rpartition("<think>")[2] if self.role == ANSWERS else "")
+        return str(found).strip()
 
 
 @dataclass(frozen=True)
@@ -58,7 +73,8 @@ class WrongChat(Exception):
 
 
 class Template(Protocol):
-    """`end`: the special token right after an answer, `required`: special tokens that it cannot do without."""
+    """`end`: the special token right after an answer, `required`: special tokens that it cannot do without; `knows`: it
+    has a place for this field of messages or records."""
 
     @property
     def name(self) -> str: ...
@@ -71,6 +87,7 @@ class Template(Protocol):
     @property
     def required(self) -> Sequence[str]: ...
     def resolved(self, special: Collection[str]) -> Template: ...
+    def knows(self, name: str) -> bool: ...
     def parts(self, messages: list[Message], record: dict[str, Any]) -> list[Part]: ...
 
 
@@ -94,6 +111,9 @@ class Turns:
     def resolved(self, special: Collection[str]) -> Turns:
         """With the end, a special token of the tokenizer, or one that it has to have."""
         return replace(self, end=end_of(self.turn.split("{content}")[1], {*special, *self.required})[0])
+
+    def knows(self, name: str) -> bool:
+        return False
 
     @property
     def required(self) -> list[str]:
@@ -147,17 +167,21 @@ def content_of(value: Any, what: str) -> str:
     return value
 
 
-def messages_in(items: Any, what: str, answers: bool) -> list[Message]:
+def messages_in(items: Any, what: str, answers: bool, template: Template) -> list[Message]:
     if not isinstance(items, list) or not items:
         raise WrongChat(f"{what}, a list of objects with role and content", repr(items)[:80])
     found = []
     for number, item in enumerate(items):
         if not isinstance(item, dict) or not isinstance(item.get("role"), str):
             raise WrongChat(f"{what}[{number}] with a role", repr(item)[:80])
-        content = content_of(item.get("content"), f"{what}[{number}] with a content")
+        is_null = item.get("content") is None and any(item.get(name) for name in CALLS)
+        content = "" if is_null else content_of(item.get("content"), f"{what}[{number}] with a content")
         rest = {key: value for key, value in item.items() if key not in ("role", "content") and value is not None}
         counts = answers and item["role"] == ANSWERS and item.get("weight") != 0
-        found.append(Message(item["role"], content, counts, rest))
+        found.append(Message(item["role"], content, counts, rest, is_null))
+        if not content and found[-1].calls and not any(map(template.knows, CALLS)):
+            raise WrongChat(f"{what}[{number}] with a content, or a template that has tool calls (--chat model)",
+                            "a tool call alone")
     return found
 
 
@@ -206,7 +230,8 @@ def messages_of(record: Any, template: Template) -> list[Message]:
             continue
         if template.name == CONCATENATE:
             raise WrongChat("prompt and completion (--chat concatenate has no roles)", name)
-        return with_system(record, messages_in(by_role(record[name], name), name, True))
+        return with_system(record, messages_in(by_role(record[name], name), name, True,
+                                               template))
     if "prompt" in record and "completion" in record:
         prompt, completion = record["prompt"], record["completion"]
     elif "instruction" in record and "output" in record:
@@ -214,7 +239,8 @@ def messages_of(record: Any, template: Template) -> list[Message]:
     else:
         raise WrongChat(FORMS, "the fields " + ", ".join(map(str, record))[:200])
     if isinstance(prompt, list) and isinstance(completion, list) and template.name != CONCATENATE:
-        return with_system(record, messages_in(prompt, "prompt", False) + messages_in(completion, "completion", True))
+        return with_system(record, messages_in(prompt, "prompt", False, template) +
+                           messages_in(completion, "completion", True, template))
     pair = [Message("user", content_of(prompt, "a prompt"), False),
             Message(ANSWERS, content_of(completion, "a completion"), True)]
     return with_system(record, pair)
@@ -229,7 +255,7 @@ class ChatEncoder:
 
     def __init__(self, template: Template, tokenizer: Tokenizer):
         self.template, self.tokenizer = template, tokenizer
-        self.silent, self.roles = 0, Counter[str]()
+        self.silent, self.roles, self.left = 0, Counter[str](), Counter[str]()
         special = tokenizer.special
         self.names = re.compile("|".join(map(re.escape, sorted(special, key=len, reverse=True))) or r"(?!)")
         if missing := [name for name in template.required if name not in special]:
@@ -244,46 +270,36 @@ class ChatEncoder:
             self.silent += 1
             self.roles.update(message.role for message in messages if message.role not in (*ROLES, *OTHER_ROLES))
         parts = [part for part in self.template.parts(messages, record) if part.text]
+        self._count_left(messages, record, "".join(part.text for part in parts))
         ends = messages[-1].counts and self.template.end is None
         if isinstance(self.tokenizer, ByteTokenizer):
             data = [self.tokenizer.encode(part.text.encode("utf-8")) for part in parts]
             masks = [np.full(tokens.size, part.counts, np.uint8) for tokens, part in zip(data, parts)]
             return (np.concatenate([self.tokenizer.encode(b""), *data]),
                     np.concatenate([np.zeros(0, np.uint8), *masks]), ends)
-        if any(part.content and self.names.search(part.text) for part in parts):
-            tokens, mask = self._between_special(self.tokenizer, parts)
-        else:
-            tokens, mask = self._whole(self.tokenizer, self.tokenizer.tokenizer, parts)
-        return tokens, mask, ends
+        return (*self._whole(self.tokenizer, parts), ends)
 
-    def take_silent(self) -> tuple[int, Counter[str]]:
-        """Since the last call: conversations without an answer, and their roles that are unknown."""
-        taken = self.silent, self.roles
-        self.silent, self.roles = 0, Counter()
+    def _count_left(self, messages: list[Message], record: dict[str, Any], text: str) -> None:
+        """What the template leaves out."""
+        self.left.update(f"{name} of messages" for message in messages for name in CALLS
+                         if message.rest.get(name) and not self.template.knows(name))
+        self.left.update("thoughts of messages" for message in messages if message.thoughts not in text)
+        if record.get("tools") and not self.template.knows("tools"):
+            self.left["tools of conversations"] += 1
+
+    def take_silent(self) -> tuple[int, Counter[str], Counter[str]]:
+        """Since the last call: conversations without an answer, and their roles that are unknown; what is left out."""
+        taken = self.silent, self.roles, self.left
+        self.silent, self.roles, self.left = 0, Counter(), Counter()
         return taken
 
-    @staticmethod
-    def _whole(tokenizer: HuggingFaceTokenizer, package: Any, parts: Sequence[Part]) -> tuple[np.ndarray, np.ndarray]:
-        encoding = package.encode("".join(part.text for part in parts), add_special_tokens=False)
-        sizes = [len(part.text) for part in parts]
+    def _whole(self, tokenizer: HuggingFaceTokenizer, parts: Sequence[Part]) -> tuple[np.ndarray, np.ndarray]:
+        texts = [part.text if part.content else self.names.sub(lambda name: tokenizer.hidden[name[0]], part.text)
+                 for part in parts]
+        encoding = tokenizer.plain.encode("".join(texts), add_special_tokens=False)
+        sizes = [len(text) for text in texts]
         # How many characters that count lie before each character: a token counts that has one.
         before = np.concatenate(([0], np.cumsum(np.repeat([part.counts for part in parts], sizes))))
         offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
         mask = before[offsets[:, 1]] > before[offsets[:, 0]]
         return tokenizer.ids_of(encoding.ids), mask.astype(np.uint8)
-
-    def _between_special(self, tokenizer: HuggingFaceTokenizer,
-                         parts: Sequence[Part]) -> tuple[np.ndarray, np.ndarray]:
-        """Special tokens of the template as such, everything between two of them as text."""
-        runs: list[list[Part]] = [[]]
-        pieces: list[tuple[np.ndarray, np.ndarray]] = []
-        for part in parts:
-            found = [] if part.content else self.names.findall(part.text)
-            for plain, name in zip(self.names.split(part.text) if found else [part.text], [*found, ""]):
-                runs[-1].append(replace(part, text=plain))
-                if name:
-                    runs += [[replace(part, text=name)], []]
-        for number, run in enumerate(runs):
-            package = tokenizer.plain if number % 2 == 0 else tokenizer.tokenizer
-            pieces.append(self._whole(tokenizer, package, [part for part in run if part.text]))
-        return np.concatenate([tokens for tokens, _ in pieces]), np.concatenate([mask for _, mask in pieces])

@@ -29,6 +29,7 @@ class Encoded:
     bad: list[str]  # records that were left out
     silent: int = 0  # conversations of which nothing counts in the loss
     roles: Counter[str] = field(default_factory=Counter)  # of these, how often each that no template knows
+    left: Counter[str] = field(default_factory=Counter)  # what the template leaves out
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ class Encoder:
         encoded = self._joined(self._records(block, bad), block.bytes, block.path, bad)
         if self.chat is None:
             return encoded
-        silent, roles = self.chat.take_silent()
-        return replace(encoded, silent=silent, roles=roles)
+        silent, roles, left = self.chat.take_silent()
+        return replace(encoded, silent=silent, roles=roles, left=left)
 
     def _document(self, chunk: Chunk) -> Encoded:
         """A text that is one chunk is a record, which may be left out; of others a part is written already."""

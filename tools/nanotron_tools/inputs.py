@@ -51,7 +51,7 @@ def find_files(inputs: list[str], globs: list[str] | None = None, as_text: bool 
     different folders) in the order of the inputs.
 
     A file that is named is read or refused. Of folders what is hidden is left out, and, unless `globs` ask for it, a
-    dataset's cards; what is of a kind that is not read is passed over. `fields`: a JSON object with one of them is a record.
+    dataset's cards; what is of a kind that is not read is passed over. `fields`: an object with one is a record.
     """
     passed: list[Passed] = []
     listed: list[tuple[str, int, Path, bool]] = []
@@ -168,6 +168,7 @@ class Answers:
     counted: int = 0  # tokens in the loss
     silent: int = 0  # conversations without an answer
     roles: Counter[str] = field(default_factory=Counter)
+    left: Counter[str] = field(default_factory=Counter)  # by the template
 
     def told(self) -> str:
         roles = ", ".join(f"{role!r} {count:,} times" for role, count in self.roles.most_common(SHOWN))
@@ -197,6 +198,7 @@ class Tally:
             file.counted += int(part.mask.sum())
             file.silent += part.silent
             file.roles += part.roles
+            file.left += part.left
 
     def check_answers(self) -> None:
         """A file of which nothing counts in the loss is an error."""
@@ -206,7 +208,9 @@ class Tally:
                                    "name the role of answers assistant, or leave the file out")
 
     def silent_lines(self) -> list[str]:
-        return [f"warning: {path}: {found.told()}" for path, found in self.answers.items() if found.silent]
+        lines = [f"warning: {path}: {found.told()}" for path, found in self.answers.items() if found.silent]
+        return lines + [f"warning: {path}: left out by the chat template: {what}, {count:,} times"
+                        for path, found in self.answers.items() for what, count in found.left.items()]
 
     def lines(self) -> list[str]:
         rows: list[tuple[str, ...]] = [("kind", "files", "documents", "bytes", "")]

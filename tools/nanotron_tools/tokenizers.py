@@ -47,11 +47,11 @@ class ByteTokenizer:
 
 
 class HuggingFaceTokenizer:
-    """A tokenizer.json through the package `tokenizers`; special tokens are not added to text,
-    which is UTF-8.
+    """A tokenizer.json through the package `tokenizers`; special tokens are not added to text, which is UTF-8.
 
     `eos` and `bos` are names of tokens or 'none'; without an eos the usual names are tried. `tokenizer` takes names of
-    special tokens in a text for these tokens, `plain` for text; `encode` is that of `plain`, unless `parse_special`.
+    special tokens in a text for these tokens; `plain` takes them for text, unless `parse_special`, and the names of
+    `hidden` for the tokens. `encode` is that of `plain`.
     """
 
     def __init__(self, name: str, text: str, eos: str | None = None, bos: str | None = None,
@@ -64,6 +64,7 @@ class HuggingFaceTokenizer:
         self.ids: dict[str, int] = self.tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = max(self.ids.values()) + 1
         self.special = special_names(common.from_json(text))
+        self.hidden = {} if parse_special else hidden_names(common.from_json(text))
         self.eos = self._find_eos(eos)
         self.bos = self._named("--bos", bos) if bos else None
         self.sha256 = hash_of(common.from_json(text))
@@ -154,12 +155,17 @@ def special_names(description: dict[str, Any]) -> list[str]:
     return [token["content"] for token in description.get("added_tokens") or [] if token["special"]]
 
 
+def hidden_names(description: dict[str, Any]) -> dict[str, str]:
+    """Names of special tokens -> names that no text has, none the beginning of another."""
+    return {token["content"]: f"{NO_CHARACTER}{token['id']}{NO_CHARACTER}" for token in
+            description.get("added_tokens") or [] if token["special"]}
+
+
 def without_special_names(text: str) -> str:
     """The tokenizer.json with special tokens of names that no text has, in its model too: that of Unigram or WordLevel
     would find them there. Every token keeps its id, every text without such a name its tokens."""
     description = common.from_json(text)
-    names = {token["content"]: f"{NO_CHARACTER}{token['id']}" for token in description.get("added_tokens") or []
-             if token["special"]}
+    names = hidden_names(description)
     for token in description.get("added_tokens") or []:
         token["content"] = names.get(token["content"], token["content"])
     model = description["model"]
