@@ -221,6 +221,7 @@ def test_a_record_may_be_a_file(tmp_path, tool):
     for chunk in ("0.0005", "4"):
         told = tool("tokenize", folder, "-o", tmp_path / "t.h5", "--chunk-mb", chunk)
         assert documents_of(tmp_path / "t.h5") == TEXTS[:6]
+        assert "documents    6\n" in tool("tokenize", folder, "--count", "--sample", "0.5", "--chunk-mb", chunk).stdout
         assert "info.json" in told.stderr and "info.json.gz" in told.stderr and re.search(r"JSON object +2 +2 ", told.stdout)
     tool("tokenize", folder / "1.json", "-o", tmp_path / "t.h5")
     assert documents_of(tmp_path / "t.h5") == [TEXTS[1]]

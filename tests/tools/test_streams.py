@@ -200,6 +200,8 @@ def test_bad_records_are_counted_and_listed(name, tmp_path, tool):
         assert "documents    398\n" in tool("tokenize", path, "--count", "--skip-bad", 2).stdout
         assert places[1] in tool("tokenize", path, "--count", "--skip-bad", 1, rc=65).stderr
         assert "2 records left out" in tool("tokenize", path, "--skip-bad", 2, "--shards", tmp_path / "parts").stderr
+        told = tool("tokenize", path, "--skip-bad", 2, "--shards", tmp_path / "parts").stderr  # they are there
+        assert "shard_000000.h5: 2 records were left out when it was made" in told
         assert "--skip-bad" in tool("tokenize", path, "-o", tmp_path / "t.h5", "--skip-bad", -1, rc=2).stderr
 
 

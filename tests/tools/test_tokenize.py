@@ -383,7 +383,7 @@ LATIN1 = "caf\xe9 au lait, a good line\n".encode("latin-1")
     ("x.txt.csv", b"text\n" + LATIN1.replace(b",", b"") + b"b\n", "line 2: expected text in UTF-8\n  found:  the byte 0xe9", 2),
     ("x.jsonl", b'{"text": "a"}\n{"text": "' + LATIN1.strip() + b'"}\n', "x.jsonl, line 2, byte 27: expected text in UTF-8", 2),
     ("x.json", b'[{"text": "a"},\n{"text": "' + LATIN1.strip() + b'"}]\n', "x.json, byte 29: expected text in UTF-8", None),
-])
+], ids=["text", "csv", "lines", "array"])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_latin1_is_refused_at_its_byte(name, data, told, left, workers, corpus, tmp_path, tool):
     """By each worker; --skip-bad leaves the record, or the small text, out."""

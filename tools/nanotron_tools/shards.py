@@ -26,8 +26,9 @@ from .encode import Settings
 from .foreign import TokenFile, proof
 from .tokenizers import Tokenizer
 
-FORMAT = "nanotron_hpc shards of tokens, 2"
+FORMAT = "nanotron_hpc shards of tokens, 3"
 PLAN = "plan.json"
+LEFT_OUT = "records_left_out"
 READ_BYTES = 1 << 24
 # Variables of launchers: rank, number of ranks, and one without which they do not count. Slurm gives its own to a batch
 # script too, as rank 0 of all tasks, but no step; an mpirun in a job of Slurm sets variables of its own.
@@ -181,6 +182,12 @@ def is_done(shard: Shard) -> bool:
         return False
     return found["shard_key"] == shard.key and found["tokens_blake2b"] != "" and is_sound(shard.path) and \
         found["input_blake2b"] == hash_of_texts(shard.spans)
+
+
+def left_out(shard: Shard) -> int:
+    """Records that were left out when the shard was made."""
+    with h5py.File(shard.path, "r") as file:
+        return int(proof(file, LEFT_OUT) or 0)
 
 
 def check_keys(folder: Path) -> list[Path]:

@@ -203,7 +203,7 @@ def write_tokens(output: Path, pool: Pool, chunks: Iterable[Chunk | Block], prog
     tokenizer, template = pool.encoder.tokenizer, pool.encoder.settings.chat
     read = 0
     with TokenWriter(output, tokenizer.vocab_size, masked=template is not None, digest=shard is not None) as writer:
-        proofs, times = {}, []
+        proofs, times, left = {}, [], len(pool.bad)
         if shard is not None:
             times = shards.times_of(shard.spans)
             proofs = {"shard_key": shard.key, "input_blake2b": shards.hash_of_texts(shard.spans)}
@@ -218,6 +218,8 @@ def write_tokens(output: Path, pool: Pool, chunks: Iterable[Chunk | Block], prog
         if shard is not None and times != shards.times_of(shard.spans):
             raise common.ToolError(f"{shard.path}: expected texts that stay as they are, found that a file of them was "
                                    "written meanwhile; begin again when they are complete")
+        if shard is not None:
+            proofs[shards.LEFT_OUT] = str(len(pool.bad) - left)
         writer.finish(attributes_of(tokenizer, {**hdf5.tool_provenance(PROGRAM), **proofs}), tokenizer.vocabulary(),
                       template.turn if template else None)
     return writer, read
@@ -257,6 +259,8 @@ def make_shards(options: argparse.Namespace, pool: Pool, spans: list[Span], tall
     for shard in mine:
         if shards.is_done(shard):
             done += 1
+            if left := shards.left_out(shard):
+                print(f"{shard.path}: {left:,} records were left out when it was made", file=sys.stderr)
             continue
         begin = time.perf_counter()
         chunks = corpus.make_chunks(shard.spans, pool.encoder.settings.step, None, pool.encoder.settings.field)
