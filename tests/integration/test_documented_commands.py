@@ -47,7 +47,7 @@ TEXT = (r"&\w+$", r"model: ", r"my\.deck:\d+:\d+: ", r"--set:\d+:\d+: ", r"error
         r"grid: ", r"grid +type ", r"stopped after ", r"where the time went: ", r"resumed from ",
         r" +quickstart$", r"runs/[\w/.]+: ", r"validation: ", r"choices: ", r"\d+ choices in ", r"memory of the largest rank", r"#include <",
         r"<output_dir>/$", r"<checkpoint%directory>/ ", r"include/nanotron/", r"\{$",
-        r"kind +files +documents")
+        r"kind +files +documents", r"left out: ")
 BUILTINS = ("cd", "export", "source", "kill")
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -122,6 +122,7 @@ def prepare(scratch, have_tokenizers):
     (scratch / "talks.jsonl").write_text("".join(json.dumps({"messages": [
         {"role": "user", "content": f"What is {i} + {i}?"}, {"role": "assistant", "content": f"It is {2 * i}."}]}) + "\n"
         for i in range(50)))
+    (scratch / "pages.jsonl").write_text('{"text": "a page of words"}\n{"text": "a pa\n' + '{"text": "another page"}\n' * 9)
     (scratch / "input.deck").write_text(TINY.format(out="runs/first", hidden=32, heads=4, ffn=64))
     (scratch / "narrow.deck").write_text(TINY.format(out="runs/narrow", hidden=256, heads=4, ffn=64))
     (scratch / "wide.deck").write_text(TINY.format(out="runs/wide", hidden=512, heads=8, ffn=128))

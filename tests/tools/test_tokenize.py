@@ -425,7 +425,3 @@ def test_a_line_longer_than_all_chunks(corpus, tmp_path, tool):
              tmp_path / "t.h5", "--tokenizer", tmp_path / "b.tokenizer.json")
         found.append([part.tolist() for part in read(tmp_path / "t.h5")[:2]])
     assert found[0] == found[1] and len(found[0][1]) == 3
-
-
-if __name__ == "__main__":
-    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", __file__]))
