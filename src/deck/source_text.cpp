@@ -160,6 +160,11 @@ std::string nearest_word(std::string_view word, const std::vector<std::string>& 
       best = candidate;
     }
   }
+  if (!best.empty() || lower.size() < 4) return best;
+  for (const std::string& candidate : candidates) {
+    const bool is_longer = to_lower(candidate).starts_with(lower + "_");
+    if (is_longer && (best.empty() || candidate.size() < best.size())) best = candidate;
+  }
   return best;
 }
 

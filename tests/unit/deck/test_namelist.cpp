@@ -254,6 +254,7 @@ TEST(Namelist, EditDistance) {
   EXPECT_EQ(nearest_word("setps", words), "steps");
   EXPECT_EQ(nearest_word("SEED", words), "seed");
   EXPECT_EQ(nearest_word("hiddensize", words), "hidden_size");
+  EXPECT_EQ(nearest_word("hidden", words), "hidden_size");
   EXPECT_EQ(nearest_word("tokens_per_second", words), "");
 }
 
