@@ -132,8 +132,8 @@ std::string MetricsFile::try_continue(std::int64_t resumed_step, const MetricsSt
     cut_after(resumed_step);
     open_named_losses();
     open_hashes();
-    tell_damaged_rows(log);
     forget_bad_steps(start.sample_cursor);
+    tell_damaged_rows(log);
     begin_start(resumed_step, start, log);
     return "";
   } catch (const Error& error) {
@@ -198,6 +198,9 @@ void MetricsFile::open_starts(const MetricsStart& start, Log& log) {
       log.warn("earlier starts of this run are not in {}: {}", path_.string(), reason(error));
     }
   }
+  checked(H5Fflush(file_.id(), H5F_SCOPE_GLOBAL), path_);  // reading asks for the bytes on the disk
+  starts_->tell_damaged_rows(log);
+  checkpoints.tell_damaged_rows(log);
   start_ = start.start;
   start_.start = starts_->rows() + 1;
   starts_->append(&start_);

@@ -66,6 +66,8 @@ void MetricsFile::tell_damaged_rows(Log& log) const {
   };
   tell("training", hashes_->damage(of_row, of_row.size(), rows_));
   tell("validation", validation_hashes_->damage(of_validation, validation_columns.size(), validation_rows_));
+  if (hdf5::exists(file_.id(), bad_steps))
+    MetricsTable(file_.id(), bad_steps, bad_step_columns, path_).tell_damaged_rows(log);
 }
 
 }  // namespace nanotron::io

@@ -4,6 +4,7 @@
 #include <hdf5_hl.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "nanotron/base/error.hpp"
@@ -13,6 +14,8 @@ namespace nanotron::io {
 namespace {
 
 constexpr index_t most_packed = 1100;  // bytes of values for each byte that deflate stores
+
+const std::string row_hash = "row_hash";
 
 }  // namespace
 
@@ -76,7 +79,7 @@ void require_end(const hdf5::Dataset& dataset, index_t rows, const std::string& 
 
 MetricsTable::MetricsTable(hid_t file, const std::string& group, std::span<const Column> columns,
                            const std::filesystem::path& path)
-    : columns_(columns), path_(path) {
+    : name_(group), columns_(columns), path_(path) {
   const bool is_new = !hdf5::exists(file, group);
   group_ = is_new ? hdf5::Group(checked(H5Gcreate2(file, group.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), path_))
                   : hdf5::open_group(file, group, path_.string());
@@ -89,11 +92,23 @@ MetricsTable::MetricsTable(hid_t file, const std::string& group, std::span<const
   for (std::size_t c = 0; c < columns_.size(); ++c) require_end(datasets_[c], rows_, columns_[c].name);
 }
 
-void MetricsTable::write(index_t at, const void* row) {
-  for (std::size_t c = 0; c < columns_.size(); ++c) {
-    append_values(datasets_[c].id(), type_of(columns_[c].kind), at, static_cast<const char*>(row) + columns_[c].offset,
-                  1, path_);
+RowHashes& MetricsTable::hashes() {
+  if (!hashes_) {
+    std::string of;
+    for (const Column& c : columns_) of += fmt::format("{}{}", of.empty() ? "" : " ", c.name);
+    hashes_.emplace(group_.id(), row_hash, of, columns_[0].name, rows_, path_);
   }
+  return *hashes_;
+}
+
+void MetricsTable::write(index_t at, const void* row) {
+  std::vector<std::uint64_t> values(columns_.size());
+  for (std::size_t c = 0; c < columns_.size(); ++c)
+    std::memcpy(&values[c], static_cast<const char*>(row) + columns_[c].offset, sizeof values[c]);
+  const std::uint64_t hash = hash_of_row(values, values.size());
+  hashes().append(at, {&hash, 1});
+  for (std::size_t c = 0; c < columns_.size(); ++c)
+    append_values(datasets_[c].id(), type_of(columns_[c].kind), at, &values[c], 1, path_);
   rows_ = at + 1;
 }
 
@@ -102,6 +117,7 @@ void MetricsTable::append(const void* row) { write(rows_, row); }
 void MetricsTable::replace_last(const void* row) { write(rows_ - 1, row); }
 
 void MetricsTable::append_all(const MetricsTable& other) {
+  hashes().append(rows_, stored_hashes(other.group_.id(), row_hash, other.rows_, other.path_));
   std::vector<std::uint64_t> values(static_cast<std::size_t>(other.rows_));
   for (std::size_t c = 0; c < columns_.size() && !values.empty(); ++c) {
     other.read(c, values.data());
@@ -113,6 +129,7 @@ void MetricsTable::append_all(const MetricsTable& other) {
 void MetricsTable::cut(index_t rows) {
   const auto length = static_cast<hsize_t>(rows_ = std::min(rows, rows_));
   for (const hdf5::Dataset& d : datasets_) checked(H5Dset_extent(d.id(), &length), path_);
+  hashes().cut(rows_);
 }
 
 void MetricsTable::read(std::size_t column, void* values) const {
@@ -128,6 +145,23 @@ std::vector<std::int64_t> MetricsTable::integers(std::size_t column) const {
   std::vector<std::int64_t> values(static_cast<std::size_t>(rows_));
   read(column, values.data());
   return values;
+}
+
+void MetricsTable::tell_damaged_rows(Log& log) const {
+  const std::vector<std::uint64_t> hashes = stored_hashes(group_.id(), row_hash, rows_, path_);
+  std::vector<std::vector<std::uint64_t>> values(columns_.size(), std::vector<std::uint64_t>(hashes.size()));
+  for (std::size_t c = 0; c < columns_.size(); ++c) read(c, values[c].data());
+  std::vector<std::size_t> damaged;
+  std::vector<std::uint64_t> row(columns_.size());
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    for (std::size_t c = 0; c < row.size(); ++c) row[c] = values[c][i];
+    const bool is_right =
+        hashes[i] == 0 ? static_cast<std::int64_t>(row[0]) > 0 : hashes[i] == hash_of_row(row, row.size());
+    if (!is_right) damaged.push_back(i);
+  }
+  if (!damaged.empty())
+    log.warn("{}: {} rows of {} are not what was written, by their hashes; the first is row {}", path_.string(),
+             damaged.size(), name_, damaged[0] + 1);
 }
 
 }  // namespace nanotron::io

@@ -33,15 +33,26 @@ std::uint64_t hash_of_row(std::span<const std::uint64_t> values, std::size_t alw
   return data::block_hash({reinterpret_cast<const char*>(hashed.data()), hashed.size() * sizeof hashed[0]});
 }
 
-RowHashes::RowHashes(hid_t file, const std::string& name, const std::string& of, const std::string& scale, index_t rows,
-                     const std::filesystem::path& path)
-    : path_(path) {
-  if (!hdf5::exists(file, name)) {
-    create_column(file, name, scale, H5T_NATIVE_UINT64, "XXH3-64", "Hash of the values of this row; 0: not known.",
-                  path);
-    hdf5::write_string(hdf5::open_dataset(file, name, path.string()).id(), "of", of);
+std::vector<std::uint64_t> stored_hashes(hid_t parent, const std::string& name, index_t rows,
+                                         const std::filesystem::path& path) {
+  std::vector<std::uint64_t> hashes;
+  if (hdf5::exists(parent, name)) {
+    const hdf5::Dataset column = hdf5::open_dataset(parent, name, path.string());
+    hashes = bits_of(column.id(), 0, std::min(rows, rows_of(column, name, path)), path);
   }
-  hashes_ = hdf5::open_dataset(file, name, path.string());
+  hashes.resize(static_cast<std::size_t>(rows));
+  return hashes;
+}
+
+RowHashes::RowHashes(hid_t parent, const std::string& name, const std::string& of, const std::string& scale,
+                     index_t rows, const std::filesystem::path& path)
+    : path_(path) {
+  if (!hdf5::exists(parent, name)) {
+    create_column(parent, name, scale, H5T_NATIVE_UINT64, "XXH3-64", "Hash of the values of this row; 0: not known.",
+                  path);
+    hdf5::write_string(hdf5::open_dataset(parent, name, path.string()).id(), "of", of);
+  }
+  hashes_ = hdf5::open_dataset(parent, name, path.string());
   rows_of(hashes_, name, path);
   cut(rows);
   require_end(hashes_, rows, name);

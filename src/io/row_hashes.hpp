@@ -16,11 +16,15 @@ namespace nanotron::io {
 /// column that is added later is NaN in earlier rows.
 std::uint64_t hash_of_row(std::span<const std::uint64_t> values, std::size_t always);
 
+/// The hashes of the first `rows` rows, 0 where the column has none: of a file that is read only.
+std::vector<std::uint64_t> stored_hashes(hid_t parent, const std::string& name, index_t rows,
+                                         const std::filesystem::path& path);
+
 /// 0 stands in a row that was written before there were hashes.
 class RowHashes {
  public:
   /// Opens the column, or makes it, with `rows` rows. of: the names of the columns of hash_of_row, in their order.
-  RowHashes(hid_t file, const std::string& name, const std::string& of, const std::string& scale, index_t rows,
+  RowHashes(hid_t parent, const std::string& name, const std::string& of, const std::string& scale, index_t rows,
             const std::filesystem::path& path);
 
   void append(index_t first, std::span<const std::uint64_t> hashes);

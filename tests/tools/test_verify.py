@@ -124,6 +124,18 @@ def test_rows_of_metrics(tool, tmp_path):
         file["validation_hash"] = np.array(of_validation, "<u8")
         file["validation_hash"].attrs["of"] = "validation_step validation_loss validation_loss_*"
     assert "verified, 7 rows, 1 of them without a hash" in tool("verify", path).stdout
+    with h5py.File(path, "r+") as file:
+        file["starts/start"], file["starts/begin"] = np.array([1, 2, 3]), np.array([1.5, 2.5, 3.5])
+        file["start_checkpoints/step"] = np.array([4])
+    assert "verified, 11 rows, 5 of them without a hash" in tool("verify", path).stdout
+    with h5py.File(path, "r+") as file:
+        table = file["starts"]
+        bits = zip(table["start"][()], table["begin"][()], strict=True)
+        table["row_hash"] = np.array([xxhash.xxh3_64_intdigest(a.tobytes() + b.tobytes()) for a, b in bits], "<u8")
+        table["row_hash"].attrs["of"] = "start begin"
+    assert "verified, 11 rows, 2 of them without a hash" in tool("verify", path).stdout
+    flip(path, "starts/begin", 8 * 1)
+    assert tool("verify", path, rc=65).stderr.count("row 2 of starts\n") == 1
     flip(path, "loss", 8 * 2)
     flip(path, "validation_loss_b", 0)
     text = tool("verify", path, rc=65).stderr

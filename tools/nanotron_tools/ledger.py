@@ -15,7 +15,7 @@ from typing import Any
 
 import h5py
 
-from . import hdf5
+from . import hdf5, row_hashes
 from .metrics import reading
 
 CLASSES = ("useful", "lost", "checkpoint", "restart", "queued", "waiting")
@@ -74,7 +74,7 @@ def read_ledger(path: Path) -> Ledger | None:
 
 
 def rows_of(group: h5py.Group) -> list[dict[str, Any]]:
-    columns = {name: item[()] for name, item in group.items()}
+    columns = {name: item[()] for name, item in group.items() if name not in row_hashes.COLUMNS}
     count = min((values.size for values in columns.values()), default=0)
     return [{name: values[i] for name, values in columns.items()} for i in range(count)]
 

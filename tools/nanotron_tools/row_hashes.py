@@ -12,6 +12,7 @@ from . import hdf5
 from .xxh3 import xxh3_64
 
 COLUMNS = {"row_hash": "training", "validation_hash": "validation"}  # and of what
+TABLES = ("starts", "start_checkpoints", "bad_steps")  # groups with rows of their own
 PIECE = 1 << 16  # rows
 
 
@@ -26,7 +27,7 @@ def is_metrics(file: h5py.File) -> bool:
     return hdf5.as_text(file.attrs.get("format", "")) == "nanotron_hpc metrics"
 
 
-def covered(file: h5py.File, name: str) -> tuple[list[h5py.Dataset], int]:
+def covered(file: h5py.Group, name: str) -> tuple[list[h5py.Dataset], int]:
     """The columns under the hashes of this name, and how many of them count also where they are NaN."""
     of = hdf5.as_text(file[name].attrs["of"]).split()
     always = [file[column] for column in of if not column.endswith("*")]
@@ -34,8 +35,8 @@ def covered(file: h5py.File, name: str) -> tuple[list[h5py.Dataset], int]:
     return always + [file[column] for column in sorted(file) if any(column.startswith(p) for p in others)], len(always)
 
 
-def rows(file: h5py.File, name: str) -> Iterator[tuple[int, bool | None]]:
-    """Of each row the step, and whether its hash is right; None: not known."""
+def rows(file: h5py.Group, name: str) -> Iterator[tuple[int, bool | None]]:
+    """Of each row the first value, and whether its hash is right; None: not known."""
     columns, always = covered(file, name)
     count = min(column.shape[0] for column in [file[name], *columns])
     for begin in range(0, count, PIECE):
@@ -55,10 +56,22 @@ def compare(file: h5py.File) -> Comparison | None:
     if not all(name in file for name in COLUMNS):
         return None
     found = Comparison()
+
+    def add(known: bool | None, row: str) -> None:
+        found.rows += 1
+        found.unknown += known is None
+        if known is False:
+            found.damaged.append(row)
+
     for name in COLUMNS:
         for step, known in rows(file, name):
-            found.rows += 1
-            found.unknown += known is None
-            if known is False:
-                found.damaged.append(f"the row of {COLUMNS[name]} of step {step:,}")
+            add(known, f"the row of {COLUMNS[name]} of step {step:,}")
+    for name in (table for table in TABLES if table in file):
+        group = file[name]
+        if "row_hash" in group:
+            for number, (_, known) in enumerate(rows(group, "row_hash"), 1):
+                add(known, f"row {number:,} of {name}")
+        else:
+            found.rows += (without := min((column.shape[0] for column in group.values()), default=0))
+            found.unknown += without
     return found

@@ -5,11 +5,12 @@
 #include <hdf5_hl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
 
+#include "support/file_size_limit.hpp"
 #include "support/world.hpp"
 #include "unit/data/scratch.hpp"
-#include "support/file_size_limit.hpp"
 
 namespace nanotron::io {
 namespace {
@@ -231,24 +232,58 @@ TEST(MetricsFile, ADamagedRowIsToldByItsHash) {
   }
 }
 
+TEST(MetricsFile, ADamagedRowOfATableIsToldByItsHash) {
+  MetricsStart at = start;
+  at.sample_cursor = 10;
+  for (const char* damaged : {"starts/training_seconds", "start_checkpoints/step", "bad_steps/loss"}) {
+    const Scratch scratch(test::world());
+    const fs::path path = scratch / "metrics.h5";
+    for (const std::int64_t before : {0, 2}) {
+      MetricsFile metrics(path, before, at, silent);
+      for (const std::int64_t step : {before + 1, before + 2}) {
+        metrics.append(row_of(step, 1.0));
+        metrics.append_bad_step({.step = step, .first_sample = step, .samples = 1});
+        metrics.append_checkpoint(step, 1.0);
+      }
+    }
+    EXPECT_EQ(told_at_resume(path, 4, at), "");
+    change(path, damaged, 1);
+    const std::string text = told_at_resume(path, 4, at), group = fs::path(damaged).parent_path();
+    const std::string expected =
+        "1 rows of " + group + " are not what was written, by their hashes; the first is row 2";
+    EXPECT_NE(text.find(expected), std::string::npos) << damaged << text;
+    MetricsStart again = at;  // as where no checkpoint is left
+    again.keeps_starts = true;
+    { MetricsFile(path, 0, again, silent); }
+    const auto hashes = read<std::uint64_t>(path, "starts/row_hash", H5T_NATIVE_UINT64);
+    EXPECT_EQ(hashes.size(), 5u);
+    EXPECT_EQ(std::ranges::count(hashes, 0u), 0);
+    EXPECT_EQ(told_at_resume(path, 1, at).find(expected) == std::string::npos, group == "bad_steps") << damaged;
+  }
+}
+
 TEST(MetricsFile, RowsOfAFileWithoutHashesHaveNone) {
   const Scratch scratch(test::world());
   const fs::path path = scratch / "metrics.h5";
   { MetricsFile(path, 0, start, silent).append(row_of(1, 1.0)); }
   {
     const hdf5::File file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
-    for (const char* name : {"row_hash", "validation_hash"}) H5Ldelete(file.id(), name, H5P_DEFAULT);
+    for (const char* name : {"row_hash", "validation_hash", "starts/row_hash"}) H5Ldelete(file.id(), name, H5P_DEFAULT);
   }
   EXPECT_EQ(told_at_resume(path, 1, start), "");
   { MetricsFile(path, 1, start, silent).append(row_of(2, 1.0)); }
   const auto hashes = read<std::uint64_t>(path, "row_hash", H5T_NATIVE_UINT64);
   EXPECT_EQ(hashes.at(0), 0u);
   EXPECT_NE(hashes.at(1), 0u);
+  const auto of_starts = read<std::uint64_t>(path, "starts/row_hash", H5T_NATIVE_UINT64);
+  EXPECT_EQ(std::ranges::count(of_starts, 0u), 1);
+  EXPECT_EQ(of_starts.size(), 3u);
 }
 
 // Whatever is damaged, also the tables of starts, the run goes on with another file.
 TEST(MetricsFile, NothingDamagedLocksARunOut) {
-  for (const char* lost : {"starts/last", "starts", "start_checkpoints/step", "step", "validation_loss", "row_hash"}) {
+  for (const char* lost : {"starts/last", "starts", "starts/row_hash", "start_checkpoints/row_hash",
+                           "start_checkpoints/step", "step", "validation_loss", "row_hash"}) {
     const Scratch scratch(test::world());
     const fs::path path = scratch / "metrics.h5";
     {
