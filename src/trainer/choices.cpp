@@ -1,19 +1,22 @@
 // Scores multiple-choice questions with the weights of a checkpoint.
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 
 #include "block_times.hpp"
 #include "loaded_model.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/files.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/comm/collectives.hpp"
+#include "nanotron/io/text_file.hpp"
 #include "nanotron/io/token_agreement.hpp"
 #include "nanotron/trainer/choice_scores.hpp"
 #include "nanotron/trainer/program.hpp"
@@ -51,13 +54,14 @@ data::ChoicePacking packing_of(const deck::Config& config) {
 }
 
 // Where the scores of each question go, a JSON object per line; on the rank that writes. It appears under its name when
-// it is complete.
+// it is complete. What cannot be written is known before the questions are scored.
 class ResultFile {
  public:
   ResultFile(const std::string& path, bool writes) : path_(writes ? path : ""), beside_(path + ".tmp") {
     if (path_.empty()) return;
-    out_.open(beside_);
-    if (!out_) failed("opened");
+    const int descriptor = files::open_plain(beside_, O_WRONLY | O_CREAT);
+    if (descriptor < 0) failed("opened", files::why_not_plain(errno));
+    ::close(descriptor);
   }
   ~ResultFile() {
     std::error_code ignored;
@@ -68,6 +72,7 @@ class ResultFile {
 
   void write(const data::ChoiceFile& file, std::span<const double> scores) {
     if (path_.empty()) return;
+    std::string text;
     for (const data::Question& q : file.questions()) {
       std::vector<index_t> tokens;
       for (index_t c = q.choices.begin; c < q.choices.end; ++c) {
@@ -76,28 +81,22 @@ class ResultFile {
       const auto of_question =
           scores.subspan(static_cast<std::size_t>(q.choices.begin), static_cast<std::size_t>(q.choices.size()));
       const auto best = [&](ChoiceLength length) { return best_choice(file, q, scores, length); };
-      out_ << fmt::format(
+      text += fmt::format(
           "{{\"line\": {}, \"answer\": {}, \"best\": {}, \"best_norm\": {}, \"best_bytes\": {}, "
           "\"tokens\": [{}], \"log_likelihoods\": [{}]}}\n",
           q.line, q.answer, best(ChoiceLength::one), best(ChoiceLength::characters), best(ChoiceLength::bytes),
           fmt::join(tokens, ", "), fmt::join(of_question, ", "));
     }
-    out_.close();
-    if (!out_) failed("written");
-    std::error_code error;
-    std::filesystem::rename(beside_, path_, error);
-    if (error) failed("renamed");
+    if (const int error = io::replace_text(path_, text); error != 0) failed("written", std::strerror(error));
   }
 
  private:
-  [[noreturn]] void failed(const char* what) const {
-    fail(ExitCode::system_error, {.what = fmt::format("the file of --results cannot be {}", what),
-                                  .found = std::strerror(errno),
-                                  .where = beside_});
+  [[noreturn]] void failed(const char* what, const std::string& why) const {
+    fail(ExitCode::system_error,
+         {.what = fmt::format("the file of --results cannot be {}", what), .found = why, .where = beside_});
   }
 
   std::string path_, beside_;
-  std::ofstream out_;
 };
 
 void require_finite(const data::ChoiceFile& file, std::span<const double> scores) {

@@ -190,6 +190,11 @@ def errors(case, file):
     expect_error(65, "this is no file of multiple-choice questions", "--choices", str(root / "tests/golden/llama/tokens.h5"))
     expect_error(65, "larger than that of the model", "--choices", str(file), "--set", "model.vocab_size=131")
     expect_error(71, "--results", "--choices", str(file), "--results", str(case.folder / "nowhere/x"))
+    precious, linked = case.folder / "precious", case.folder / "linked"
+    precious.write_text("kept")
+    linked.with_name("linked.tmp").symlink_to(precious)
+    expect_error(71, "a symbolic link", "--choices", str(file), "--results", str(linked))
+    check(precious.read_text() == "kept" and not linked.exists(), "nothing is written through a link")
     expect_error(78, "--choices", "--results", "x")
     damaged = case.folder / "damaged.h5"
     for dataset, value, words in (("questions/answer", 9, "the answer in line 1 is none of its choices"),
