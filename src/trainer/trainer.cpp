@@ -1,6 +1,7 @@
 #include "nanotron/trainer/trainer.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -235,6 +236,8 @@ std::vector<double> Trainer<T>::validate() {
         mean_loss(device_, grid_, state_, *schedule_, tokens_, loader, config_.data.global_batch_size);
     if (mean.targets == 0)
       log_.warn("validation set {}: no target of its samples counts in the loss", losses.size() + 1);
+    else if (!std::isfinite(mean.loss))
+      log_.warn("step {}: the loss of validation set {} is not finite", counters_.step, losses.size() + 1);
     losses.push_back(mean.loss);
   }
   return losses;

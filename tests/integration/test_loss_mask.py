@@ -18,6 +18,7 @@ WEIGHTS = root / "tests/golden/llama/step_00000000"
 GRIDS = {"one rank": (1, "parallel.tp=1"), "dp": (2, "parallel.dp=2", "parallel.tp=1"), "tp": (2, "parallel.tp=2"),
          "pp": (2, "parallel.pp=2", "parallel.tp=1"), "cp": (2, "parallel.cp=2", "parallel.tp=1"),
          "ZeRO-3": (2, "parallel.dp=2", "parallel.tp=1", "parallel.zero_stage=3")}
+STAGES = {stage: (2, "parallel.dp=2", "parallel.tp=1", f"parallel.zero_stage={stage}") for stage in (0, 1, 2, 3)}
 
 
 def rms_norm(x, weight):
@@ -80,7 +81,44 @@ def write(path, seed, count):
     return tokens, mask
 
 
+def nothing_counts():
+    """In the second batch of three, and in the validation: the same run at every stage of ZeRO, and no update by it."""
+    with Case("nothing_counts", steps=3, data="validation_every = 1 validation_batches = 1") as case:
+        for name in ("tokens", "valid"):
+            tokens = np.random.default_rng(3).integers(0, 131, 4 * BATCH * LENGTH + 6)  # the last five are of no sequence
+            mask = np.ones(tokens.size, np.uint8)
+            mask[slice(0, -1) if name == "valid" else slice(BATCH * LENGTH + 1, 2 * BATCH * LENGTH + 1)] = 0
+            with h5py.File(case.folder / f"{name}.h5", "w") as file:
+                file["tokens"], file["loss_mask"] = tokens.astype(np.uint16), mask
+                file.attrs["vocab_size"] = 131
+        keys = [f"data.path={case.folder}/tokens.h5", f"data.validation_path={case.folder}/valid.h5", "data.shuffle=none",
+                "precision.compute=fp64", "checkpoint.resume=none"]
+        seen = {}
+        for stage, (ranks, *parallel) in STAGES.items():
+            code, text = case.run(*(word for key in (*keys, *parallel) for word in ("--set", key)), ranks=ranks)
+            check(code == 0, f"ZeRO {stage}: the run ends well", text)
+            check(text.count(f"step 2: no target of global samples {BATCH} to {2 * BATCH - 1} counts in the loss") == 1,
+                  f"ZeRO {stage}: the skipped update is said", text)
+            check(text.count("validation set 1: no target of its samples counts in the loss") == 3,
+                  f"ZeRO {stage}: each validation without a target is said", text)
+            with h5py.File(case.out / "metrics.h5") as file:
+                bad = {name: file[f"bad_steps/{name}"][()].tolist() for name in ("step", "first_sample", "samples", "next_step")}
+                check(bad == {"step": [2], "first_sample": [BATCH], "samples": [BATCH], "next_step": [3]},
+                      f"ZeRO {stage}: the bad step is on record", str(bad))
+                check(np.isnan(file["validation_loss"][()]).tolist() == [True] * 3, f"ZeRO {stage}: validation losses", text)
+                check(np.isnan(file["loss"][()]).tolist() == [False, True, False], f"ZeRO {stage}: losses", text)
+                seen[stage] = np.array([file["loss"][2], file["grad_norm"][0], file["grad_norm"][2]])
+            check(np.allclose(seen[stage], seen[0], rtol=1e-12, atol=0), f"ZeRO {stage}: {seen[stage]}, not {seen[0]}")
+        with h5py.File(case.folder / "valid.h5", "r+") as file:
+            del file["loss_mask"]
+        keys += ["optimizer.learning_rate=1e120", "schedule.warmup_steps=0"]
+        code, text = case.run(*(word for key in (*keys, *parallel) for word in ("--set", key)), ranks=ranks)
+        check(text.count("step 1: the loss of validation set 1 is not finite") == 1, "a validation that is not finite is said", text)
+        check(code == 70, f"a training step that is not finite ends the run, not the validation: {code}", text)
+
+
 def main():
+    nothing_counts()
     weights = {}
     with h5py.File(WEIGHTS / "checkpoint.h5") as file:
         file["parameters"].visititems(
