@@ -68,9 +68,12 @@ void DataWatch::check(Watched& watched, deck::OnChange on_change, Log& log) {
         .found = is_known ? "other ones" : "another size or time of change, and no hashes of its content",
         .where = file.path(),
         .change = fmt::format(
-            "bring back the file that the run began with, and go on from the last checkpoint; make new data under "
-            "another name. No checkpoint was written since the change was there to see{}",
-            is_known ? "" : "; with hashes, which nanotron-verify --add writes, only another content counts")});
+            "{}bring back the file that the run began with, and go on from the last checkpoint; make new data under "
+            "another name. No checkpoint was written since the change was there to see",
+            is_known ? ""
+                     : fmt::format("if only its times changed, as by touch, run nanotron-verify --add {} and start "
+                                   "again: with hashes only another content counts; else ",
+                                   file.path()))});
 }
 
 void DataWatch::check(MPI_Comm world, deck::OnChange on_change, Log& log) {

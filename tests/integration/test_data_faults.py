@@ -277,6 +277,30 @@ def rewritten_during_the_run():
         check(code == 65 and "the training file (data%path) has 3000 tokens" in text, "and is refused at the resume", text)
 
 
+def touched_without_a_known_content():
+    """More than is read at the start: the error says how the file becomes known, and the run goes on then."""
+    with Case("touched", steps=100000, run="check_replicas_every = 0") as case:
+        path = case.folder / "large.h5"
+        with h5py.File(path, "w", libver=("earliest", "v110")) as file:
+            file["tokens"] = np.resize(np.arange(131, dtype=np.uint16), (256 << 20) // 2 + 16)
+            file.attrs["vocab_size"] = 131
+        running = case.start("--set", f"data.path={path}")
+        wait_for(case.out / "checkpoints/step_00000005")
+        os.utime(path)
+        text, _ = running.communicate(timeout=60)
+        command = f"if only its times changed, as by touch, run nanotron-verify --add {path} and start again"
+        check(running.returncode == 65 and command in text, f"65 with the command, not {running.returncode}", text)
+        done = subprocess.run([sys.executable, root / "tools/nanotron_verify.py", "--add", path], text=True, capture_output=True)
+        check(done.returncode == 0, "the tool adds hashes", done.stdout + done.stderr)
+        running = case.start("--set", f"data.path={path}")
+        wait_for_text(case, "resumed from")
+        os.utime(path)
+        wait_for_text(case, "has the same content, as its hashes say")
+        running.send_signal(signal.SIGUSR1)
+        text, _ = running.communicate(timeout=60)
+        check(running.returncode == 75, f"the run goes on after the touch, {running.returncode}", text)
+
+
 def wait_for_text(case, words, seconds=60):
     end = time.time() + seconds
     while words not in (case.out / "run.log").read_text():
@@ -372,7 +396,8 @@ skip_under_sanitizers()
 seed, faults = int(os.environ.get("NANOTRON_SEED", str(int(time.time())))), int(os.environ.get("NANOTRON_FAULTS", "6"))
 print(f"NANOTRON_FAULTS={faults} NANOTRON_SEED={seed}", flush=True)
 PARTS = (flipped_bytes, cut_short_and_never_written, a_read_that_fails_once, a_disk_that_fails,
-         rewritten_during_the_run, resumed_with_other_data, blends_that_go_on, verified_by_the_tool)
+         rewritten_during_the_run, touched_without_a_known_content, resumed_with_other_data, blends_that_go_on,
+         verified_by_the_tool)
 for part in chosen(PARTS, sys.argv[2:], lambda part: part.__name__):
     begin = time.time()
     part(*{flipped_bytes: (seed, faults), a_disk_that_fails: (seed,)}.get(part, ()))
