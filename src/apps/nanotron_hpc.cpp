@@ -5,6 +5,7 @@
 #include "nanotron/base/stop_signals.hpp"
 #include "nanotron/base/timer.hpp"
 #include "nanotron/comm/mpi_session.hpp"
+#include "nanotron/model/architectures.hpp"
 #include "nanotron/simulation/step_prediction.hpp"
 #include "nanotron/tensor/kokkos_session.hpp"
 #include "nanotron/trainer/checkpoint_times.hpp"
@@ -25,16 +26,17 @@ int main(int argc, char** argv) {
 
     const bool trains = line->action == apps::Action::train, runs = trains || line->action == apps::Action::evaluate;
     if (!trains) release_stop_signals();
-    const deck::Config config =
-        trainer::load_config(world.get(), line->deck, line->overrides,
-                             runs ? trainer::GridRanks::of_world : trainer::GridRanks::of_deck);
+    const deck::Config config = trainer::load_config(world.get(), line->deck, line->overrides,
+                                                     runs ? trainer::GridRanks::of_world : trainer::GridRanks::of_deck);
     if (line->action == apps::Action::check) {
       const std::string data = trainer::describe_data(config, world.get());
       const std::string pipeline = trainer::draw_pipeline(config);
-      std::string warning = trainer::unsaved_text(config.checkpoint);
-      if (!warning.empty()) warning = "warning: " + warning + "\n";
+      std::string warnings;
+      for (const std::string& text : {trainer::unsaved_text(config.checkpoint), model::unexported_text(config.model)})
+        if (!text.empty()) warnings += "warning: " + text + "\n";
       if (world.rank() == 0)
-        fmt::print("{}{}{}\n{}{}: the deck is good\n", trainer::grid_line(config), pipeline, data, warning, line->deck);
+        fmt::print("{}{}{}\n{}{}: the deck is good\n", trainer::grid_line(config), pipeline, data, warnings,
+                   line->deck);
       return static_cast<int>(ExitCode::ok);
     }
     if (line->action == apps::Action::plan) {

@@ -404,7 +404,15 @@ def test_windows_of_no_architecture():
 @pytest.mark.parametrize("keys, nearest", [
     ({"normalization": "layer_norm", "qk_norm": True}, "OrionForCausalLM with qk_norm = False"),
     ({"qk_norm": True, "mlp_bias": True}, "Qwen3ForCausalLM with mlp_bias = False"),
-    ({"hidden_act": "gelu"}, "LlamaForCausalLM with hidden_act 'gelu'")])
+    ({"hidden_act": "gelu"}, "LlamaForCausalLM with hidden_act = 'silu'"),
+    ({"qkv_bias": True, "sliding_window": 8}, "nearest: MistralForCausalLM with qkv_bias = False; Qwen2ForCausalLM with "
+     "sliding_window = 0; SeedOssForCausalLM with sliding_window = 0$"),
+    ({"normalization": "layer_norm", "hidden_act": "gelu", "mlp_bias": True},
+     "nearest: GPTNeoXForCausalLM with num_key_value_heads = 4$"),
+    ({"normalization": "layer_norm", "head_dim": 16}, "nearest: .*OrionForCausalLM with head_dim = 8$"),
+    ({"hidden_act": "gelu", "mlp_bias": True, "qkv_bias": True, "o_proj_bias": True, "normalization": "layer_norm",
+      "hidden_size": 33, "head_dim": 9, "sliding_window": 8, "qk_norm": True},
+     "nearest: Starcoder2ForCausalLM with qk_norm = False$")])
 def test_mixtures_of_families_have_no_architecture(keys, nearest):
     with pytest.raises(common.ToolError, match=nearest):
         hf.kind_of(replace(sizes_of(config_of("llama")), **keys), "here")

@@ -36,6 +36,7 @@ class Family:
     dropouts: tuple[str, ...] = ()  # told and left out
     # Key -> the one value that is read, the value where config.json is silent, what another one means.
     only: dict[str, tuple[Any, Any, str]] = field(default_factory=dict)
+    without: tuple[str, ...] = ()  # Llama's keys that its class does not read
     has_window: bool = False  # sliding_window alone says it
     multipliers: bool = False  # Granite's
     is_of_transformers: bool = True
@@ -57,8 +58,9 @@ class Family:
         for ours, value in named.items():
             if config.get(ours) not in (None, value):
                 raise ValueError(f"{self.aliases[ours]} and {ours} differ")
+        read = {key: value for key, value in config.items() if key not in self.without}
         part = {key: value for key, value in (config.get("rope_parameters") or {}).items() if key == ROTATED_PART}
-        return self.defaults | part | config | named
+        return self.defaults | part | read | named
 
     def bias(self, name: str, config: dict[str, Any]) -> bool:
         key, default = self.biases.get(name, ("", False))
@@ -92,6 +94,7 @@ FAMILIES = {
                                        ROTATED_PART: "rotary_pct"},
         defaults={"hidden_act": "gelu", ROTATED_PART: 0.25},
         biases=bias_of("attention_bias", True, "qkv_bias", "o_proj_bias"), fixed=LAYER_NORM | {"mlp_bias": True},
+        without=("num_key_value_heads", "head_dim"),
         activations=GELU, dropouts=("attention_dropout", "hidden_dropout"),
         only={"use_parallel_residual": (False, True, "attention and feed-forward network side by side")}),
     "seed_oss": Family(
@@ -99,7 +102,7 @@ FAMILIES = {
         biases=bias_of("attention_bias", True, "qkv_bias") | bias_of("attention_out_bias", False, "o_proj_bias")
         | OF_MLP, dropouts=("attention_dropout", "residual_dropout")),
     "orion": Family("OrionForCausalLM", aliases={"layer_norm_epsilon": "rms_norm_eps"}, fixed=LAYER_NORM,
-                    is_of_transformers=False),
+                    without=("head_dim",), is_of_transformers=False),
     "ernie4_5": Family(
         "Ernie4_5ForCausalLM",
         defaults={"num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1e-5,

@@ -13,7 +13,7 @@ from typing import Any
 
 from . import common, gpt2
 from . import rope as ropes
-from .families import FAMILIES, ROTATED_PART, factors_of
+from .families import FAMILIES, LAYER_NORM, ROTATED_PART, factors_of
 from .model_sizes import ModelSizes
 
 OTHERS = gpt2.ARCHITECTURES  # whose config.json has keys of its own
@@ -283,19 +283,40 @@ def _read(kind: str, config: dict[str, Any]) -> ModelSizes:
 # Writing
 
 
-def _differences(kind: str, sizes: ModelSizes) -> dict[str, Any]:
-    """What this architecture's config.json would say otherwise: key of &model -> its value there."""
-    unused = "rms_norm_eps" if sizes.normalization == "layer_norm" else "layer_norm_epsilon"
-    changed: dict[str, Any] = {unused: 1e-5}
-    ours = replace(sizes, **changed)
-    config = _own_entries(kind, ours, {})
-    if problems := refusals(kind, config):
-        return dict.fromkeys(problems)
+def _fitted(kind: str, sizes: ModelSizes) -> ModelSizes:
+    """The sizes with what this architecture's config.json cannot be written without."""
+    family = FAMILIES.get(kind)
+    activations = list((family.activations if family else gpt2.ACTIVATIONS).values())
+    heads = sizes.num_attention_heads
+    whole = -(-sizes.hidden_size // heads) * heads if family is None or "head_dim" in family.without else 0
+    return replace(
+        sizes, hidden_act=sizes.hidden_act if sizes.hidden_act in activations else activations[0],
+        normalization=(family.fixed if family else LAYER_NORM).get("normalization", "rms_norm"),
+        hidden_size=whole or sizes.hidden_size)
+
+
+def _beside(theirs: ModelSizes, sizes: ModelSizes) -> set[str]:
+    """Keys of a choice that one of the two has not made."""
+    found = {"rms_norm_eps" if sizes.normalization == "layer_norm" else "layer_norm_epsilon"}
+    if theirs.normalization != sizes.normalization:
+        found = {"rms_norm_eps", "layer_norm_epsilon"}
+    if theirs.position_embedding_type != sizes.position_embedding_type:
+        found |= {"max_position_embeddings", "original_max_position_embeddings"}
+        found |= {item.name for item in fields(ModelSizes) if item.name.startswith("rope_")}
+    return found
+
+
+def differences(kind: str, sizes: ModelSizes) -> dict[str, Any]:
+    """What config.json of this architecture, which has experts where the model has, would say otherwise: key of &model
+    or &moe -> its value there. The program has the same rules in src/model/architectures.cpp."""
+    config = _own_entries(kind, _fitted(kind, sizes), {})
     theirs = _read(kind, config)
-    if kind == "qwen2_moe" and not sizes.shared_expert_intermediate_size:  # whose class always has a shared expert
-        return {"shared_expert_intermediate_size": "more than 0"}
-    return {item.name: getattr(theirs, item.name) for item in fields(ModelSizes)
-            if getattr(theirs, item.name) != getattr(ours, item.name)}
+    found = dict.fromkeys(refusals(kind, config)) | {
+        item.name: getattr(theirs, item.name) for item in fields(ModelSizes)
+        if item.name not in _beside(theirs, sizes) and getattr(theirs, item.name) != getattr(sizes, item.name)}
+    if kind == "qwen2_moe" and not sizes.shared_expert_intermediate_size:
+        found["shared_expert_intermediate_size"] = "more than 0"  # its class always has a shared expert
+    return found
 
 
 def kind_of(sizes: ModelSizes, where: object, imported: str = "") -> str:
@@ -303,14 +324,14 @@ def kind_of(sizes: ModelSizes, where: object, imported: str = "") -> str:
     does, else the first of WRITTEN; ToolError when there is none."""
     family = FAMILIES.get(imported)
     own = (imported,) if imported in OTHERS or (family and family.is_of_transformers and not family.multipliers) else ()
-    differences = {kind: _differences(kind, sizes) for kind in (*own, *WRITTEN)}
-    fitting: list[str] = [kind for kind, found in differences.items() if not found]
+    told = {kind: differences(kind, sizes) for kind in (*own, *WRITTEN) if (kind in EXPERTS) == (sizes.num_experts > 0)}
+    fitting: list[str] = [kind for kind, found in told.items() if not found]
     if fitting:
         return next((kind for kind in fitting if not loading_limits(sizes, kind)), fitting[0])
-    least = min(len(found) for found in differences.values())
+    least = min(len(found) for found in told.values())
     names = {kind: name for name, kind in ARCHITECTURES.items()}
     nearest = [f"{names[kind]} with {', '.join(f'{key} = {value!r}' for key, value in found.items())}"
-               for kind, found in differences.items() if len(found) == least]
+               for kind, found in told.items() if len(found) == least]
     raise common.ToolError(f"{where}: no Hugging Face architecture that is known here has these keys of &model and "
                            f"&moe in this combination; nearest: {'; '.join(nearest)}")
 
