@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t most_kernels = 64;
 
-// A number of the file. least: it is larger, or as large where open is false.
+// A number of the file: more than 0, or 0 too where open is false. fallback: of a file without it.
 struct Key {
   const char* group;
   const char* name;
@@ -20,6 +20,7 @@ struct Key {
   bool open;
   double (*get)(const Machine&);
   void (*set)(Machine&, double);
+  double (*fallback)(const Machine&) = nullptr;
 };
 #define NANOTRON_KEY(group, name, unit, open, member)                                              \
   Key {                                                                                            \
@@ -31,6 +32,12 @@ struct Key {
     group, name, unit, open, [](const Machine& m) { return static_cast<double>(m.outer.member); },    \
         [](Machine& m, double value) { m.outer.member = static_cast<decltype(type::member)>(value); } \
   }
+
+Key reserved_key() {
+  Key key = NANOTRON_NESTED("node", "reserved_gb", 1e9, false, node, Node, reserved_bytes);
+  key.fallback = [](const Machine& m) { return reserved_by_default(m.is_gpu); };
+  return key;
+}
 
 const std::vector<Key>& keys() {
   static const std::vector<Key> all{
@@ -51,6 +58,7 @@ const std::vector<Key>& keys() {
       NANOTRON_NESTED("node", "ranks", 1.0, true, node, Node, ranks),
       NANOTRON_NESTED("node", "cores", 1.0, false, node, Node, cores),
       NANOTRON_NESTED("node", "memory_gb", 1e9, true, node, Node, memory_bytes),
+      reserved_key(),
       NANOTRON_NESTED("node", "link_gb_per_s", 1e9, true, node, Node, link),
       NANOTRON_NESTED("node", "latency_us", 1e-6, false, node, Node, latency),
       NANOTRON_KEY("node", "collective_share", 1.0, false, collective_share),
@@ -83,9 +91,12 @@ class Reader {
   explicit Reader(const SourceText& source) : read_(read_namelists(source, groups())) {}
 
   bool has(const std::string& group) const { return read_.groups.contains(group); }
-  const Value* value_of(const std::string& group, const std::string& key) {
+  const Value* optional_value_of(const std::string& group, const std::string& key) const {
     const auto found = read_.assigned.find({group, key});
-    if (found != read_.assigned.end() && found->second.elements[0]) return &*found->second.elements[0];
+    return found != read_.assigned.end() && found->second.elements[0] ? &*found->second.elements[0] : nullptr;
+  }
+  const Value* value_of(const std::string& group, const std::string& key) {
+    if (const Value* const v = optional_value_of(group, key)) return v;
     if (!read_.refused.contains({group, key})) {
       wrong(nullptr, "group '&" + group + "' needs the key '" + key + "'", key + " = ...");
     }
@@ -137,8 +148,12 @@ Machine read_machine(const std::string& name, const std::string& text) {
   }
   for (const Key& key : keys()) {
     if (key.group != std::string("machine") && !reader.has(key.group)) continue;
-    const Value* const v = reader.value_of(key.group, key.name);
-    if (v == nullptr) continue;
+    const Value* const v =
+        key.fallback ? reader.optional_value_of(key.group, key.name) : reader.value_of(key.group, key.name);
+    if (v == nullptr) {
+      if (key.fallback) key.set(machine, key.fallback(machine));
+      continue;
+    }
     const double value = std::get<double>(v->scalar);
     if (!(value > 0.0 || (!key.open && value == 0.0))) {
       reader.wrong(v, std::string(key.name) + " is out of range", key.open ? "more than 0" : "0 or more");

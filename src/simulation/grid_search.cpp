@@ -143,7 +143,7 @@ class Search {
 };
 
 std::vector<Ranked> ranked(Search& search, const std::vector<GridOptions>& all, const deck::Machine& machine) {
-  const double limit = machine.node.memory_bytes > 0.0 ? machine.node.memory_bytes - reserved_bytes : 1e300;
+  const double limit = machine.buffer_limit();
   std::vector<Ranked> list;
   for (const GridOptions& o : all) {
     if (least_memory(search.base(), o) > limit) continue;
@@ -161,7 +161,7 @@ SearchResult search_grids(const std::string& text, const std::string& name, cons
   Search search(text, name, overrides, ranks, machine);
   const std::vector<GridOptions> all = grid_options(search.base(), ranks, machine);
   SearchResult result{.best = {}, .candidates = static_cast<int>(all.size())};
-  const double limit = machine.node.memory_bytes > 0.0 ? machine.node.memory_bytes - reserved_bytes : 1e300;
+  const double limit = machine.buffer_limit();
   for (const Ranked& candidate : ranked(search, all, machine)) {
     const bool is_late = wall_seconds() - begin > limits.seconds && !result.best.empty();
     if (result.examined >= limits.examined || is_late) break;
@@ -178,7 +178,8 @@ SearchResult search_grids(const std::string& text, const std::string& name, cons
     fail(ExitCode::deck_error,
          {.what = fmt::format("no grid of {} ranks trains this deck on {}", ranks, machine.name),
           .expected = "a grid whose memory fits",
-          .found = fmt::format("{} combinations, none within {:.0f} GB per rank", all.size(), limit / 1e9),
+          .found = fmt::format("{} combinations, none within {:.1f} GB per rank besides the {:.1f} of reserved_gb",
+                               all.size(), limit / 1e9, machine.node.reserved_bytes / 1e9),
           .where = name,
           .change = "more ranks, a longer tp within the node, or another global_batch_size (it is a multiple of dp)"});
   }

@@ -1,7 +1,6 @@
 #include "nanotron/simulation/memory_fit.hpp"
 
 #include <algorithm>
-#include <limits>
 
 #include "nanotron/trainer/roofline.hpp"
 #include "nanotron/trainer/training_state.hpp"
@@ -24,8 +23,7 @@ double memory_bytes(const deck::Config& config, const deck::Machine& machine, do
 }
 
 bool fits(const deck::Config& config, const deck::Machine& machine) {
-  if (machine.node.memory_bytes == 0.0) return true;
-  const double limit = machine.node.memory_bytes - reserved_bytes;
+  const double limit = machine.buffer_limit();
   return memory_bytes(config, machine, limit) <= limit;
 }
 

@@ -60,6 +60,20 @@ std::string traffic_table(const comm::GridShape& shape, const comm::StepTraffic&
   return text + "  span: from the first to the last rank of a group; a node of that many ranks can hold the group\n";
 }
 
+// What is planned for; of a machine whose file tells the memory, whether the buffer of the largest rank fits.
+std::string memory_line(const std::optional<deck::Machine>& machine, double buffer) {
+  constexpr double gib = 1024.0 * mib;
+  if (!machine) {
+    return fmt::format("  planned for a {}, as --machine names no other: other kernels need other workspaces\n",
+                       built_for == Processor::gpu ? "GPU" : "host");
+  }
+  if (machine->node.memory_bytes == 0.0) return "";
+  const double reserved = machine->node.reserved_bytes, memory = machine->node.memory_bytes;
+  return fmt::format("  {}: {:.1f} GiB and {:.1f} GiB reserved are {:.0f} % of the {:.1f} GiB of a rank of {}\n",
+                     buffer <= machine->buffer_limit() ? "fits" : "does not fit", buffer / gib, reserved / gib,
+                     100.0 * (buffer + reserved) / memory, memory / gib, machine->name);
+}
+
 std::string neighbour_line(const StepPlan& plan) {
   if (plan.neighbour_bytes == 0) return "";
   return fmt::format(
@@ -88,10 +102,11 @@ std::string plan_of_stage(const deck::Config& config, const std::optional<deck::
   }
   return fmt::format(
       "{}\n{}{}"
-      "memory of the largest rank (pp {}, cp {}, tp {}):\n{}"
+      "memory of the largest rank (pp {}, cp {}, tp {}):\n{}{}"
       "  plus up to {:.0f} MiB while a checkpoint is written\n{}{}{}",
       model_summary(config), grid_line(config), describe_pipeline(config), largest.pp, largest.cp, largest.tp,
-      plan.memory.table(), static_cast<double>(plan.checkpoint_bytes) / mib, neighbour_line(plan),
+      plan.memory.table(), memory_line(machine, static_cast<double>(plan.memory.total())),
+      static_cast<double>(plan.checkpoint_bytes) / mib, neighbour_line(plan),
       shape.size() > 1 ? traffic_table(shape, plan.traffic) : "",
       machine ? describe_roofline(config, largest, *machine) : "");
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # timeout: 400
-"""The tables of doc/decks.md, and what the decks say of themselves, are what --plan says.
+"""The tables of doc/decks.md, the plans of doc/parallelism.md, and what the decks say of themselves, are what --plan
+says.
 
     test_deck_tables.py <folder of the programs> [--print]
 
@@ -16,7 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = str(Path(sys.argv[1]).resolve() / "nanotron_hpc")
 PAGE = ROOT / "doc/decks.md"
 NODE = 8  # GPUs
-MACHINE = "input/machines/h200.nml"
+MACHINE = "input/machines/h100.nml"
+EXAMPLES = ROOT / "doc/parallelism.md"
+EXAMPLE = re.compile(rf"^    nanotron_hpc --plan --machine {MACHINE} --set (\S+) (input/\S+\.deck)$")
 COMMAND = re.compile(rf"^    nanotron_hpc --plan --machine {MACHINE} (input/\S+\.deck) --set (\S+)$")
 
 
@@ -29,6 +32,37 @@ def plan(deck, keys, machine):
     return done.stdout
 
 
+def free_memory():
+    """GiB of a GPU that the machine's file leaves to a plan."""
+    memory, reserved = (float(re.search(rf"^ +{key} += ([\d.]+)", (ROOT / MACHINE).read_text(), re.MULTILINE)[1])
+                        for key in ("memory_gb", "reserved_gb"))
+    return (memory - reserved) * 1e9 / 2**30
+
+
+def compare_examples(machine):
+    """Lines of a plan in the examples that --plan does not print; with --print the whole page as it should be."""
+    mistakes, shown, printed, plans = [], [], None, 0
+    for line in EXAMPLES.read_text().splitlines():
+        command = EXAMPLE.match(line)
+        if command:
+            plans += 1
+            text = plan(command[2], [command[1]], machine)
+            text = text[text.index("memory of the largest"):text.index("  span: ")]
+            printed = ["    " + words for words in text.splitlines()]
+            shown += [line, *printed]
+            said = []
+        elif printed is not None and line.startswith("    "):
+            said.append(line)
+        else:
+            if printed is not None and said != printed:
+                mistakes += [f"{EXAMPLES.name}: the plan of {plans} differs, --print shows it"]
+            printed = None
+            shown.append(line)
+    if "--print" in sys.argv:
+        print("\n".join(shown))
+    return mistakes + [f"{EXAMPLES.name}: {plans} plans found"] * (plans != 3)
+
+
 def figures(text):
     """GiB: memory, sent inside of a node and between nodes; the bubble in per cent."""
     memory = float(re.search(r"^  total +([\d.]+) MiB$", text, re.MULTILINE)[1])
@@ -39,6 +73,23 @@ def figures(text):
     return [memory / 1024, sent[0] / 1024, sent[1] / 1024, float(bubble[1]) if bubble else 0.0]
 
 
+def compare_searches(machine):
+    """Rows of the table of searches that --plan does not confirm: seconds of a step of the deck and of the grid beside it."""
+    page = PAGE.read_text()
+    of_deck = dict(COMMAND.match(line).groups() for line in page.splitlines() if COMMAND.match(line))
+    rows = re.findall(r"^\| `(\w+\.deck)` \| ([\d.]+) \| (.*) \| ([\d.]+) \| ([\d.]+) \|$", page, re.MULTILINE)
+    mistakes = [f"{PAGE.name}: {len(rows)} searches for {len(of_deck)} decks"] * (len(rows) != len(of_deck))
+    for name, step, words, memory, other_step in rows:
+        deck = f"input/{name}"
+        texts = [plan(deck, keys, machine) for keys in
+                 ([of_deck[deck]], [of_deck[deck]] if words == "the deck's" else words.strip("`").split())]
+        seconds = [float(re.search(r"^  step +([\d.]+) ms$", text, re.MULTILINE)[1]) / 1000 for text in texts]
+        true = f"{seconds[0]:.2f} s, {figures(texts[1])[0]:.1f} GiB and {seconds[1]:.2f} s"
+        if true != f"{step} s, {memory} GiB and {other_step} s":
+            mistakes.append(f"{PAGE.name}: the search of {name}: {true} are true")
+    return mistakes
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="nanotron_decks_") as folder:
         machine = Path(folder) / "machine.nml"  # its first group: memory and bytes, without the timeline, which takes seconds
@@ -47,7 +98,7 @@ def main():
 
 
 def compare(machine):
-    mistakes, shown, rows = [], [], 0
+    mistakes, shown, rows = compare_examples(str(ROOT / MACHINE)) + compare_searches(str(ROOT / MACHINE)), [], 0
     deck, base = "", ""
     for line in PAGE.read_text().splitlines():
         command = COMMAND.match(line)
@@ -64,7 +115,9 @@ def compare(machine):
         for said, true, room in zip(cells[1:5], found, (0.1, 0.1, 0.1, 0.1), strict=True):
             if abs(float(said.strip(" %") or 0) - true) > room:
                 mistakes.append(f"{PAGE.name}: {deck}, {cells[0]}: {said} is said, {true:.1f} is true")
-        comment = re.search(r"(\d+) GiB of 74\.5", (ROOT / deck).read_text())
+        comment = re.search(rf"(\d+) GiB of {free_memory():.1f} free", (ROOT / deck).read_text())
+        if ("does not fit" in cells[5]) != (found[0] > free_memory()):
+            mistakes.append(f"{PAGE.name}: {deck}, {cells[0]}: '{cells[5]}', but it takes {found[0]:.1f} of {free_memory():.1f} GiB")
         if cells[0] == "as it is" and (not comment or abs(float(comment[1]) - found[0]) > 1.0):
             mistakes.append(f"{deck}: its comment says {comment[1] if comment else 'nothing'} GiB, --plan {found[0]:.1f}")
     if "--print" in sys.argv:

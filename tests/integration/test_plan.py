@@ -47,6 +47,15 @@ def a_plan_has_a_timeline(folder):
                says=["timeline of a step on 16 ranks, 2 nodes of DGX A100 80 GB", "node-hours", "kWh"])
     shares = [float(share) for share in re.findall(r" ms +([0-9.]+) %$", text.split("timeline")[1], re.MULTILINE)]
     check(abs(sum(shares) - 100) < 0.5, "the shares are the step", text)
+    fits = r"^  fits: [\d.]+ GiB and 3\.7 GiB reserved are \d+ % of the 80\.0 GiB of a rank of DGX"
+    check(re.search(fits, text, re.MULTILINE), "the plan is compared with the memory of the machine", text)
+    small = folder / "small.nml"
+    small.write_text(a100.read_text().split("&gemm")[0] + re.sub("memory_gb = 85.9", "memory_gb = 8", re.search(
+        "&node.*?^/\n", a100.read_text(), re.DOTALL | re.MULTILINE)[0]))
+    run(program, "--plan", "--machine", small, "--set", "model.vocab_size=32000", "--set", "parallel.dp=8",
+        root / "input/llama_7b.deck", says=["  does not fit: "])
+    run(program, "--plan", "--set", "model.vocab_size=32000", root / "input/llama_7b.deck",
+        says=["  planned for a host, as --machine names no other"])
     lone = folder / "lone.nml"
     lone.write_text(re.sub(r"&network.*?^/\n", "", a100.read_text(), flags=re.DOTALL | re.MULTILINE))
     run(program, "--plan", "--machine", lone, "--set", "model.vocab_size=32000", "--set", "parallel.dp=16",

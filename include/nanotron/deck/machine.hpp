@@ -2,6 +2,7 @@
 // A machine to plan for, as a namelist file: &machine, one rank; &node and &network, how ranks are connected; &gemm,
 // how the shape of a GEMM changes its rate. Rates are those that kernels and collectives reach, not peaks.
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,8 @@ struct GemmModel {
 struct Node {
   int ranks = 0;                     // that a node has
   int cores = 0;                     // of a host that its ranks share; 0: one for each rank
-  double memory_bytes = 0.0;         // of a rank
+  double memory_bytes = 0.0;         // of a rank; 0: not told
+  double reserved_bytes = 0.0;       // of it, outside of the buffer of a run
   double link = 0.0, latency = 0.0;  // bytes per second of a ring (nccl-tests' busbw), seconds of a step of it
   double watts = 0.0;                // of the node at full load
 };
@@ -54,6 +56,10 @@ struct Machine {
   double collective_share = 0.0;  // of the multiprocessors, taken by a collective that overlaps kernels
   std::vector<KernelRate> kernels{};
 
+  /// Bytes that the buffer of a run may take on a rank; infinite where the memory is not told.
+  double buffer_limit() const {
+    return node.memory_bytes > 0.0 ? node.memory_bytes - node.reserved_bytes : std::numeric_limits<double>::infinity();
+  }
   double peak(ScalarType compute) const { return compute == ScalarType::fp8 ? peak_fp8 : peak_bf16; }
   double gemm(ScalarType type) const {
     switch (type) {
@@ -68,6 +74,10 @@ struct Machine {
     }
   }
 };
+
+/// node%reserved_gb of a file that lacks it, an estimate. A GPU: CUDA's context and code, buffers of NCCL, workspaces
+/// of cuBLAS and cuDNN. A host: the program, its libraries and buffers of MPI.
+inline double reserved_by_default(bool is_gpu) { return is_gpu ? 4e9 : 0.5e9; }
 
 /// Reads the text of such a file. Error(deck_error) with every finding and its line.
 Machine read_machine(const std::string& name, const std::string& text);

@@ -8,13 +8,10 @@
 
 namespace nanotron::simulation {
 
-/// Left to CUDA, NCCL and the libraries on a GPU; to the program on a host.
-inline constexpr double reserved_bytes = 4e9;
-
 /// Of the rank of the pipeline that needs most. limit: the search for it ends above.
 double memory_bytes(const deck::Config& config, const deck::Machine& machine, double limit);
 
-/// True where the file does not tell the memory.
+/// Within machine.buffer_limit().
 bool fits(const deck::Config& config, const deck::Machine& machine);
 
 }  // namespace nanotron::simulation

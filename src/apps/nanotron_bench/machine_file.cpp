@@ -82,6 +82,7 @@ void set_node(const Bench& bench, const comm::Communicator& world, Device& devic
   m.node.cores = built_for == Processor::cpu ? comm::usable_cores(node.get()) : 0;
   m.node.memory_bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE)) /
                         static_cast<double>(node.size());
+  m.node.reserved_bytes = deck::reserved_by_default(m.is_gpu);
   const Link inside = node.size() > 1 ? measure_link(bench, device, node) : Link{0.5 * m.memory, m.launch};
   m.node.link = inside.bandwidth;
   m.node.latency = inside.latency;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <limits>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/deck/machine.hpp"
@@ -78,6 +79,18 @@ TEST(Machine, SaysHowRanksAreConnected) {
   ASSERT_EQ(m.kernels.size(), 1U);
   EXPECT_EQ(m.kernels[0].kernel, "adamw");
   EXPECT_EQ(m.kernels[0].rate, 7e9);
+}
+
+TEST(Machine, ReservesMemoryBesidesTheBuffer) {
+  const Machine host = read_machine("m.nml", connected);  // files of before have no such key
+  EXPECT_EQ(host.node.reserved_bytes, 0.5e9);
+  EXPECT_EQ(host.buffer_limit(), 15.5e9);
+  EXPECT_EQ(read_machine("m.nml", with(connected, "'cpu'", "'gpu'")).buffer_limit(), 12e9);
+  const std::string named = with(connected, "memory_gb = 16", "memory_gb = 16, reserved_gb = 2.5");
+  EXPECT_EQ(read_machine("m.nml", named).buffer_limit(), 13.5e9);
+  EXPECT_EQ(read_machine("m.nml", machine_text(read_machine("m.nml", named), "")).buffer_limit(), 13.5e9);
+  EXPECT_EQ(read_machine("m.nml", good).buffer_limit(), std::numeric_limits<double>::infinity());
+  EXPECT_NE(message_of(with(named, "2.5", "-1")).find("reserved_gb is out of range"), std::string::npos);
 }
 
 TEST(Machine, IsWrittenAsItIsRead) {

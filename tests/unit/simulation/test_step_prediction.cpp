@@ -156,6 +156,17 @@ TEST(GridSearch, FindsZeroBubble) {
   EXPECT_NE(describe(result, m).find(" 2 V"), std::string::npos);
 }
 
+TEST(GridSearch, LeavesWhatTheMachineReserves) {
+  deck::Machine m = machine("a100_80gb.nml");
+  const deck::Config config = small({"parallel.dp=1"}, 1);
+  const double buffer = memory_bytes(config, m, 1e300);
+  m.node.reserved_bytes = 3e9;
+  m.node.memory_bytes = buffer + 3e9;
+  EXPECT_TRUE(fits(config, m));
+  m.node.reserved_bytes += 1.0;
+  EXPECT_FALSE(fits(config, m));
+}
+
 TEST(GridSearch, SaysThatNothingFits) {
   deck::Machine m = machine("a100_80gb.nml");
   const std::string path = input("llama_70b.deck");
