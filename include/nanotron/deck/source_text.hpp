@@ -56,7 +56,8 @@ std::string quoted(std::string_view word);
 std::string to_lower(std::string_view text);
 
 /// The candidate nearest to `word` (letters' case ignored, one swap of neighbours counts 1); if none is nearer than
-/// about a third of its length, the shortest that begins with it and '_', or "". Method: restricted Damerau-Levenshtein.
+/// about a third of its length, the shortest that begins with it and '_', or "". Method: restricted
+/// Damerau-Levenshtein.
 std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace nanotron::deck
