@@ -50,6 +50,14 @@ def pairs(delimiter=" "):
     return [(row.get("question", row.get("context")), delimiter + choice) for row in ROWS for choice in row["choices"]]
 
 
+def test_no_link_is_followed(questions, tmp_path, tool):
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    (tmp_path / "q.h5.tmp").symlink_to(precious)
+    tool("choices", questions, "-o", tmp_path / "q.h5")
+    assert precious.read_text() == "kept" and not (tmp_path / "q.h5").is_symlink()
+
+
 def test_bytes(questions, tmp_path, tool):
     said = tool("choices", questions, "-o", tmp_path / "q.h5").stdout
     columns, attributes = read(tmp_path / "q.h5")

@@ -63,6 +63,16 @@ def test_bytes_follow_the_contract(corpus, tmp_path, tool):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["corpus", "t.h5"]
 
 
+@pytest.mark.parametrize(("name", "rc"), [("t.h5.tmp", 0), ("t.h5.documents.tmp", 71)])
+def test_no_link_is_followed(name, rc, corpus, tmp_path, tool):
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    (tmp_path / name).symlink_to(precious)
+    said = tool("tokenize", corpus, "-o", tmp_path / "t.h5", rc=rc).stderr
+    assert precious.read_text() == "kept" and not (tmp_path / "t.h5").is_symlink()
+    assert rc == 0 or name in said
+
+
 def test_tokens_are_contiguous_for_parallel_reads(corpus, tmp_path, tool):
     tool("tokenize", corpus, "-o", tmp_path / "t.h5")
     with h5py.File(tmp_path / "t.h5", "r") as file:

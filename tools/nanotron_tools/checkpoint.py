@@ -43,7 +43,7 @@ def _block_hashes(path: Path, block_bytes: int) -> Iterator[str]:
 
 def write_atomically(path: Path, text: str) -> None:
     """Writes `text` so that `path` holds either the old content or all of the new one."""
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = common.beside(path)
     with open(temporary, "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()

@@ -133,7 +133,7 @@ def add_question(columns: Columns, tokenizer: Tokenizer, question: Question, del
 
 
 def write_file(path: Path, columns: Columns, tokenizer: Tokenizer) -> None:
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = common.beside(path)
     tokens = np.concatenate(columns.tokens).astype(token_file.token_dtype(tokenizer.vocab_size))
     begins = np.cumsum([0, *(len(piece) for piece in columns.tokens[:-1])])
     counts = np.bincount(tokens, minlength=tokenizer.vocab_size)

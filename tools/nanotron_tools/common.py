@@ -41,6 +41,13 @@ def wrong(where: object, expected: str, found: str, change: str, exit_code: int 
     return ToolError(f"{where}: expected {expected}\n  found:  {found}\n  change: {change}", exit_code)
 
 
+def beside(path: Path) -> Path:
+    """<path>.tmp, for what becomes `path` when it is complete: whatever has that name, as a link, is gone."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.unlink(missing_ok=True)
+    return temporary
+
+
 def from_json(text: str | bytes) -> Any:
     """json.loads; what is nested too deeply for Python is a ValueError too."""
     try:

@@ -118,7 +118,7 @@ class SafetensorsWriter:
     """Writes tensors whose names, types and shapes are known beforehand, in that order."""
 
     def __init__(self, path: Path, entries: list[tuple[str, str, tuple[int, ...]]]):
-        self.path, self.temporary = path, path.with_name(path.name + ".tmp")
+        self.path, self.temporary = path, common.beside(path)
         header: dict[str, dict[str, Any]] = {"__metadata__": {"format": "pt"}}
         offset = 0
         for name, dtype, shape in entries:

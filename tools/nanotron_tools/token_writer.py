@@ -34,7 +34,8 @@ def open_locked(path: Path) -> IO[bytes]:
     """The file, empty, and of this process only, where the file system has locks. The lock ends when the process closes
     any descriptor of the file, as those that numpy makes: it is read and written by its own methods alone."""
     while True:
-        file: IO[bytes] = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=1 << 20)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        file: IO[bytes] = os.fdopen(descriptor, "r+b", buffering=1 << 20)
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -131,7 +132,7 @@ class TokenWriter:
                 self._raw["loss_mask"] = open_locked(self._side("loss_mask"))
             for name in self.hashes:
                 self._raw[f"hashes.{name}"] = open_locked(self._side(f"hashes.{name}"))
-            self.temporary = path.with_name(path.name + ".tmp")
+            self.temporary = common.beside(path)
             self._file = create_file(self.temporary)
             if tokens is not None:
                 self._dataset = create_tokens(self._file, tokens, self.dtype)
