@@ -4,16 +4,16 @@
     tests/fault_table.py <folder of the programs> [--faults 4000] [--seed N] [--jobs 2] [--markdown FILE]
 
 Each fault is a run of the program. A run that ends with other bits, without a word, by a signal or not at all ends its
-test: the row "FAILED" says which, and the exit code is 1. About a second a fault on two cores.
+test: the row "FAILED" says which, and the exit code is 1. About a second a fault on two cores. A table that is interrupted has
+what was counted until then in the file of --markdown.
 """
 import argparse
-import itertools
 import os
 import re
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent / "integration"
@@ -23,8 +23,19 @@ SHARES = [("test_damage.py", "NANOTRON_FAULTS", 0.40), ("test_read_faults.py", "
           ("test_kills.py", "NANOTRON_KILLS", 0.05), ("test_phase_kills.py", "NANOTRON_KILLS", 0.10),
           ("test_memory_flips.py", "NANOTRON_FAULTS", 0.05), ("test_data_faults.py", "NANOTRON_FAULTS", 0.04)]  # the last plants two for each
 PYTHON = os.environ.get("NANOTRON_PYTHON", sys.executable)
-MOST = 100  # of one run of a test
+MOST = 50  # of one run of a test
 OUTCOMES = ["same bits", "refused", "ended with 71", "not met"]
+
+
+def pieces(faults):
+    """(test, variable, number of faults) of each run of a test; those of all tests spread over the whole."""
+    plan = []
+    for test, variable, share in SHARES:
+        left = max(1, round(faults * share))
+        runs = -(-left // MOST)
+        for i in range(runs):
+            plan.append(((i + 0.5) / runs, (test, variable, min(MOST, left - i * MOST))))
+    return [piece for _, piece in sorted(plan)]
 
 
 def run(test, variable, count, seed, programs):
@@ -62,30 +73,26 @@ def main():
     parser.add_argument("--faults", type=int, default=4000)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--jobs", type=int, default=2, help="tests at a time")
-    parser.add_argument("--markdown", type=Path)
+    parser.add_argument("--markdown", type=Path, help="the table, written again after each test")
     arguments = parser.parse_args()
     if subprocess.run([PYTHON, "-c", "import h5py"], capture_output=True, check=False).returncode != 0:
         sys.exit(f"fault_table.py: {PYTHON} has no h5py, which the tests read files with: NANOTRON_PYTHON=build/venv/bin/python "
                  "tests/fault_table.py ..., after jobscripts/install_dependencies.sh --tests")
     print(f"seed {arguments.seed}", flush=True)
-    begin, seeds, runs, rows = time.time(), itertools.count(arguments.seed), [], {}
+    begin, rows = time.time(), {}
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        for test, variable, share in SHARES:
-            left = max(1, round(arguments.faults * share))
-            while left > 0:
-                count = min(left, MOST)
-                left -= count
-                runs.append(pool.submit(run, test, variable, count, next(seeds), arguments.programs.resolve()))
-        for done in runs:
+        runs = [pool.submit(run, test, variable, count, seed, arguments.programs.resolve())
+                for seed, (test, variable, count) in enumerate(pieces(arguments.faults), start=arguments.seed)]
+        for number, done in enumerate(as_completed(runs), start=1):
             for kind, counts in done.result().items():
                 row = rows.setdefault(kind, {})
-                for outcome, number in counts.items():
-                    row[outcome] = row.get(outcome, 0) + number
-    text, failed = table(rows)
-    print(f"{time.time() - begin:.0f} s")
+                for outcome, times in counts.items():
+                    row[outcome] = row.get(outcome, 0) + times
+            text, failed = table(rows)
+            print(f"{number} of {len(runs)} tests after {time.time() - begin:.0f} s, {failed} failed", flush=True)
+            if arguments.markdown:
+                arguments.markdown.write_text(text + "\n", encoding="utf-8")
     print(text)
-    if arguments.markdown:
-        arguments.markdown.write_text(text + "\n", encoding="utf-8")
     sys.exit(1 if failed else 0)
 
 
