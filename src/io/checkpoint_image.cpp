@@ -66,6 +66,7 @@ void write_data(hid_t file, std::span<const DataFile> data) {
     write("sample", data[i].sample);
     write("tokenizer_sha256", data[i].tokenizer.sha256);
     write("vocabulary_xxh3_128", data[i].tokenizer.vocabulary);
+    if (data[i].bos) hdf5::write_integer(group.id(), "bos_token_id", *data[i].bos);
   }
 }
 

@@ -66,7 +66,8 @@ std::vector<DataFile> read_data(hid_t file, const std::string& name) {
                     .tokens = hdf5::read_integer(group.id(), "tokens", name).value_or(0),
                     .content = text("content"),
                     .sample = text("sample"),
-                    .tokenizer = {"", text("tokenizer_sha256"), text("vocabulary_xxh3_128")}});
+                    .tokenizer = {"", text("tokenizer_sha256"), text("vocabulary_xxh3_128")},
+                    .bos = hdf5::read_integer(group.id(), "bos_token_id", name)});
   }
   return data;
 }

@@ -151,6 +151,11 @@ ExitCode evaluate_choices(const deck::Config& of_deck, const std::string& choice
     compare_tokenizers({reader.info().tokenizer, fmt::format("the checkpoint {}", reader.folder().string())},
                        {file.tokens().tokenizer(), fmt::format("the file of questions {}", choices)}, config.data, log);
   });
+  std::vector<std::optional<std::int64_t>> begins;
+  for (const io::DataFile& of : reader.info().data) {
+    if (of.use == "training") begins.push_back(of.bos);
+  }
+  compare_begins(begins, begin_of(file.tokens()), fmt::format("the file of questions {}", choices), log);
   log.info("{} choices in {} sequences of {} tokens, {:.1f} % of them filled; {} contexts cut on the left",
            file.choices().size(), sequences.count(), config.data.sequence_length, 100.0 * sequences.filled(),
            sequences.cut());

@@ -28,7 +28,8 @@ io::DataFile data_file(const char* use, const std::string& name, const data::Tok
           .name = name,
           .tokens = file.size(),
           .content = file.hashes().exist() ? fmt::format("{:016x}", file.hashes().content) : "",
-          .tokenizer = file.tokenizer()};
+          .tokenizer = file.tokenizer(),
+          .bos = begin_of(file)};
 }
 
 // "the training file 'web' (data%path)"

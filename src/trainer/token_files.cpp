@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/host.hpp"
 #include "nanotron/comm/agreement.hpp"
@@ -119,10 +121,13 @@ void check_token_files(const TokenFiles& files, const deck::Config& config, MPI_
       compare_tokenizers(first, files.training[i].tokenizer(),
                          fmt::format("the file {} ({})", named[i].path, deck::key_of(path_key, named[i])), data, log);
     }
+    std::vector<std::optional<std::int64_t>> begins;
+    for (const data::TokenFile& file : files.training) begins.emplace_back(begin_of(file));
     for (std::size_t i = 0; i < sets.size(); ++i) {
-      compare_tokenizers(
-          first, files.validation[i].tokenizer(),
-          fmt::format("the validation file {} ({})", sets[i].path, deck::key_of(validation_key, sets[i])), data, log);
+      const std::string what =
+          fmt::format("the validation file {} ({})", sets[i].path, deck::key_of(validation_key, sets[i]));
+      compare_tokenizers(first, files.validation[i].tokenizer(), what, data, log);
+      compare_begins(begins, begin_of(files.validation[i]), what, log);
     }
   });
 }
@@ -152,6 +157,21 @@ void compare_tokenizers(const TokenizerOf& wanted, const TokenizerOf& other, con
 void compare_tokenizers(const data::TokenizerId& training, const data::TokenizerId& other, const std::string& what,
                         const deck::DataConfig& data, Log& log) {
   compare_tokenizers({training, fmt::format("the training file {}", first_path(data))}, {other, what}, data, log);
+}
+
+std::int64_t begin_of(const data::TokenFile& file) { return file.bos_token_id().value_or(io::no_bos); }
+
+void compare_begins(std::span<const std::optional<std::int64_t>> training, std::int64_t bos, const std::string& what,
+                    Log& log) {
+  const auto is_as_here = [&](const auto& of) { return !of || *of == bos; };
+  if (training.empty() || std::ranges::any_of(training, is_as_here)) return;
+  const auto words = [](std::int64_t token) {
+    return token == io::no_bos ? "without a token of their own" : fmt::format("with token {}", token);
+  };
+  log.warn(
+      "the texts of {} begin {}, those of the training {}: the model finds them less likely than they are. Write the "
+      "file again with the --bos of the training (nanotron-choices: --token-file)",
+      what, words(bos), words(*training.front()));
 }
 
 void open_collectively(MPI_Comm world, const std::function<void()>& open) {

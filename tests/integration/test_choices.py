@@ -18,6 +18,7 @@ LENGTH, HEADS, KV_HEADS, EPS, THETA = 32, 4, 2, 1e-6, 1e4
 SETS = ("model.vocab_size=257", "precision.compute=fp64", f"data.sequence_length={LENGTH}", f"model.rms_norm_eps={EPS}",
         f"model.rope_theta={THETA}")
 EXPERTS = "/ &moe num_experts = 4 num_experts_per_tok = 2 moe_intermediate_size = 48"
+TOKENS = root / "tests/golden/llama/tokens.h5"
 python = os.environ.get("NANOTRON_PYTHON", sys.executable)
 LINE = re.compile(r"choices: acc (\S+) \+- (\S+), acc_norm (\S+) \+- (\S+), acc_bytes (\S+) \+- (\S+), "
                   r"(\d+) questions, (\d+) choices")
@@ -177,7 +178,32 @@ def dense(case):
     for values, ranks in ((("parallel.tp=2", "parallel.dp=2"), 4), (("parallel.tp=1", "parallel.pp=2", "parallel.dp=2"), 4)):
         check(evaluate(case, file, *values, layout, ranks=ranks)[0] == text, f"the same bits on {values}")
     print(f"worst difference of a log-likelihood from numpy {worst:.1e}")
+    begins(case, file)
     errors(case, file)
+
+
+def begins(case, file):
+    """Contexts have to begin as the texts of the training do: what its token files say is in the checkpoint."""
+    words = "begin without a token of their own, those of the training with token 7"
+    check(words not in evaluate(case, file, "parallel.tp=1", ranks=1)[3], "no word where both begin alike")
+    with_bos, checkpoint = case.folder / "with_bos.h5", case.out / "checkpoints/step_00000010/checkpoint.h5"
+    with_bos.write_bytes(TOKENS.read_bytes())
+    with h5py.File(with_bos, "r+") as opened:
+        if "hashes" in opened:
+            del opened["hashes"]
+        opened.attrs["bos_token_id"] = np.int64(7)
+    out = f"run.output_dir={case.folder / 'begins'}"
+    rc, output = case.run(*sets(f"data.path={with_bos}", out, f"data.validation_path={with_bos}", "parallel.tp=1"), ranks=1)
+    check(rc == 0 and words not in output, "trained with a token that begins texts", output)
+    with h5py.File(case.folder / "begins" / checkpoint.relative_to(case.out)) as opened:
+        check([int(of.attrs["bos_token_id"]) for of in opened["data"].values()] == [7, 7], "it is in the checkpoint")
+    with h5py.File(checkpoint) as opened:
+        check([int(of.attrs["bos_token_id"]) for of in opened["data"].values()] == [-1], "and so is that there is none")
+    output = evaluate(case, file, "parallel.tp=1", out, ranks=1)[3]
+    check(words in output, "questions that begin otherwise are told", output)
+    rc, output = case.run("--evaluate", *sets(f"data.path={with_bos}", out, f"data.validation_path={TOKENS}",
+                                                 "parallel.tp=1"), ranks=1)
+    check(rc == 0 and words in output, "as is a validation file", output)
 
 
 def errors(case, file):
@@ -187,7 +213,7 @@ def errors(case, file):
 
     long = make_questions(case, "long", [("short", ["x", "far too long for a sequence of this length"], 0)])
     expect_error(65, "choice 2 of the question in line 1 is longer than a sequence", "--choices", str(long))
-    expect_error(65, "this is no file of multiple-choice questions", "--choices", str(root / "tests/golden/llama/tokens.h5"))
+    expect_error(65, "this is no file of multiple-choice questions", "--choices", str(TOKENS))
     expect_error(65, "larger than that of the model", "--choices", str(file), "--set", "model.vocab_size=131")
     expect_error(71, "--results", "--choices", str(file), "--results", str(case.folder / "nowhere/x"))
     precious, linked = case.folder / "precious", case.folder / "linked"

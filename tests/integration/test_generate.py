@@ -66,6 +66,15 @@ def test_text(folder):
     assert call(2, *common).stdout == expected
     # Nothing to begin with: the end of a text is the beginning of the next one.
     call(1, "--checkpoint", GOLDEN, "--tokens-file", folder / "tokens.h5", "--max-new-tokens", 3)
+    # What the token file says to begin documents begins a text, once.
+    shutil.copy(folder / "tokens.h5", folder / "begins.h5")
+    with h5py.File(folder / "begins.h5", "r+") as file:
+        file.attrs["bos_token_id"] = 129
+    common = ["--checkpoint", GOLDEN, "--tokens-file", folder / "begins.h5", "--max-new-tokens", 8, "--temperature", 0]
+    for ids, prompt in (([129, *b"of a"], "of a"), ([129], "")):
+        text = call(1, *common, "--prompt", prompt).stdout
+        expected = call(1, *common, "--prompt-ids", ",".join(map(str, ids))).stdout
+        assert text == expected.removeprefix(words[129].decode()), (text, expected)
 
 
 def test_vocabularies(folder):

@@ -40,6 +40,7 @@ class TokenFile {
   index_t vocab_size() const { return vocab_size_; }
   index_t number_of_documents() const { return documents_.size(); }
   std::optional<std::int64_t> eos_token_id() const { return eos_token_id_; }
+  std::optional<std::int64_t> bos_token_id() const { return bos_token_id_; }  // none: documents begin without
   std::optional<double> unigram_entropy() const { return unigram_entropy_; }
   const TokenizerId& tokenizer() const { return tokenizer_; }
   const TokenHashes& hashes() const { return hashes_; }

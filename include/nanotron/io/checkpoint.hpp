@@ -74,6 +74,8 @@ struct CheckpointState {
   std::vector<double> recent_norms{};
 };
 
+inline constexpr std::int64_t no_bos = -1;
+
 /// A token file of the run that wrote a checkpoint. Empty parts are not known.
 struct DataFile {
   std::string use;   // "training" or "validation"
@@ -82,6 +84,7 @@ struct DataFile {
   std::string content{};  // 16 hexadecimal digits: data::TokenHashes::content
   std::string sample{};   // the same of some blocks alone: sample_hash (trainer/data_identity.hpp)
   data::TokenizerId tokenizer{};
+  std::optional<std::int64_t> bos{};  // that begins its documents; no_bos: they begin without; empty: not known
 };
 
 /// Contents of one checkpoint, for the writer. The same tensors in the same order on all ranks; of

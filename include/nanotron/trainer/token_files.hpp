@@ -4,12 +4,15 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "nanotron/base/log.hpp"
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/data/token_file.hpp"
+#include "nanotron/io/checkpoint.hpp"
 #include "nanotron/trainer/trainer.hpp"
 
 namespace nanotron::trainer {
@@ -45,6 +48,15 @@ void compare_tokenizers(const TokenizerOf& wanted, const TokenizerOf& other, con
 /// The same with that of the (first) training file.
 void compare_tokenizers(const data::TokenizerId& training, const data::TokenizerId& other, const std::string& what,
                         const deck::DataConfig& data, Log& log);
+
+/// The token that begins the texts of a file, as io::DataFile has it.
+std::int64_t begin_of(const data::TokenFile& file);
+
+/// A warning where the texts of a file (what) begin in another way than those of every training file: a model gives
+/// them a lower likelihood than they have. training: io::DataFile::bos of each; nothing where one is not known, or
+/// there is none.
+void compare_begins(std::span<const std::optional<std::int64_t>> training, std::int64_t bos, const std::string& what,
+                    Log& log);
 
 /// The loaders borrow the files. Not collective.
 Loaders make_loaders(const deck::Config& config, const TokenFiles& files, const comm::GridCoordinate& at);

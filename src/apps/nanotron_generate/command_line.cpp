@@ -31,7 +31,7 @@ void add_options(CLI::App& app, GenerateOptions& o) {
                  "checkpoint's deck, if it is there)")
       ->type_name(file_value);
   auto* const prompt = app.add_option("--prompt", o.prompt, "text to continue");
-  app.add_option("--prompt-ids", o.prompt_ids, "prompt as token ids: 1,2,3 (no prompt at all: begin with eos)")
+  app.add_option("--prompt-ids", o.prompt_ids, "prompt as token ids: 1,2,3 (no prompt: begin with bos, else eos)")
       ->delimiter(',')
       ->excludes(prompt);
   app.add_option("--max-new-tokens", o.new_tokens, "maximum number of new tokens (default: what fits, up to 256)")

@@ -60,6 +60,14 @@ void compare_tokenizers(const data::TokenFile& file, const TrainedWith& trained)
       file.path(), describe(file.tokenizer(), trained.tokenizer), describe(trained.tokenizer, file.tokenizer()));
 }
 
+// Texts begin as the documents of the training do; one without words may begin behind the end of another.
+void begin(Prompt& prompt) {
+  const auto bos = prompt.tokens ? prompt.tokens->bos_token_id() : std::nullopt;
+  const auto first = bos ? static_cast<std::int32_t>(*bos) : prompt.eos.value_or(-1);
+  const bool has_begin = !prompt.ids.empty() && (!bos || prompt.ids.front() == first);
+  if (!has_begin && first >= 0) prompt.ids.insert(prompt.ids.begin(), first);
+}
+
 void fill_ids(const GenerateOptions& options, Prompt& prompt) {
   const bool has_vocabulary = prompt.tokens && prompt.tokens->has_vocabulary();
   if (options.prompt && !options.prompt->empty()) {
@@ -79,12 +87,12 @@ void fill_ids(const GenerateOptions& options, Prompt& prompt) {
     prompt.ids = options.prompt_ids;
   }
   if (has_vocabulary) prompt.text = prompt.tokens->decode(prompt.ids);
-  if (prompt.ids.empty() && prompt.eos) prompt.ids = {*prompt.eos};
+  if (options.prompt_ids.empty()) begin(prompt);
   if (prompt.ids.empty()) {
     fail(ExitCode::deck_error,
          {.what = "there is no prompt",
-          .expected = "--prompt or --prompt-ids, or a token file with an end-of-text "
-                      "token to begin with"});
+          .expected = "--prompt or --prompt-ids, or a token file with a token that "
+                      "begins or ends its documents"});
   }
 }
 
