@@ -7,7 +7,8 @@ endif()
 add_library(nanotron_emulated_gpu STATIC
   "${PROJECT_SOURCE_DIR}/tests/emulation/scheduler.cpp" "${PROJECT_SOURCE_DIR}/tests/emulation/device_memory.cpp"
   "${PROJECT_SOURCE_DIR}/tests/emulation/closure.cpp" "${PROJECT_SOURCE_DIR}/tests/emulation/runtime.cpp" "${PROJECT_SOURCE_DIR}/tests/emulation/nccl.cpp"
-  "${PROJECT_SOURCE_DIR}/tests/emulation/nccl_parts.cpp" "${PROJECT_SOURCE_DIR}/tests/emulation/nccl_memory.cpp"
+  "${PROJECT_SOURCE_DIR}/tests/emulation/nccl_connections.cpp" "${PROJECT_SOURCE_DIR}/tests/emulation/nccl_parts.cpp"
+  "${PROJECT_SOURCE_DIR}/tests/emulation/nccl_memory.cpp"
   "${PROJECT_SOURCE_DIR}/tests/emulation/cublas.cpp" "${PROJECT_SOURCE_DIR}/tests/emulation/cudnn.cpp")
 target_include_directories(nanotron_emulated_gpu PUBLIC
   "${PROJECT_SOURCE_DIR}/tests" "${PROJECT_SOURCE_DIR}/tests/emulation/cudnn")

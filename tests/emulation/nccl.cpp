@@ -3,6 +3,7 @@
 // A communicator is a segment of shared memory with a row per rank. An operation is work of a stream: it publishes its
 // data in a file of shared memory and is done when its peers' are there. NCCL's rules, each a fault where it is broken:
 //
+//   connections are made at their first use (nccl_connections.hpp)
 //   operations of a communicator run in the order in which they were issued, whatever their streams
 //   all ranks issue the same collective with the same count; a send and its receive have the same size
 //   ranks that share two communicators launch their collectives in one order
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "emulation/device_memory.hpp"
+#include "emulation/nccl_connections.hpp"
 #include "emulation/nccl_parts.hpp"
 
 using namespace nanotron::emulation;
@@ -53,6 +55,7 @@ ncclResult_t add(ncclComm* comm, cudaStream_t stream, std::shared_ptr<Part> part
   if (groups_open > 0) {
     grouped[{comm, stream}].push_back(std::move(part));
   } else {
+    connect();
     issue(comm, stream, {std::move(part)});
   }
   return ncclSuccess;
@@ -60,6 +63,7 @@ ncclResult_t add(ncclComm* comm, cudaStream_t stream, std::shared_ptr<Part> part
 
 ncclResult_t collective(Call call, const void* send, void* recv, ncclComm* comm, cudaStream_t stream) {
   call.offset = offset_in_window(*comm, call.kind == Kind::reduce_scatter ? send : recv);
+  need_collective(*comm, call);
   return add(comm, stream, make_collective(call, send, recv, *comm));
 }
 
@@ -147,6 +151,7 @@ ncclResult_t ncclGroupStart() {
 }
 ncclResult_t ncclGroupEnd() {
   if (--groups_open > 0) return ncclSuccess;
+  connect();
   for (auto& [where, parts] : std::exchange(grouped, {})) issue(where.first, where.second, std::move(parts));
   return ncclSuccess;
 }
@@ -168,9 +173,11 @@ ncclResult_t ncclBroadcast(const void* send, void* recv, size_t n, ncclDataType_
   return collective({.kind = Kind::broadcast, .type = type, .count = n, .root = root}, send, recv, comm, stream);
 }
 ncclResult_t ncclSend(const void* data, size_t n, ncclDataType_t type, int to, ncclComm_t comm, cudaStream_t stream) {
+  need_send(*comm, to);
   return add(comm, stream, make_send(data, n * size_of(type), to));
 }
 ncclResult_t ncclRecv(void* data, size_t n, ncclDataType_t type, int from, ncclComm_t comm, cudaStream_t stream) {
+  need_receive(*comm, from);
   return add(comm, stream, make_receive(data, n * size_of(type), from));
 }
 

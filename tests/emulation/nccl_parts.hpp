@@ -16,6 +16,8 @@
 namespace nanotron::emulation {
 
 inline constexpr int max_ranks = 64, max_windows = 16;
+enum class Algorithm { ring, tree };
+inline constexpr std::size_t algorithms = 2;
 
 struct Row {
   std::atomic<int> world_rank;
@@ -24,6 +26,8 @@ struct Row {
   std::atomic<int> windows;                                          // registered so far
   std::array<std::atomic<std::uint64_t>, max_windows> window_bytes;  // of each of them
   std::array<std::atomic<std::uint64_t>, max_ranks> sent, received;  // messages, by peer
+  std::array<std::atomic<bool>, max_ranks> connects_send, connects_receive;  // nccl_connections.hpp
+  std::array<std::atomic<bool>, algorithms> connects_collectives;
 };
 struct Segment {
   std::array<Row, max_ranks> rows;

@@ -18,6 +18,12 @@ class Planted : public testing::Test {
  protected:
   Stream stream() const { return Stream(stream_.get()); }
   bool is_first() const { return group_.rank() == 0; }
+  // NCCL connects at the first use.
+  void use_once(Group& group) {
+    const DeviceArray<double> a(4);
+    all_reduce(group, a.data(), 4, ReduceOp::sum, stream());
+    cudaDeviceSynchronize();
+  }
   double* register_window(std::size_t bytes) {
     void* memory = nullptr;
     ncclMemAlloc(&memory, bytes);
@@ -30,6 +36,7 @@ class Planted : public testing::Test {
 };
 
 TEST_F(Planted, SkippedCollective) {
+  use_once(group_);
   const DeviceArray<double> a(4);
   if (is_first()) all_reduce(group_, a.data(), 4, ReduceOp::sum, stream());
   cudaDeviceSynchronize();
@@ -61,6 +68,7 @@ TEST_F(Planted, SwappedReceives) {
 // Two groups whose blocking collectives the ranks issue in different orders on one stream.
 TEST_F(Planted, CollectivesInDifferentOrders) {
   Group other(Communicator::duplicate(test::world()), Transport::nccl);
+  for (Group* const group : {&group_, &other}) use_once(*group);
   const DeviceArray<double> a(4), b(4);
   all_reduce(is_first() ? group_ : other, a.data(), 4, ReduceOp::sum, stream());
   all_reduce(is_first() ? other : group_, b.data(), 4, ReduceOp::sum, stream());
@@ -70,6 +78,7 @@ TEST_F(Planted, CollectivesInDifferentOrders) {
 // The same with a stream for each: it might go well on a GPU, and for years.
 TEST_F(Planted, LaunchesInDifferentOrders) {
   Group other(Communicator::duplicate(test::world()), Transport::nccl);
+  for (Group* const group : {&group_, &other}) use_once(*group);
   const test::OwnStream second;
   const DeviceArray<double> a(4), b(4);
   const auto sum = [&](Group& group, const DeviceArray<double>& data, cudaStream_t on) {
@@ -80,6 +89,30 @@ TEST_F(Planted, LaunchesInDifferentOrders) {
   if (!is_first()) sum(group_, a, stream_.get());
   cudaDeviceSynchronize();
   MPI_Barrier(test::world());
+}
+
+// The first ones: the hosts wait for each other, whatever the streams.
+TEST_F(Planted, FirstCollectivesInDifferentOrders) {
+  Group other(Communicator::duplicate(test::world()), Transport::nccl);
+  const DeviceArray<double> a(4);
+  for (Group* const group : {is_first() ? &group_ : &other, is_first() ? &other : &group_}) {
+    all_reduce(*group, a.data(), 4, ReduceOp::sum, stream());
+  }
+}
+
+// Each rank posts its receive before its send, as the ends of a pipeline do.
+TEST_F(Planted, FirstMessagesInACircle) {
+  ncclComm_t ways[2];  // from rank 0 to 1, and back
+  for (ncclComm_t& way : ways) {
+    ncclUniqueId id{};
+    if (is_first()) ncclGetUniqueId(&id);
+    MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, test::world());
+    ncclCommInitRank(&way, 2, id, group_.rank());
+  }
+  const int peer = 1 - group_.rank();
+  const DeviceArray<double> in(4), out(4);
+  ncclRecv(in.data(), 32, ncclInt8, peer, ways[is_first() ? 1 : 0], stream_.get());
+  ncclSend(out.data(), 32, ncclInt8, peer, ways[is_first() ? 0 : 1], stream_.get());
 }
 
 TEST_F(Planted, HostMemory) {

@@ -2,6 +2,7 @@
 // CUDA stream in each lane: on a shared one a send without a receive yet could block the receive its peer waits for.
 
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "comm/cuda/nccl_communicator.hpp"
@@ -14,6 +15,18 @@ namespace {
 
 constexpr int sender = 0, receiver = 1;  // ranks of a link's communicator
 
+// NCCL connects two ranks at their first message, in calls that block the host of each until the other makes its own
+// (ncclTransportP2pSetup). Both are here: a byte goes through the link.
+void use_once(const NcclCommunicator& link, int role) {
+  void* byte = nullptr;
+  NANOTRON_CHECK_CUDA(cudaMalloc(&byte, 1));
+  NANOTRON_CHECK_CUDA(cudaMemsetAsync(byte, 0, 1, link.stream()));
+  NANOTRON_CHECK_NCCL(role == sender ? ncclSend(byte, 1, ncclInt8, receiver, link.comm(), link.stream())
+                                     : ncclRecv(byte, 1, ncclInt8, sender, link.comm(), link.stream()));
+  NANOTRON_CHECK_CUDA(cudaStreamSynchronize(link.stream()));
+  NANOTRON_CHECK_CUDA(cudaFree(byte));
+}
+
 // One direction of one link. Collective over the two ends. peer: rank of the other end; role: sender or receiver.
 std::unique_ptr<NcclCommunicator> connect(const Communicator& ring, int peer, int role, int tag, int blocks) {
   ncclUniqueId id{};
@@ -23,17 +36,24 @@ std::unique_ptr<NcclCommunicator> connect(const Communicator& ring, int peer, in
   } else {
     NANOTRON_CHECK_MPI(MPI_Recv(&id, sizeof id, MPI_BYTE, peer, tag, ring.get(), MPI_STATUS_IGNORE));
   }
-  return std::make_unique<NcclCommunicator>(id, 2, role, NcclResources{.message_blocks = blocks});
+  auto link = std::make_unique<NcclCommunicator>(id, 2, role, NcclResources{.message_blocks = blocks});
+  use_once(*link, role);
+  return link;
 }
 
+// Links that join different ranks are made at the same time: those of even p, those of odd p, and in a ring of an odd
+// size the last one, which has a rank in common with either.
+int wave_of(int link, int size) { return size % 2 == 1 && link == size - 1 ? 2 : link % 2; }
+
 // This rank's two links in one lane, two directions each. Link p joins ranks p and p + 1. Every rank makes its links,
-// and ends them, in ascending order of p: each of both waits for the peer, and in a ring any other order could be a
-// circle of waits.
+// and ends them, wave by wave: each of both waits for the peer, and in a ring another order could be a circle of waits.
 class LaneLinks {
  public:
   LaneLinks(const Communicator& ring, int lane, int blocks) {
     const int size = ring.size(), rank = ring.rank();
-    for (int link = 0; link < size; ++link) {
+    std::array<int, 2> links{rank, (rank + size - 1) % size};  // to the next rank, to the previous one
+    if (wave_of(links[1], size) < wave_of(links[0], size)) std::swap(links[0], links[1]);
+    for (const int link : links) {
       const int low = link, high = (link + 1) % size, tag = 2 * (lane * size + link);
       if (rank == low) {
         to_next_ = add(connect(ring, high, sender, tag, blocks));
