@@ -11,16 +11,10 @@ set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_EXTENSIONS OFF)
 find_package(CUDAToolkit REQUIRED)
 
-# Fused attention of cuDNN, where the headers of it and of its frontend are found. The program loads the library when it
-# first needs it, and runs without.
-find_path(NANOTRON_CUDNN_INCLUDE_DIR cudnn.h HINTS "$ENV{CUDNN_ROOT}" "${CUDNN_ROOT}" "${CUDAToolkit_INCLUDE_DIRS}"
-  PATH_SUFFIXES include)
-find_path(NANOTRON_CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS "$ENV{CUDNN_FRONTEND_ROOT}"
-  "${CUDNN_FRONTEND_ROOT}" "${NANOTRON_CUDNN_INCLUDE_DIR}" PATH_SUFFIXES include)
-if(NANOTRON_CUDNN_INCLUDE_DIR AND NANOTRON_CUDNN_FRONTEND_INCLUDE_DIR)
-  message(STATUS "cuDNN: ${NANOTRON_CUDNN_INCLUDE_DIR}, its frontend: ${NANOTRON_CUDNN_FRONTEND_INCLUDE_DIR}")
-else()
-  message(STATUS "cuDNN or its frontend was not found (CUDNN_ROOT, CUDNN_FRONTEND_ROOT): attention runs on kernels of the program's own")
+# Fused attention of cuDNN; -DCMAKE_REQUIRE_FIND_PACKAGE_NanotronCudnn=ON makes it an error that it is missing.
+find_package(NanotronCudnn)
+if(NOT NanotronCudnn_FOUND)
+  message(WARNING "Built without cuDNN: attention in bf16 runs on slower kernels of the program's own")
 endif()
 
 # The same floating-point rules as on the host.
@@ -35,7 +29,7 @@ function(nanotron_cuda_options target)
   target_compile_options(${target} INTERFACE
     "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-Xcudafe --diag_error=20013 -Xcudafe --diag_error=20015>")
   target_link_libraries(${target} INTERFACE CUDA::cudart)
-  if(NANOTRON_CUDNN_INCLUDE_DIR AND NANOTRON_CUDNN_FRONTEND_INCLUDE_DIR)
+  if(NanotronCudnn_FOUND)
     target_compile_definitions(${target} INTERFACE NANOTRON_WITH_CUDNN NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING)
     target_include_directories(${target} SYSTEM INTERFACE
       "${NANOTRON_CUDNN_FRONTEND_INCLUDE_DIR}" "${NANOTRON_CUDNN_INCLUDE_DIR}")

@@ -18,6 +18,7 @@
 
 #ifdef NANOTRON_WITH_CUDA
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #endif
 
 namespace nanotron {
@@ -55,6 +56,40 @@ std::string my_place() {
 #endif
   return place;
 }
+
+#ifdef NANOTRON_WITH_CUDA
+// All three count alike: 92801 is 9.28.1.
+std::string version_text(std::size_t version) {
+  return version == 0 ? "none" : fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+// Asks the library that the process has, not the headers that it was built with.
+std::string nccl_version() {
+  const auto ask = reinterpret_cast<int (*)(int*)>(dlsym(RTLD_DEFAULT, "ncclGetVersion"));
+  if (ask == nullptr) return "linked statically";
+  int version = 0;
+  ask(&version);
+  return version_text(static_cast<std::size_t>(version));
+}
+
+std::string cublas_version() {
+  const auto ask = reinterpret_cast<std::size_t (*)()>(dlsym(RTLD_DEFAULT, "cublasLtGetVersion"));
+  return ask == nullptr ? "linked statically" : version_text(ask());
+}
+
+std::string cudnn_version() {
+#ifdef NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
+  void* const library = dlopen("libcudnn.so.9", RTLD_LAZY);
+  if (library == nullptr) return "libcudnn.so.9 was not found";
+  const auto ask = reinterpret_cast<std::size_t (*)()>(dlsym(library, "cudnnGetVersion"));
+  return ask == nullptr ? "libcudnn.so.9 has no cudnnGetVersion" : version_text(ask());
+#elif defined(NANOTRON_WITH_CUDNN)
+  return "linked statically";
+#else
+  return "none: built without cuDNN's headers or its frontend";
+#endif
+}
+#endif
 
 // All-gather of one text per rank.
 std::vector<std::string> gather_text(MPI_Comm world, const std::string& mine) {
@@ -110,6 +145,9 @@ Provenance build_provenance() {
   if (cudaDriverGetVersion(&driver) == cudaSuccess) {
     rows.emplace_back("cuda_driver", fmt::format("{}.{}", driver / 1000, driver % 1000 / 10));
   }
+  rows.emplace_back("nccl", nccl_version());
+  rows.emplace_back("cublas", cublas_version());
+  rows.emplace_back("cudnn", cudnn_version());
 #endif
   return rows;
 }

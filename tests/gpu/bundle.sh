@@ -6,7 +6,7 @@ set -euo pipefail
 folder="$1" build="$2"
 shift 2
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
-limit_mib=60
+limit_mib=50
 programs=(nanotron_hpc nanotron_bench nanotron_generate nanotron_gpu_tests)
 
 fail() {
@@ -23,9 +23,10 @@ if [ -z "$build" ]; then
   # Machine code of kernels is mostly their long names: packed it is an eighth.
   packed=-Xfatbin=-compress-all
   if "${CUDACXX:-/usr/local/cuda/bin/nvcc}" --help | grep -q -e --compress-mode; then packed=--compress-mode=size; fi
-  # Code of the host is three quarters of a program, and nothing that a GPU waits for: less of it, and only what is called.
-  (cd "$root" && cmake --preset cuda -B "$build" -DNANOTRON_ARCH=x86-64-v3 \
-    -DCMAKE_CXX_FLAGS_RELEASE="-O2 -DNDEBUG -ffunction-sections -fdata-sections" -DCMAKE_EXE_LINKER_FLAGS=-Wl,--gc-sections "$@")
+  # Code of the host is three quarters of a program, and nothing that a GPU waits for: -Os makes a third less of it, and only
+  # what is called stays.
+  (cd "$root" && cmake --preset cuda -B "$build" -DNANOTRON_ARCH=x86-64-v3 -DCMAKE_REQUIRE_FIND_PACKAGE_NanotronCudnn=ON \
+    -DCMAKE_CXX_FLAGS_RELEASE="-Os -DNDEBUG -ffunction-sections -fdata-sections" -DCMAKE_EXE_LINKER_FLAGS=-Wl,--gc-sections "$@")
   NVCC_APPEND_FLAGS="${NVCC_APPEND_FLAGS:+$NVCC_APPEND_FLAGS }$packed" \
     cmake --build "$build" --target nanotron_programs nanotron_gpu_tests
 fi
@@ -33,10 +34,16 @@ for program in "${programs[@]}"; do
   [ -x "$build/bin/$program" ] || fail "$build/bin/$program is not built: targets nanotron_programs and nanotron_gpu_tests"
 done
 
+case "$("$build/bin/nanotron_hpc" --build-info | sed -n 's/^cudnn: //p')" in
+  none* | "") fail "$build is built without cuDNN's fused attention: give CUDNN_ROOT and CUDNN_FRONTEND_ROOT (doc/install.md)" ;;
+esac
+
 mkdir -p "$folder"/{bin,libexec,lib/absent,input,tests/gpu,tests/benchmarks}
 folder="$(cd "$folder" && pwd)"
 cp "$root"/input/*.deck "$folder/input/"
+cp -R "$root/input/machines" "$folder/input/"
 cp -R "$root/tests/golden" "$folder/tests/"
+rm -r "$folder/tests/golden"/{configs,*.py}
 cp "$root/tests/gpu.sh" "$folder/tests/"
 cp "$root/tests/benchmarks/pytorch_step.py" "$folder/tests/benchmarks/"
 cp "$root/tests/gpu/environment.sh" "$root/LICENSE" "$folder/"
@@ -71,7 +78,7 @@ absent_library() {
   printf '#include <stdio.h>\n#include <unistd.h>\n' >"$source"
   printf 'static void absent(void) { fputs("%s is not on this machine, or not where environment.sh looks: %s\\n", stderr); _exit(71); }\n' \
     "$name" "$hint" >>"$source"
-  sed -E 's/@.*//; s/.*/void &(void) { absent(); }/' >>"$source"
+  sed -E 's/@.*//; /GetVersion$/s/.*/long &(void) { return 0; }/; /;/!s/.*/void &(void) { absent(); }/' >>"$source"
   printf '%s { *; };\n' "$version" >"$folder/absent.map"
   cc -w -O1 -shared -fPIC -fno-builtin -s "-Wl,-soname,$name" ${version:+"-Wl,--version-script=$folder/absent.map"} \
     -o "$file" "$source"
@@ -82,10 +89,10 @@ needed_libraries() { readelf -d "$@" | sed -nE 's/.*NEEDED.*\[(.*)\]/\1/p' | sor
 
 # Libraries: all but glibc's and the machine's ------------------------------------------------------
 # Debian's HDF5 reads from the web too, which nothing here does: half of all libraries are for that.
-hdf5="$(ldd "$folder/libexec/nanotron_hpc" | awk '/libhdf5/ { print $3 }')"
-for name in $(needed_libraries "$hdf5" | grep -E '^lib(curl|crypto)\.'); do
+mapfile -t hdf5 < <(ldd "$folder/libexec/nanotron_hpc" | awk '/libhdf5/ { print $3 }')
+for name in $(needed_libraries "${hdf5[@]}" | grep -E '^lib(curl|crypto)\.'); do
   case "$name" in libcurl*) of=CURL_OPENSSL_4 ;; *) of=OPENSSL_3.0.0 ;; esac
-  undefined_symbols "$hdf5" | grep "@$of\$" |
+  undefined_symbols "${hdf5[@]}" | grep "@$of\$" |
     absent_library "$folder/lib/$name" "$name" "this HDF5 reads no files from the web" "$of"
 done
 from_machine='libcuda|libcublas|libcublasLt|libnccl|libcudnn[a-z_]*'
@@ -109,11 +116,15 @@ for name in $(needed_libraries "$folder"/libexec/nanotron_* | grep -E "^($from_m
   grep -E "$mine" <<<"$symbols" | absent_library "$folder/lib/absent/$name/$name" "$name" "$hint" "$version"
 done
 
-cat >"$folder/README" <<'TEXT'
-Programs of nanotron_hpc for NVIDIA GPUs, with what they need besides a driver, cuBLAS and NCCL (of CUDA or of Python's
-packages nvidia-*). Processor: x86-64-v3 or newer. Nothing is installed; the folder may be anywhere, and read-only.
+# What is opened only when it is first needed: fused attention, and the compiler that cuDNN asks for its kernels.
+cuda_major="$(needed_libraries "$folder"/libexec/nanotron_* | sed -n 's/^libcublasLt\.so\.//p')"
+printf '%s\n' libcudnn.so.9 "libnvrtc.so${cuda_major:+.$cuda_major}" >"$folder/lib/opened"
 
-  bin/nanotron_hpc --check input/llama_1b5.deck
+cat >"$folder/README" <<'TEXT'
+Programs of nanotron_hpc for NVIDIA GPUs, with what they need besides a driver, cuBLAS, NCCL, cuDNN and NVRTC (of CUDA or
+of Python's packages nvidia-*). Processor: x86-64-v3 or newer. Nothing is installed; the folder may be anywhere, and read-only.
+
+  bin/nanotron_hpc --check input/qwen2_1b5.deck
   bin/mpiexec -n 8 bin/nanotron_hpc <deck>
   tests/gpu.sh correctness --out results       also: speed, profile; --help
 TEXT

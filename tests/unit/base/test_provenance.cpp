@@ -25,6 +25,9 @@ TEST(Provenance, BuildNamesItsLibraries) {
     EXPECT_NE(value_of(rows, key), "(missing)") << key;
     EXPECT_NE(value_of(rows, key), "") << key;
   }
+#ifdef NANOTRON_WITH_CUDA
+  for (const char* key : {"nccl", "cublas", "cudnn"}) EXPECT_NE(value_of(rows, key), "(missing)") << key;
+#endif
 }
 
 TEST(Provenance, RunIsTheSameOnEveryRank) {
