@@ -41,6 +41,16 @@ def written_decks_are_good(folder):
             says=[f"grid: dp {dp} x pp {pp} x cp {cp} x tp {tp} = 16 ranks", "the deck is good"])
 
 
+def decks_for_one_gpu_fit_it():
+    """What a deck says of its machine is what the plan for that machine says."""
+    machines = {"80": "h100.nml", "141": "h200.nml"}
+    decks = {deck: words[1] for deck in sorted((root / "input").glob("*.deck"))
+             if (words := re.search(r"^! Machine: 1 GPU of (\d+) GB", deck.read_text(), re.MULTILINE))}
+    check({machines[memory] for memory in decks.values()} == set(machines.values()), "there are decks for GPUs of both sizes", str(decks))
+    for deck, memory in decks.items():
+        run(program, "--plan", "--machine", root / "input/machines" / machines[memory], deck, says=["  fits: "])
+
+
 def a_plan_has_a_timeline(folder):
     plan = [program, "--plan", "--machine", a100, "--set", "model.vocab_size=32000"]
     text = run(*plan, "--set", "parallel.dp=8", "--set", "parallel.tp=2", root / "input/llama_7b.deck",
@@ -84,6 +94,7 @@ def published_runs_are_judged(folder):
 
 with tempfile.TemporaryDirectory(prefix="nanotron_plan_") as name:
     written_decks_are_good(Path(name))
+    decks_for_one_gpu_fit_it()
     a_plan_has_a_timeline(Path(name))
     a_measured_machine_is_planned_for(Path(name))
     published_runs_are_judged(Path(name))
