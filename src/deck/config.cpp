@@ -37,7 +37,7 @@ std::int64_t shard_group_size(const ParallelConfig& p) {
 }
 
 SumShards sum_shards(const Config& c) {
-  if (c.precision.reproducible == Reproducible::run)
+  if (c.precision.reproducible != Reproducible::layout)
     return {c.parallel.tp, c.parallel.cp, c.parallel.dp, c.parallel.cp};
   const std::int64_t kv = c.model.num_key_value_heads > 0 ? c.model.num_key_value_heads : c.model.num_attention_heads;
   std::int64_t tensor = c.precision.tensor_shards;

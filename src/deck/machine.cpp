@@ -39,6 +39,12 @@ Key reserved_key() {
   return key;
 }
 
+Key deterministic_key() {
+  Key key = NANOTRON_KEY("machine", "attention_deterministic_tflops", 1e12, true, attention_deterministic);
+  key.fallback = [](const Machine& m) { return deterministic_share * m.attention_backward; };
+  return key;
+}
+
 const std::vector<Key>& keys() {
   static const std::vector<Key> all{
       NANOTRON_KEY("machine", "peak_fp8_tflops", 1e12, true, peak_fp8),
@@ -49,6 +55,7 @@ const std::vector<Key>& keys() {
       NANOTRON_KEY("machine", "gemm_fp64_tflops", 1e12, true, gemm_fp64),
       NANOTRON_KEY("machine", "attention_forward_tflops", 1e12, true, attention_forward),
       NANOTRON_KEY("machine", "attention_backward_tflops", 1e12, true, attention_backward),
+      deterministic_key(),
       NANOTRON_KEY("machine", "attention_mma_tflops", 1e12, true, attention_mma),
       NANOTRON_KEY("machine", "memory_gb_per_s", 1e9, true, memory),
       NANOTRON_KEY("machine", "launch_us", 1e-6, true, launch),

@@ -138,7 +138,8 @@ inline const Spellings<OnChange>& spellings(OnChange) {
   return s;
 }
 inline const Spellings<Reproducible>& spellings(Reproducible) {
-  static const Spellings<Reproducible> s = {{"run", Reproducible::run}, {"layout", Reproducible::layout}};
+  static const Spellings<Reproducible> s = {
+      {"none", Reproducible::none}, {"run", Reproducible::run}, {"layout", Reproducible::layout}};
   return s;
 }
 inline const Spellings<MomentType>& spellings(MomentType) {

@@ -36,6 +36,7 @@ nn::AttentionGeometry<T> make_geometry(const TransformerSetup& setup, const Para
           .head_dim = setup.model.head_dim,
           .norm_eps = setup.model.rms_norm_eps,
           .window = setup.model.sliding_window,
+          .backward = setup.attention_backward,
           .rotation = nn::Rotation<T>(setup.model, setup.key_length, device, arena),
           .segments = orders.heads};
 }

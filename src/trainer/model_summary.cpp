@@ -102,7 +102,8 @@ kernels::AttentionShape one_head(const deck::Config& config) {
           .query_heads = 1,
           .key_heads = 1,
           .head_dim = config.model.head_dim,
-          .document_stride = has_documents ? length : 0};
+          .document_stride = has_documents ? length : 0,
+          .backward = attention_backward_of(config)};
 }
 
 }  // namespace nanotron::trainer

@@ -30,6 +30,7 @@ struct KernelTotal {
 double rate_of(const WorkRow& row, const deck::Machine& m) {
   if (row.work.type == ScalarType::bf16 && row.kernel == "attention_forward") return m.attention_forward;
   if (row.work.type == ScalarType::bf16 && row.kernel == "attention_backward") return m.attention_backward;
+  if (row.kernel == "attention_backward_deterministic") return m.attention_deterministic;
   if (row.kernel == "attention_forward_mma" || row.kernel == "attention_backward_mma") return m.attention_mma;
   return m.gemm(row.work.type);
 }

@@ -55,6 +55,12 @@ model::Sharding sharding_of(const deck::Config& config, comm::ProcessGrid& grid)
                       .gradients = keeps_order ? ep / std::min(cp, ep) : 1}};
 }
 
+kernels::BackwardAlgorithm attention_backward_of(const deck::Config& config) {
+  const bool repeats = config.precision.reproducible == deck::Reproducible::run || computes_bad_steps_again(config);
+  return repeats && !is_layout_invariant(config) ? kernels::BackwardAlgorithm::deterministic
+                                                 : kernels::BackwardAlgorithm::fastest;
+}
+
 model::TransformerSetup transformer_setup(const deck::Config& config, comm::ProcessGrid& grid) {
   std::vector<model::VirtualStage> stages;
   index_t hidden_gradients = 1;
@@ -82,6 +88,7 @@ model::TransformerSetup transformer_setup(const deck::Config& config, comm::Proc
           .stages = std::move(stages),
           .hidden_gradients = hidden_gradients,
           .backward = zero_bubble ? model::Backward::two_parts : model::Backward::whole,
+          .attention_backward = attention_backward_of(config),
           .tp_mode = config.parallel.tp_mode,
           .overlap = nn::tp_overlap(config.parallel),
           .expert_gemms = config.run.expert_gemms,

@@ -49,7 +49,7 @@ struct View {
   }
 };
 
-std::uint64_t executed = 0;
+Executions executed;
 
 double rounded(double x) { return static_cast<double>(static_cast<float>(bf16(static_cast<float>(x)))); }
 
@@ -98,7 +98,7 @@ std::string misaligned(const Tensor& t, DataType_t io) {
 
 }  // namespace
 
-std::uint64_t executions() { return executed; }
+Executions executions() { return executed; }
 
 std::tuple<Tensor, Tensor> Graph::sdpa(const Tensor& q, const Tensor& k, const Tensor& v, const Options& options) {
   q_ = q, k_ = k, v_ = v, options_ = options;
@@ -128,15 +128,17 @@ error_object Graph::build(cudnnHandle_t, const std::vector<HeurMode_t>&) {
   return {};
 }
 
-// What cuDNN 9.28 asks for on Hopper: dq in fp32 for each block of keys, dk and dv of each query head.
+// What cuDNN 9.19 asks for on Hopper (planned from a description of the GPU): in backward sums of rows; dk and dv of
+// each query head of a group; dq in fp32, or deterministic ds in bf16 of whole tiles.
 error_object Graph::get_workspace_size(std::int64_t& bytes) const {
   if (!is_built_) return {"not built"};
-  bytes = 0;
+  bytes = 256;
   if (dout_ == nullptr) return {};
-  const std::int64_t rows = q_->dim[0] * q_->dim[1] * q_->dim[2], keys = k_->dim[2];
-  const std::int64_t blocks = options_.is_deterministic ? (keys + 255) / 256 : 1;
-  bytes = rows * q_->dim[3] * 4 * blocks + rows * 4;
-  if (q_->dim[1] > k_->dim[1]) bytes += 2 * q_->dim[0] * q_->dim[1] * keys * q_->dim[3] * 2;
+  const std::int64_t heads = q_->dim[0] * q_->dim[1], queries = q_->dim[2], keys = k_->dim[2], width = q_->dim[3];
+  bytes += heads * queries * 4;
+  bytes += options_.is_deterministic ? heads * ((queries + 63) / 64 * 64) * ((keys + 127) / 128 * 128) * 2
+                                     : heads * queries * width * 4;
+  if (q_->dim[1] > k_->dim[1]) bytes += 2 * heads * keys * width * 2;
   return {};
 }
 
@@ -163,7 +165,8 @@ error_object Graph::execute(cudnnHandle_t handle, std::unordered_map<std::int64_
   const auto result = [&](const Tensor& t) {
     return View<bf16>{static_cast<bf16*>(pointer(t)), t == nullptr ? std::vector<std::int64_t>() : t->stride};
   };
-  ++executed;
+  ++executed.all;
+  if (dout_ != nullptr) ++(options_.is_deterministic ? executed.deterministic : executed.fastest);
   const Shape s{q_->dim[0], q_->dim[1], q_->dim[1] / k_->dim[1], q_->dim[2], k_->dim[2], q_->dim[3], options_};
   const auto q = in(q_), k = in(k_), v = in(v_), dout = in(dout_), old_out = in(out_);
   const View<float> lse{static_cast<float*>(pointer(lse_)), lse_->stride};

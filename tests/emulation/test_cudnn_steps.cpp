@@ -40,9 +40,13 @@ TEST_P(CudnnSteps, FollowFp64) {
   ASSERT_TRUE(base && config);
   const test::Numbers reference = test::serial(*base, 2);
   test::in_legal_orders([&] {
-    const std::uint64_t before = cudnn_frontend::graph::executions();
+    const auto before = cudnn_frontend::graph::executions();
     const test::Numbers last = test::run_training(*config, test::world(), 2);
-    EXPECT_GT(cudnn_frontend::graph::executions(), before);
+    const auto after = cudnn_frontend::graph::executions();
+    EXPECT_GT(after.all, before.all);
+    const bool repeats = config->precision.reproducible == deck::Reproducible::run;
+    EXPECT_EQ(after.deterministic > before.deterministic, repeats);
+    EXPECT_EQ(after.fastest > before.fastest, !repeats);
     for (std::size_t i = 0; i < last.losses.size(); ++i) {
       EXPECT_NEAR(last.losses[i], reference.losses[i], 5e-3 * reference.losses[i]);
     }
@@ -54,7 +58,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::ValuesIn(test::turn_of(
         {"parallel.pp=2 parallel.pp_schedule=1f1b", "parallel.cp=2 data.sequence_length=256 data.global_batch_size=2",
          "parallel.pp=2 parallel.pp_schedule=zero_bubble", "parallel.cp=2 parallel.cp_mode=all_to_all",
-         "parallel.pp=2 parallel.pp_schedule=gpipe", "parallel.tp=2 parallel.recompute=full"})));
+         "parallel.pp=2 parallel.pp_schedule=gpipe precision.reproducible=run",
+         "parallel.tp=2 parallel.recompute=full"})));
 
 }  // namespace
 }  // namespace nanotron

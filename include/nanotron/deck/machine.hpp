@@ -46,6 +46,7 @@ struct Machine {
   double peak_fp8 = 0.0, peak_bf16 = 0.0;  // what a fraction of the peak refers to
   double gemm_fp8 = 0.0, gemm_bf16 = 0.0, gemm_fp32 = 0.0, gemm_fp64 = 0.0;
   double attention_forward = 0.0, attention_backward = 0.0;  // of a fused kernel in bf16, masked pairs not counted
+  double attention_deterministic = 0.0;                      // the same of cuDNN's deterministic backward
   double attention_mma = 0.0;                                // the same of the program's own, without cuDNN
   double memory = 0.0;                                       // bytes per second, read and written
   double launch = 0.0;                                       // seconds between two kernels that follow each other
@@ -74,6 +75,10 @@ struct Machine {
     }
   }
 };
+
+/// machine%attention_deterministic_tflops of a file that lacks it, as a share of attention_backward_tflops: 10 to 17 %
+/// more time, in NVIDIA's tables for GB200 (cudnn-frontend 1.28, benchmark/sdpa_benchmark_training).
+inline constexpr double deterministic_share = 1.0 / 1.14;
 
 /// node%reserved_gb of a file that lacks it, an estimate. A GPU: CUDA's context and code, buffers of NCCL, workspaces
 /// of cuBLAS and cuDNN. A host: the program, its libraries and buffers of MPI.

@@ -7,13 +7,13 @@
 
 namespace nanotron::deck {
 
-enum class Reproducible { run, layout };
+enum class Reproducible { none, run, layout };
 enum class MomentType { master, bf16 };
 
 struct PrecisionConfig {
   ScalarType compute = ScalarType::fp32;
   MomentType moments = MomentType::master;
-  Reproducible reproducible = Reproducible::run;
+  Reproducible reproducible = Reproducible::none;
   // With 'layout': number of partial sums on every grid; 0: resolve() chooses.
   std::int64_t tensor_shards = 0;
   std::int64_t context_shards = 1;

@@ -26,6 +26,7 @@ struct TransformerSetup {
   std::vector<VirtualStage> stages{};  // ascending and disjoint; empty: one with all layers
   index_t hidden_gradients = 1;        // buffers for gradients of the hidden states
   Backward backward = Backward::whole;
+  kernels::BackwardAlgorithm attention_backward = kernels::BackwardAlgorithm::fastest;
   deck::TpMode tp_mode = deck::TpMode::all_reduce;
   nn::TpOverlap overlap{};
   deck::ExpertGemms expert_gemms = deck::ExpertGemms::library;

@@ -75,6 +75,10 @@ inline GemmMode gemm_mode_of(const deck::Config& config) {
   return config.precision.reproducible == deck::Reproducible::layout ? GemmMode::fixed_order : GemmMode::library;
 }
 
+/// deterministic with reproducible = 'run', and where bad steps are computed again. (With 'layout' GEMMs in a fixed
+/// order run attention.)
+kernels::BackwardAlgorithm attention_backward_of(const deck::Config& config);
+
 /// How many consecutive sequences of a global batch one dp rank receives at a time.
 index_t neighbouring_sequences(const deck::Config& config);
 

@@ -15,6 +15,7 @@
 #include "nanotron/kernels/reduction/exact_sum.hpp"
 #include "nanotron/kernels/vocab/cross_entropy.hpp"
 #include "nanotron/kernels/vocab/embedding.hpp"
+#include "nanotron/trainer/training_state.hpp"
 
 namespace nanotron::apps::bench {
 namespace {
@@ -164,9 +165,11 @@ class KernelBench {
                                         .group = table.heads.group};
     const Buffer<T> qkv(n * columns), dqkv(n * columns), out(n * s_.query), dout(n * s_.query);
     const Buffer<M> lse(n * s_.query_heads), cosine(length * half), sine(length * half);
-    const auto workspace_bytes = static_cast<index_t>(kernels::attention_workspace_bytes<T>(shape, built_for));
-    const Kokkos::View<std::byte*, MemorySpace> memory("attention",
-                                                       static_cast<std::size_t>(workspace_bytes));
+    kernels::AttentionShape slowest = shape;
+    slowest.backward = kernels::BackwardAlgorithm::deterministic;
+    const Kokkos::View<std::byte*, MemorySpace> memory(
+        "attention", std::max(kernels::attention_workspace_bytes<T>(shape, built_for),
+                              kernels::attention_workspace_bytes<T>(slowest, built_for)));
     const Vector<std::byte> workspace(memory.data(), memory.size());
     const MatrixRef<T> all = qkv.matrix(n, columns), gradient = dqkv.matrix(n, columns);
     const auto q = all.column_block(0, s_.query), k = all.column_block(s_.query, s_.key);
@@ -187,13 +190,19 @@ class KernelBench {
       kernels::attention_forward<T>(device_, shape, q, k, v, out.matrix(n, s_.query),
                                     lse.vector(n * s_.query_heads), workspace);
     });
-    by_operations("attention_backward", in_layers_, 2.5 * forward, [&] {
-      kernels::attention_backward<T>(device_, shape, q, k, v, out.matrix(n, s_.query),
-                                     dout.matrix(n, s_.query), lse.vector(n * s_.query_heads),
-                                     gradient.column_block(0, s_.query),
-                                     gradient.column_block(s_.query, s_.key),
-                                     gradient.column_block(s_.query + s_.key, s_.key), workspace);
-    });
+    const kernels::BackwardAlgorithm of_deck = trainer::attention_backward_of(bench_.config);
+    const auto backward = [&](const char* name, kernels::BackwardAlgorithm algorithm) {
+      kernels::AttentionShape by = shape;
+      by.backward = algorithm;
+      by_operations(name, built_for == Processor::cpu || algorithm == of_deck ? in_layers_ : 0, 2.5 * forward, [&] {
+        kernels::attention_backward<T>(device_, by, q, k, v, out.matrix(n, s_.query), dout.matrix(n, s_.query),
+                                       lse.vector(n * s_.query_heads), gradient.column_block(0, s_.query),
+                                       gradient.column_block(s_.query, s_.key),
+                                       gradient.column_block(s_.query + s_.key, s_.key), workspace);
+      });
+    };
+    backward("attention_backward", kernels::BackwardAlgorithm::fastest);
+    if constexpr (built_for == Processor::gpu) backward("attention_backward_deterministic", slowest.backward);
   }
 
   void swiglu() {

@@ -70,7 +70,8 @@ void set_rates(const Bench& bench, Device& device, ScalarType type, const GemmFi
 void set_kernels(const Bench& bench, ScalarType type, deck::Machine& m) {
   for (const MeasuredRate& rate : kernel_rates(bench, type)) {
     if (rate.kernel == "attention_forward") m.attention_forward = m.attention_mma = rate.flops;
-    if (rate.kernel == "attention_backward") m.attention_backward = rate.flops;
+    if (rate.kernel == "attention_backward") m.attention_backward = m.attention_deterministic = rate.flops;
+    if (rate.kernel == "attention_backward_deterministic") m.attention_deterministic = rate.flops;
     if (rate.bytes > 0.0) m.kernels.push_back({rate.kernel, rate.bytes});
     if (rate.kernel == "rotary_forward") m.kernels.push_back({"rotary_backward", rate.bytes});
   }

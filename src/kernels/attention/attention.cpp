@@ -38,12 +38,27 @@ Work fused_work(const AttentionShape& s, int products, Reads read, Writes writte
           .gemm = {s.query_length, s.key_length, s.head_dim, s.batch * s.query_heads}};
 }
 
-template <class T>
-fused::Library library_of(Device& device, const AttentionShape& s, const master_t<T>* lse,
-                          std::initializer_list<MatrixRef<const T>> matrices) {
-  if (device.processor() == Processor::cpu) return fused::Library::none;
-  const fused::Available there = device.is_planning() ? fused::Available() : detail::available(device);
-  return fused::library_of<T>(device, s, lse, matrices, there);
+fused::Available there_is(Device& device) {
+  if (device.processor() == Processor::cpu) return {.cudnn = false, .tensor_cores = false};
+  return device.is_planning() ? fused::Available() : detail::available(device);
+}
+
+// The same for backward: a plan knows where cuDNN would ask for too much.
+fused::Available there_is_for_backward(Device& device, const AttentionShape& s) {
+  fused::Available there = there_is(device);
+  if (device.is_planning() && there.cudnn) there.cudnn = fused::planned_calls(s) > 0;
+  return there;
+}
+
+const char* name_of_backward(fused::Library library, const AttentionShape& s) {
+  if (library == fused::Library::mma) return "attention_backward_mma";
+  const bool is_slower = library == fused::Library::cudnn && s.backward == BackwardAlgorithm::deterministic;
+  return is_slower ? "attention_backward_deterministic" : "attention_backward";
+}
+
+// Of mma one for the queries, one for the keys.
+index_t launches_of_backward(fused::Library library, const AttentionShape& s) {
+  return library == fused::Library::mma ? 2 : library == fused::Library::cudnn ? fused::planned_calls(s) : 1;
 }
 
 // On a planned GPU, without fused kernels, those of the blocked form are counted one by one.
@@ -57,7 +72,7 @@ template <class T>
 void attention_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q, MatrixRef<const T> k,
                        MatrixRef<const T> v, MatrixRef<T> out, Vector<master_t<T>> lse, Vector<std::byte> workspace) {
   check(shape, workspace.extent(0), attention_workspace_bytes<T>(shape, device.processor()));
-  const fused::Library library = library_of<T>(device, shape, lse.data(), {q, k, v, out});
+  const fused::Library library = fused::library_of<T>(device, shape, lse.data(), {q, k, v, out}, there_is(device));
   if (plans_blocks(device, library)) return blocked::attention_forward<T>(device, shape, q, k, v, out, lse, workspace);
   const KernelRegion kernel(device, library == fused::Library::mma ? "attention_forward_mma" : "attention_forward",
                             fused_work<T>(shape, 2, reads(q, k, v), writes(out, lse)));
@@ -72,21 +87,24 @@ void attention_backward(Device& device, const AttentionShape& shape, MatrixRef<c
                         Vector<std::byte> workspace) {
   check(shape, workspace.extent(0), attention_workspace_bytes<T>(shape, device.processor()));
   const detail::AttentionGradients<T> tensors{q, k, v, out, dout, lse, dq, dk, dv};
-  const fused::Library library = library_of<T>(device, shape, lse.data(), {q, k, v, out, dout, dq, dk, dv});
+  const fused::Library library = fused::library_of<T>(device, shape, lse.data(), {q, k, v, out, dout, dq, dk, dv},
+                                                      there_is_for_backward(device, shape));
   if (plans_blocks(device, library)) return blocked::attention_backward<T>(device, shape, tensors, workspace);
-  const bool by_mma = library == fused::Library::mma;
-  const KernelRegion kernel(device, by_mma ? "attention_backward_mma" : "attention_backward",
-                            fused_work<T>(shape, by_mma ? 7 : 5, reads(q, k, v, out, dout, lse), writes(dq, dk, dv)));
+  const int products = library == fused::Library::mma ? 7 : 5;
+  const KernelRegion kernel(device, name_of_backward(library, shape),
+                            fused_work<T>(shape, products, reads(q, k, v, out, dout, lse), writes(dq, dk, dv)));
   if (device.is_planning()) {
-    if (by_mma) device.launch_planned();  // one for the queries, one for the keys
-    return device.launch_planned();
+    for (index_t i = launches_of_backward(library, shape); i > 0; --i) device.launch_planned();
+    return;
   }
   detail::run_backward<T>(device, library, shape, tensors, workspace);
 }
 
 template <class T>
 std::size_t attention_workspace_bytes(const AttentionShape& shape, Processor processor) {
-  return processor == Processor::gpu ? blocked::attention_workspace_bytes<T>(shape) : detail::workspace_bytes<T>(shape);
+  if (processor == Processor::cpu) return detail::workspace_bytes<T>(shape);
+  const bool may_be_cudnn = std::is_same_v<T, bf16> && fused::Available().cudnn;
+  return std::max(blocked::attention_workspace_bytes<T>(shape), may_be_cudnn ? fused::planned_bytes(shape) : 0);
 }
 
 template <class T>

@@ -111,7 +111,7 @@ template <class T>
 void start_backward(Device& device, const Pieces<T>& w, const Heads& heads, MatrixRef<const T> out,
                     MatrixRef<const T> dout) {
   using M = master_t<T>;
-  const auto piece = w;
+  M *const dot = w.dot, *const dkey = w.dkey, *const dvalue = w.dvalue;
   const index_t count = heads.s.batch * heads.s.query_heads, width = heads.s.head_dim;
   const KernelWork kernel(device, "attention_dot",
                           {.read = bytes_of_rows<T>(count * heads.s.query_length, 2 * width),
@@ -122,12 +122,12 @@ void start_backward(Device& device, const Pieces<T>& w, const Heads& heads, Matr
       KOKKOS_LAMBDA(const Row& row, const index_t at) {
         const index_t n = at / heads.s.query_length, i = at % heads.s.query_length;
         const T *const a = heads.query(out, n, i), *const b = heads.query(dout, n, i);
-        piece.dot[at] = row.template sum<M>(
-            width, [=](const index_t c) { return static_cast<M>(a[c]) * static_cast<M>(b[c]); });
+        dot[at] =
+            row.template sum<M>(width, [=](const index_t c) { return static_cast<M>(a[c]) * static_cast<M>(b[c]); });
       });
   for_each_element(
       device, "attention_start_keys", count * heads.s.key_length * width,
-      KOKKOS_LAMBDA(const index_t i) { piece.dkey[i] = piece.dvalue[i] = 0; });
+      KOKKOS_LAMBDA(const index_t i) { dkey[i] = dvalue[i] = 0; });
 }
 
 // p and ds of one block from scores and dp.

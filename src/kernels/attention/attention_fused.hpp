@@ -3,6 +3,7 @@
 // What the fused kernels of a GPU do (cuda/attention_cudnn.cpp, mma/attention_mma.cpp); a plan asks too.
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
@@ -67,6 +68,54 @@ inline bool by_mma(const Device& device, const AttentionShape& s,
                    std::initializer_list<MatrixRef<const bf16>> matrices) {
   return device.gemm_mode() == GemmMode::library && s.head_dim % 8 == 0 && s.head_dim <= mma::most_head_dim &&
          s.batch > 0 && s.key_length > 0 && std::ranges::all_of(matrices, has_aligned_rows);
+}
+
+/// No more is planned for cuDNN: a call that asks for more is made in parts.
+inline constexpr std::size_t most_workspace = std::size_t{2} << 30;
+
+/// The most that cuDNN 9.19 asks for in backward on GPUs of compute capability 8.0, 9.0 and 10.0: sums of rows; dk and
+/// dv of each query head of a group; dq in fp32, twice, or deterministic ds in bf16. (In forward 256 bytes.)
+inline std::size_t cudnn_bytes(const AttentionShape& s) {
+  const auto multiple = [](index_t of, index_t n) { return (n + of - 1) / of * of; };
+  const index_t heads = s.batch * s.query_heads, rows = heads * s.query_length;
+  const index_t copies = s.query_heads > s.key_heads ? 4 * heads * s.key_length * s.head_dim : 0;
+  const index_t summed = s.backward == BackwardAlgorithm::fastest
+                             ? 8 * rows * s.head_dim
+                             : 2 * heads * multiple(64, s.query_length) * multiple(128, s.key_length);
+  return static_cast<std::size_t>(256 + 4 * rows + copies + summed);
+}
+
+/// `whole` with as many sequences, then key heads, as fits(part) allows; nothing where one head is too much.
+template <class F>
+std::optional<AttentionShape> largest_part(const AttentionShape& whole, const F& fits) {
+  const auto next_divisor = [](index_t n, index_t below) {
+    index_t divisor = below - 1;
+    while (n % divisor != 0) --divisor;
+    return divisor;
+  };
+  AttentionShape part = whole;
+  while (!fits(part)) {
+    if (part.batch > 1) {
+      part.batch = next_divisor(whole.batch, part.batch);
+    } else if (part.key_heads > 1) {
+      part.key_heads = next_divisor(whole.key_heads, part.key_heads);
+      part.query_heads = whole.query_heads / whole.key_heads * part.key_heads;
+    } else {
+      return std::nullopt;
+    }
+  }
+  return part;
+}
+
+/// Workspace for cuDNN in backward. 0 where heads are not such as it takes.
+inline std::size_t planned_bytes(const AttentionShape& s) {
+  return s.head_dim % 8 == 0 && has_whole_groups(s) ? std::min(cudnn_bytes(s), most_workspace) : 0;
+}
+
+/// Calls of cuDNN for one backward in planned_bytes(s); 0 where one key head is too much.
+inline index_t planned_calls(const AttentionShape& s) {
+  const auto part = largest_part(s, [](const AttentionShape& p) { return cudnn_bytes(p) <= most_workspace; });
+  return part ? s.batch / part->batch * (s.key_heads / part->key_heads) : 0;
 }
 
 enum class Library { none, mma, cudnn };

@@ -19,7 +19,8 @@ kernels::AttentionShape AttentionGeometry<T>::shape(index_t batch, index_t query
           .first_key_head = heads.key.begin,
           .group = heads.group,
           .query_position = key_length - query_length,
-          .window = window};
+          .window = window,
+          .backward = backward};
 }
 
 template <class T>

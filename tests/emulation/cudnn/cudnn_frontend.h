@@ -1,7 +1,7 @@
 #pragma once
 // The part of cuDNN's frontend that the program uses: graphs of one attention, run as queued work of an emulated GPU
 // (cudnn.cpp). What cuDNN 9 asks for is asked for here: 16-byte alignment, no more queries than keys under a mask, a
-// workspace for the deterministic backward.
+// workspace as large as on Hopper.
 
 #include <cuda_runtime_api.h>
 
@@ -93,8 +93,11 @@ class Graph {
   bool is_built_ = false;
 };
 
-/// Of all graphs so far: a test asks whether there were any.
-std::uint64_t executions();
+/// Of all graphs so far, and of backward by its algorithms: for tests.
+struct Executions {
+  std::uint64_t all = 0, fastest = 0, deterministic = 0;
+};
+Executions executions();
 
 }  // namespace graph
 }  // namespace cudnn_frontend

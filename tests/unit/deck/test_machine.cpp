@@ -45,6 +45,9 @@ TEST(Machine, IsReadInUnitsOfTheStandard) {
   EXPECT_EQ(m.gemm(ScalarType::fp32), 1e12);
   EXPECT_EQ(m.gemm(ScalarType::fp64), 0.5e12);
   EXPECT_EQ(m.attention_mma, 1e12);
+  EXPECT_DOUBLE_EQ(m.attention_deterministic, 1e12 / 1.14);  // files of before have no such key
+  const std::string told = with(good, " attention_mma", " attention_deterministic_tflops = 0.5, attention_mma");
+  EXPECT_EQ(read_machine("m.nml", told).attention_deterministic, 0.5e12);
   EXPECT_EQ(m.memory, 200e9);
   EXPECT_EQ(m.launch, 1e-6);
 }

@@ -22,6 +22,10 @@
 
 namespace nanotron::kernels {
 
+/// Of a library on a GPU: fastest may add up in another order in each run (atomics), deterministic does not and takes
+/// more time and workspace. Kernels of our own have one order.
+enum class BackwardAlgorithm { fastest, deterministic };
+
 /// Queries and keys are pieces of a sequence. A query attends to the keys of its own document up to its own
 /// position, or to the last `window` of them (Beltagy et al. 2020): a contiguous range. If it is empty,
 /// out is 0 and lse the lowest finite number. Needs 1 <= head_dim <= 256.
@@ -44,6 +48,7 @@ struct AttentionShape {
   const std::int32_t* document_starts = nullptr;
   index_t document_stride = 0;
   index_t window = 0;  // max keys per query, its own position and those right before it; 0: all
+  BackwardAlgorithm backward = BackwardAlgorithm::fastest;
 
   NANOTRON_FUNCTION index_t key_head_of(index_t query_head) const {
     return (first_query_head + query_head) / group - first_key_head;
@@ -89,7 +94,7 @@ void attention_backward(Device& device, const AttentionShape& shape, MatrixRef<c
                         MatrixRef<T> dk, MatrixRef<T> dv, Vector<std::byte> workspace);
 
 /// What runs this shape in aligned rows, for logs: "AMX tiles", "AVX-512 tiles" or "blocks in cache"; on a GPU
-/// "cuDNN 9.28.1", or "own kernels on tensor cores" and why, or "batched GEMMs".
+/// "cuDNN 9.28.1" or "cuDNN 9.28.1, deterministic", "own kernels on tensor cores" and why, or "batched GEMMs".
 template <class T>
 std::string attention_library(Device& device, const AttentionShape& shape);
 

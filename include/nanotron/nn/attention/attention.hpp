@@ -22,11 +22,11 @@ namespace nanotron::nn {
 /// Shared by all layers: sizes, and how positions act.
 template <class T>
 struct AttentionGeometry {
-  using M = master_t<T>;
   HeadShard heads{};
   index_t head_dim = 0;
   double norm_eps = 0.0;
   index_t window = 0;               // max keys per query, its own included; 0: all up to its own
+  kernels::BackwardAlgorithm backward = kernels::BackwardAlgorithm::fastest;
   Rotation<T> rotation{};           // of queries and keys
   kernels::RowSegments segments{};  // of the sums in the head norms' gradients
 

@@ -60,7 +60,7 @@ template <class T>
 std::string library(Device& device, const AttentionShape& shape) {
   switch (fused::library_of<T>(device, shape, nullptr, {}, available(device))) {
     case fused::Library::cudnn:
-      return cudnn::version();
+      return cudnn::version() + (shape.backward == BackwardAlgorithm::deterministic ? ", deterministic" : "");
     case fused::Library::mma:
       return "own kernels on tensor cores: " +
              (cudnn::is_there(device) ? "cuDNN does not do this mask" : cudnn::why_missing(device));

@@ -31,7 +31,7 @@ struct Problem {
   index_t lse_stride = 0;             // elements from sequence to sequence
 
   bool is_backward() const { return dout > 0; }
-  using Key = std::array<index_t, 18>;
+  using Key = std::array<index_t, 19>;
   Key key() const {
     const kernels::AttentionShape& s = shape;
     return {s.batch,
@@ -44,6 +44,7 @@ struct Problem {
             s.key_row_stride(),
             s.window,
             static_cast<index_t>(mask),
+            static_cast<index_t>(s.backward),
             q,
             k,
             v,
@@ -75,8 +76,9 @@ class GraphBuilder {
   }
 
   void backward() {
-    auto options =
-        fe::graph::SDPA_backward_attributes().set_name("attention_backward").set_deterministic_algorithm(true);
+    auto options = fe::graph::SDPA_backward_attributes()
+                       .set_name("attention_backward")
+                       .set_deterministic_algorithm(s_.backward == kernels::BackwardAlgorithm::deterministic);
     set_mask(options);
     const Tensor q = queries(input(), q_id, p_.q), k = keys(input(), k_id, p_.k), v = keys(input(), v_id, p_.v);
     const Tensor out = queries(input(), out_id, p_.out), dout = queries(input(), dout_id, p_.dout);
@@ -177,29 +179,15 @@ struct AttentionPlans {
 namespace kernels::cudnn {
 namespace {
 
-index_t next_divisor(index_t n, index_t below) {
-  index_t divisor = below - 1;
-  while (n % divisor != 0) --divisor;
-  return divisor;
-}
-
-// `problem` with as many sequences, then key heads, as the workspace allows; nothing where one head is too much.
+// The largest part of `problem` that cuDNN does in the workspace.
 std::optional<Problem> part_that_fits(AttentionPlans& plans, Problem problem, std::size_t workspace) {
   const AttentionShape whole = problem.shape;
-  AttentionShape& s = problem.shape;
-  for (;;) {
+  const auto part = fused::largest_part(whole, [&](const AttentionShape& s) {
+    problem.shape = s;
     const AttentionPlans::Plan& plan = plans.of(problem);
-    if (plan.graph == nullptr) return std::nullopt;
-    if (plan.workspace <= workspace) return problem;
-    if (s.batch > 1) {
-      s.batch = next_divisor(whole.batch, s.batch);
-    } else if (s.key_heads > 1) {
-      s.key_heads = next_divisor(whole.key_heads, s.key_heads);
-      s.query_heads = whole.query_heads / whole.key_heads * s.key_heads;
-    } else {
-      return std::nullopt;
-    }
-  }
+    return plan.graph != nullptr && plan.workspace <= workspace;
+  });
+  return part ? std::optional(problem) : std::nullopt;
 }
 
 AttentionPlans& plans_of(Device& device) {

@@ -13,7 +13,6 @@ namespace nanotron::kernels::cudnn {
 bool attention_forward(Device& device, const AttentionShape& shape, MatrixRef<const bf16> q, MatrixRef<const bf16> k,
                        MatrixRef<const bf16> v, MatrixRef<bf16> out, Vector<float> lse, Vector<std::byte> workspace);
 
-/// By cuDNN's deterministic algorithm.
 bool attention_backward(Device& device, const AttentionShape& shape, const blocked::BackwardTensors<bf16>& tensors,
                         Vector<std::byte> workspace);
 
