@@ -45,6 +45,7 @@ cp -R "$root/input/machines" "$folder/input/"
 cp -R "$root/tests/golden" "$folder/tests/"
 rm -r "$folder/tests/golden"/{configs,*.py}
 cp "$root/tests/gpu.sh" "$folder/tests/"
+cp "$root"/tests/gpu/{report,correctness,speed,profile}.sh "$folder/tests/gpu/"
 cp "$root/tests/benchmarks/pytorch_step.py" "$folder/tests/benchmarks/"
 cp "$root/tests/gpu/environment.sh" "$root/LICENSE" "$folder/"
 cp "$root/tests/gpu/start.sh" "$folder/bin/start.sh"
@@ -126,7 +127,7 @@ of Python's packages nvidia-*). Processor: x86-64-v3 or newer. Nothing is instal
 
   bin/nanotron_hpc --check input/qwen2_1b5.deck
   bin/mpiexec -n 8 bin/nanotron_hpc <deck>
-  tests/gpu.sh correctness --out results       also: speed, profile; --help
+  tests/gpu.sh correctness --out results       also: speed, experts, profile; --help
 TEXT
 
 find "$folder" -mindepth 1 -maxdepth 1 -print0 | xargs -0 du -sb | sort -rn |
