@@ -70,7 +70,8 @@ speed() {
     speed_row "$name" "PyTorch" "${name}_pytorch" pytorch 240 "$name" "$count" || true
     speed_row "$name" "nanotron_bench, bf16, reproducible = 'run'" "${name}_reproducible" \
       bench 150 "$deck" "${name}_reproducible" "$count" bf16 --set "precision.reproducible='run'" || true
-    speed_row "$name" "nanotron_bench, bf16, measured GEMM algorithms" "${name}_measured" measured_algorithms || true
+    speed_row "$name" "nanotron_bench, bf16, measured GEMM algorithms" "${name}_measured" \
+      measured_algorithms "$deck" "${name}_measured" "$count" || true
     speed_row "$name" "nanotron_bench, fp8" "${name}_fp8" bench 150 "$deck" "${name}_fp8" "$count" fp8 || true
   done
   speed_notes
@@ -79,10 +80,10 @@ speed() {
   done
 }
 
-# measured_algorithms: steps with the GEMM algorithms that were measured just before
+# measured_algorithms <deck> <name of the log> <steps>: with the GEMM algorithms that it measures first
 measured_algorithms() {
-  bench 150 "$deck" "${name}_measured" 1 bf16 --gemm-algorithms "$logs/$name.gemm" &&
-    bench 150 "$deck" "${name}_measured" "$count" bf16 --set "run.gemm_algorithms='$logs/$name.gemm'"
+  bench 150 "$1" "$2" 1 bf16 --gemm-algorithms "$logs/$2.gemm" &&
+    bench 150 "$1" "$2" "$3" bf16 --set "run.gemm_algorithms='$logs/$2.gemm'"
 }
 
 # pytorch <seconds> <name> <steps>: the model and batch of $logs/<name>.json

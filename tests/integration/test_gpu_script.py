@@ -17,7 +17,14 @@ SCRIPT = root / "tests/gpu.sh"
 
 # nanotron_bench: the measured steps of input/llama_30m.deck, as it prints and writes them.
 BENCH = r"""#!/usr/bin/env bash
-while [ $# -gt 0 ]; do [ "$1" != --json ] || json="$2"; shift; done
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --json) json="$2" ;;
+    --deck) [ -f "$2" ] || { echo "error: no deck $2"; exit 78; } ;;
+    --machine) : >"$2"; exit ;;
+  esac
+  shift
+done
 cp "$(dirname "$0")/bench.json" "$json"
 echo 'Where a step'"'"'s time goes, bf16 on rank 0'
 echo '  region          calls/step   ms inclusive   ms exclusive   share %'
@@ -124,26 +131,27 @@ def correctness(programs, tools, here, environment):
                                                       "| alone: Embedding/0 | 1 | FAILED, exit code 3 |",
                                                       "| alone: CrossEntropy | 1 | passed: 7 tests |"], FAKE_FAILURE="=Embedding", **environment)
     check(said.count("FAILED") == 2 and "=Embedding/0.*" in asked.read_text(), "one suite failed", said)
-    script("correctness", *here, code=1, says=["FAILED: no test of that name"], FAKE_TESTS="0", **environment)
-    script("correctness", *here, "--minutes", "0", code=1, says=["not run: 0 minutes are over"], **environment)
-    script("correctness", *here, code=1, says=["MISSING: cuDNN: libcudnn.so.9 was not found"], FAKE_CUDNN="libcudnn.so.9 was not found",
-           **environment)
+    script("correctness", *here, "--minutes", "0", code=1,
+           says=["not run: 0 minutes are over", "MISSING: cuDNN: libcudnn.so.9 was not found"],
+           FAKE_CUDNN="libcudnn.so.9 was not found", **environment)
 
     # Ranks on one GPU over NCCL, whose losses are those of one rank.
-    said = script("correctness", *here, FAKE_NCCL="2.30.7", says=["| NCCL, ranks that share the GPU: dp=2 pp=2 | 4 | passed"], **environment)
-    check(said.count("| NCCL, ranks that share the GPU") == 6, "six grids", said)
-    script("correctness", *here, code=1, FAKE_NCCL="2.30.7", FAKE_LOSS="3.1334", says=["| loss of tp=2 | 2 | FAILED: 3.1334, one rank has 3.1234 |"],
-           **environment)
+    said = script("correctness", *here, code=1, FAKE_NCCL="2.30.7", FAKE_LOSS="3.1334", **environment,
+                  says=["| NCCL, ranks that share the GPU: dp=2 pp=2 | 4 | passed", "| loss of tp=2 | 2 | FAILED: 3.1334, one rank has 3.1234 |",
+                        "| loss of tp=2 cp=2 | 4 | FAILED"])
+    check(said.count("| NCCL, ranks that share the GPU") == 6 and said.count("FAILED") == 2, "six grids, two with another loss", said)
 
 
 def a_row_has_its_own_limit(programs, work):
     """A row that hangs is ended, its suites run alone, and the next row runs."""
     parts = "; ".join(f"source {root}/tests/gpu/{part}.sh" for part in ("report", "correctness"))
     done = subprocess.run(["bash", "-euo", "pipefail", "-c", f"""logs={work} report={work}/rows.md deadline=60 slower=1 minutes=1
-        tests={programs}/nanotron_gpu_tests; {parts}; check_tests 1 norms 1 'RmsNorm*:Embedding*'; check_tests 1 next 1 'Gemm*'"""],
+        tests={programs}/nanotron_gpu_tests; {parts}; check_tests 1 norms 1 'RmsNorm*:Embedding*'; check_tests 1 next 1 'Gemm*'
+        FAKE_TESTS=0 check_tests 1 none 1 'Gone*'"""],
         text=True, timeout=60, capture_output=True, env=os.environ | {"FAKE_HANG": "=RmsNorm"})
-    for words in ("| norms | 1 | FAILED: not done after", "| alone: Embedding/0 | 1 | passed", "| next | 1 | passed: 7 tests |"):
-        check(words in done.stdout, f"a row that hangs: '{words}'", done.stdout + done.stderr)
+    for words in ("| norms | 1 | FAILED: not done after", "| alone: Embedding/0 | 1 | passed", "| next | 1 | passed: 7 tests |",
+                  "| none | 1 | FAILED: no test of that name |"):
+        check(words in done.stdout, f"a row that hangs, and one without tests: '{words}'", done.stdout + done.stderr)
 
 
 def an_archive_has_the_logs(out):
