@@ -23,11 +23,14 @@ if [ -z "$build" ]; then
   # Machine code of kernels is mostly their long names: packed it is an eighth.
   packed=-Xfatbin=-compress-all
   if "${CUDACXX:-/usr/local/cuda/bin/nvcc}" --help | grep -q -e --compress-mode; then packed=--compress-mode=size; fi
-  # Code of the host is three quarters of a program, and nothing that a GPU waits for: -Os makes a third less of it, and only
-  # what is called stays.
+  # Code of the host is three quarters of a program, and nothing that a GPU waits for: only what is called stays, and of -Os,
+  # which nvcc does not know; its host compiler gets it.
+  mkdir -p "$build"
+  printf '#!/bin/sh\nexec "%s" "$@" -Os\n' "${NVCC_WRAPPER_DEFAULT_COMPILER:-g++}" >"$build/g++"
+  chmod +x "$build/g++"
   (cd "$root" && cmake --preset cuda -B "$build" -DNANOTRON_ARCH=x86-64-v3 -DCMAKE_REQUIRE_FIND_PACKAGE_NanotronCudnn=ON \
-    -DCMAKE_CXX_FLAGS_RELEASE="-Os -DNDEBUG -ffunction-sections -fdata-sections" -DCMAKE_EXE_LINKER_FLAGS=-Wl,--gc-sections "$@")
-  NVCC_APPEND_FLAGS="${NVCC_APPEND_FLAGS:+$NVCC_APPEND_FLAGS }$packed" \
+    -DCMAKE_CXX_FLAGS_RELEASE="-O2 -DNDEBUG -ffunction-sections -fdata-sections" -DCMAKE_EXE_LINKER_FLAGS=-Wl,--gc-sections "$@")
+  NVCC_APPEND_FLAGS="${NVCC_APPEND_FLAGS:+$NVCC_APPEND_FLAGS }$packed" NVCC_WRAPPER_DEFAULT_COMPILER="$build/g++" \
     cmake --build "$build" --target nanotron_programs nanotron_gpu_tests
 fi
 for program in "${programs[@]}"; do
