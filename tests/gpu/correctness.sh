@@ -88,7 +88,7 @@ correctness_of_nccl() {
       "$bin/nanotron_hpc" "${llama[@]}" --set "parallel.backend='nccl'" --set checkpoint.resume=none \
       --set "run.output_dir=$run-${grid// /-}" "${sets[@]}"
     if [ "$passed" != yes ]; then continue; fi
-    if ! awk -v a="$(last_loss "$serial")" -v b="$(last_loss "$log")" 'BEGIN { exit !(a > 0 && b > 0 && (a - b) ^ 2 < 1e-6) }'; then
+    if ! awk -v a="$(last_loss "$serial")" -v b="$(last_loss "$log")" 'BEGIN { exit !(a > 0 && b > 0 && (a - b) ^ 2 < 1e-7) }'; then
       failed=1
       cp "$log" "$log.failed"
       say "| loss of $grid | $ranks | FAILED: $(last_loss "$log"), one rank has $(last_loss "$serial") | |"
@@ -125,8 +125,12 @@ correctness() {
   say "|---|---:|---|---:|"
   correctness_of_kernels
   check_tests 120 "golden runs: losses, gradients and tokens of PyTorch" 1 "$golden"
-  check 90 "nanotron_bench --machine" 1 0 "$bin/nanotron_bench" --machine "$logs/machine.nml" --deck "${decks[0]}" \
-    --set parallel.dp=1 --types bf16
+  if [ "$slower" = 1 ]; then
+    check 90 "nanotron_bench --machine" 1 0 "$bin/nanotron_bench" --machine "$logs/machine.nml" --deck "${decks[0]}" \
+      --set parallel.dp=1 --types bf16
+  else
+    say "| nanotron_bench --machine | | not run: an emulated GPU has no speed | |"
+  fi
   check 30 "nanotron_hpc, stopped after 10 of 20 steps" 1 75 "$bin/nanotron_hpc" "${llama[@]}" --set run.stop_after_steps=10
   check 30 "nanotron_hpc, goes on to the end" 1 0 "$bin/nanotron_hpc" "${llama[@]}"
   serial="$log"
