@@ -120,6 +120,11 @@ error_object Graph::build(cudnnHandle_t, const std::vector<HeurMode_t>&) {
     const std::string wrong = misaligned(t, io_);
     if (!wrong.empty()) return {wrong};
   }
+  const std::int64_t heads = q_->dim[1], queries = q_->dim[2];
+  if (lse_->stride != std::vector<std::int64_t>{heads * queries, queries, 1, 1}) {
+    return {
+        "For cuDNN version below 9.26.0, non-ragged Stats must be a packed BHSD tensor."};  // validate() of its nodes
+  }
   if (options_.is_causal && q_->dim[2] > k_->dim[2]) return {"more queries than keys"};
   if (q_->dim[1] % k_->dim[1] != 0) return {"query heads are no multiple of key heads"};
   if (dout_ == nullptr && (!options_.gives_statistics || !out_->is_output || !lse_->is_output)) return {"no output"};

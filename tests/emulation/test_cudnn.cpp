@@ -163,7 +163,7 @@ TEST_F(Cudnn, IsNotAskedForTheRest) {
   EXPECT_FALSE(asked(with([](AttentionShape& s) { s.query_position = 1; }), 8)) << "a cut diagonal";
   EXPECT_FALSE(asked(with([](AttentionShape& s) { s.key_position = 200; }), 8)) << "keys behind the queries";
   EXPECT_FALSE(asked(shape(1, 64, 2, 2, 12), 0)) << "a head of 24 bytes";
-  EXPECT_FALSE(asked(shape(1, 66, 4, 2, 16), 8)) << "statistics that are not aligned";
+  EXPECT_FALSE(asked(shape(1, 66, 4, 2, 16), 8)) << "statistics of heads that are not aligned";
   AttentionShape cut = shape(1, 64, 3, 2, 16);
   cut.group = 2;
   cut.first_query_head = 3;

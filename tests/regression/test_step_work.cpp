@@ -147,6 +147,7 @@ TEST(AttentionBackward, OfShippedDecksIsOneCallOfCudnn) {
     std::uint64_t deterministic;
   };
   for (const Shipped& s : {Shipped{"llama3_1b", 8, 16},
+                           {"llama3_3b", 1, 1},
                            {"llama3_8b", 64, 1},
                            {"llama_70b", 256, 1},
                            {"llama_7b", 1, 1},

@@ -72,7 +72,7 @@ template <class T>
 void attention_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q, MatrixRef<const T> k,
                        MatrixRef<const T> v, MatrixRef<T> out, Vector<master_t<T>> lse, Vector<std::byte> workspace) {
   check(shape, workspace.extent(0), attention_workspace_bytes<T>(shape, device.processor()));
-  const fused::Library library = fused::library_of<T>(device, shape, lse.data(), {q, k, v, out}, there_is(device));
+  const fused::Library library = fused::library_of<T>(device, shape, {q, k, v, out}, there_is(device));
   if (plans_blocks(device, library)) return blocked::attention_forward<T>(device, shape, q, k, v, out, lse, workspace);
   const KernelRegion kernel(device, library == fused::Library::mma ? "attention_forward_mma" : "attention_forward",
                             fused_work<T>(shape, 2, reads(q, k, v), writes(out, lse)));
@@ -87,8 +87,8 @@ void attention_backward(Device& device, const AttentionShape& shape, MatrixRef<c
                         Vector<std::byte> workspace) {
   check(shape, workspace.extent(0), attention_workspace_bytes<T>(shape, device.processor()));
   const detail::AttentionGradients<T> tensors{q, k, v, out, dout, lse, dq, dk, dv};
-  const fused::Library library = fused::library_of<T>(device, shape, lse.data(), {q, k, v, out, dout, dq, dk, dv},
-                                                      there_is_for_backward(device, shape));
+  const fused::Library library =
+      fused::library_of<T>(device, shape, {q, k, v, out, dout, dq, dk, dv}, there_is_for_backward(device, shape));
   if (plans_blocks(device, library)) return blocked::attention_backward<T>(device, shape, tensors, workspace);
   const int products = library == fused::Library::mma ? 7 : 5;
   const KernelRegion kernel(device, name_of_backward(library, shape),

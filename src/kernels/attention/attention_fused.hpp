@@ -50,16 +50,11 @@ inline bool has_aligned_rows(const MatrixRef<const bf16>& x) {
   return x.leading % 8 == 0 && reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
 }
 
-// Statistics of a head too: of each sequence, and of the piece that begins at `lse`.
-inline bool has_aligned_statistics(const AttentionShape& s, const float* lse) {
-  return s.query_row_stride() % 4 == 0 && reinterpret_cast<std::uintptr_t>(lse) % 16 == 0;
-}
-
 /// Of cuDNN: with GemmMode::library, since the order of summation depends on the shape.
-inline bool by_cudnn(const Device& device, const AttentionShape& s, const float* lse,
+inline bool by_cudnn(const Device& device, const AttentionShape& s,
                      std::initializer_list<MatrixRef<const bf16>> matrices) {
   return device.gemm_mode() == GemmMode::library && mask_of(s).has_value() && s.head_dim % 8 == 0 && s.batch > 0 &&
-         s.key_length > 0 && has_whole_groups(s) && has_aligned_statistics(s, lse) &&
+         s.key_length > 0 && has_whole_groups(s) && s.query_length % 4 == 0 &&
          std::ranges::all_of(matrices, has_aligned_rows);
 }
 
@@ -74,7 +69,8 @@ inline bool by_mma(const Device& device, const AttentionShape& s,
 inline constexpr std::size_t most_workspace = std::size_t{2} << 30;
 
 /// The most that cuDNN 9.19 asks for in backward on GPUs of compute capability 8.0, 9.0 and 10.0: sums of rows; dk and
-/// dv of each query head of a group; dq in fp32, twice, or deterministic ds in bf16. (In forward 256 bytes.)
+/// dv of each query head of a group; dq in fp32, twice, or deterministic ds in bf16. (In forward 256 bytes.) And the
+/// sums of rows of a piece of a sequence, packed.
 inline std::size_t cudnn_bytes(const AttentionShape& s) {
   const auto multiple = [](index_t of, index_t n) { return (n + of - 1) / of * of; };
   const index_t heads = s.batch * s.query_heads, rows = heads * s.query_length;
@@ -82,7 +78,7 @@ inline std::size_t cudnn_bytes(const AttentionShape& s) {
   const index_t summed = s.backward == BackwardAlgorithm::fastest
                              ? 8 * rows * s.head_dim
                              : 2 * heads * multiple(64, s.query_length) * multiple(128, s.key_length);
-  return static_cast<std::size_t>(256 + 4 * rows + copies + summed);
+  return static_cast<std::size_t>(512 + 8 * rows + copies + summed);
 }
 
 /// `whole` with as many sequences, then key heads, as fits(part) allows; nothing where one head is too much.
@@ -122,10 +118,10 @@ enum class Library { none, mma, cudnn };
 
 /// What runs attention on a GPU. (Where cuDNN finds no plan in its workspace after all: as without it.)
 template <class T>
-Library library_of(const Device& device, const AttentionShape& s, const master_t<T>* lse,
-                   std::initializer_list<MatrixRef<const T>> matrices, const Available& there) {
+Library library_of(const Device& device, const AttentionShape& s, std::initializer_list<MatrixRef<const T>> matrices,
+                   const Available& there) {
   if constexpr (std::is_same_v<T, bf16>) {
-    if (there.cudnn && by_cudnn(device, s, lse, matrices)) return Library::cudnn;
+    if (there.cudnn && by_cudnn(device, s, matrices)) return Library::cudnn;
     if (there.tensor_cores && by_mma(device, s, matrices)) return Library::mma;
   }
   return Library::none;

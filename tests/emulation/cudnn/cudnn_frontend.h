@@ -1,7 +1,7 @@
 #pragma once
 // The part of cuDNN's frontend that the program uses: graphs of one attention, run as queued work of an emulated GPU
-// (cudnn.cpp). What cuDNN 9 asks for is asked for here: 16-byte alignment, no more queries than keys under a mask, a
-// workspace as large as on Hopper.
+// (cudnn.cpp). What cuDNN 9.19 and its frontend 1.28 ask for is asked for here: 16-byte alignment, no more queries than
+// keys under a mask, packed statistics, a workspace as large as on Hopper.
 
 #include <cuda_runtime_api.h>
 
@@ -29,7 +29,7 @@ struct [[nodiscard]] error_object {
 };
 
 namespace detail {
-inline std::size_t get_backend_version() { return 92801; }
+inline std::size_t get_backend_version() { return 91900; }
 cudnnStatus_t create_handle(cudnnHandle_t* handle);
 cudnnStatus_t destroy_handle(cudnnHandle_t handle);
 cudnnStatus_t set_stream(cudnnHandle_t handle, cudaStream_t stream);

@@ -58,7 +58,7 @@ fused::Available available(Device& device) {
 
 template <class T>
 std::string library(Device& device, const AttentionShape& shape) {
-  switch (fused::library_of<T>(device, shape, nullptr, {}, available(device))) {
+  switch (fused::library_of<T>(device, shape, {}, available(device))) {
     case fused::Library::cudnn:
       return cudnn::version() + (shape.backward == BackwardAlgorithm::deterministic ? ", deterministic" : "");
     case fused::Library::mma:

@@ -28,10 +28,9 @@ struct Problem {
   kernels::fused::Mask mask;
   index_t q, k, v, out;               // leading dimensions
   index_t dout = 0, dq = 0, dkv = 0;  // 0 in forward
-  index_t lse_stride = 0;             // elements from sequence to sequence
 
   bool is_backward() const { return dout > 0; }
-  using Key = std::array<index_t, 19>;
+  using Key = std::array<index_t, 18>;
   Key key() const {
     const kernels::AttentionShape& s = shape;
     return {s.batch,
@@ -51,8 +50,7 @@ struct Problem {
             out,
             dout,
             dq,
-            dkv,
-            lse_stride};
+            dkv};
   }
 };
 
@@ -110,9 +108,10 @@ class GraphBuilder {
     t->set_stride({s_.key_row_stride() * leading, s_.head_dim, leading, 1});
     return t;
   }
+  // Packed: before 9.26 cuDNN does no other form right (cudnn-frontend 1.28 refuses it).
   Tensor statistics(const Tensor& t) const {
     t->set_uid(lse_id).set_data_type(fe::DataType_t::FLOAT).set_dim({s_.batch, s_.query_heads, s_.query_length, 1});
-    t->set_stride({p_.lse_stride, s_.query_row_stride(), 1, 1});
+    t->set_stride({s_.query_heads * s_.query_length, s_.query_length, 1, 1});
     return t;
   }
 
@@ -179,13 +178,54 @@ struct AttentionPlans {
 namespace kernels::cudnn {
 namespace {
 
+// lse of some heads, one after the other: the caller's, or packed in the workspace.
+class Statistics {
+ public:
+  Statistics(const AttentionShape& s, float* output) : Statistics(s, output, false) {}
+  Statistics(const AttentionShape& s, const float* input) : Statistics(s, const_cast<float*>(input), true) {}
+
+  /// Of `part`, behind cuDNN's own.
+  std::size_t workspace(const AttentionPlans::Plan& plan, const AttentionShape& part) const {
+    return is_packed_ ? plan.workspace : behind(plan) + bytes_of(part.batch * part.query_heads);
+  }
+  /// f(statistics) of `heads` heads from `first` on.
+  template <class F>
+  void with(Device& device, index_t first, index_t heads, std::byte* packed, const F& f) const {
+    float* const rows = lse_ + first * stride_;
+    if (is_packed_) return f(rows);
+    const std::size_t width = bytes_of(1), pitch = static_cast<std::size_t>(stride_) * sizeof(float);
+    const auto copy = [&](void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch) {
+      NANOTRON_CHECK_CUDA(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, static_cast<std::size_t>(heads),
+                                            cudaMemcpyDeviceToDevice, device.exec().cuda_stream()));
+    };
+    if (is_input_) copy(packed, width, rows, pitch);
+    f(reinterpret_cast<float*>(packed));
+    if (!is_input_) copy(rows, pitch, packed, width);
+  }
+  static std::size_t behind(const AttentionPlans::Plan& plan) { return (plan.workspace + 255) / 256 * 256; }
+
+ private:
+  std::size_t bytes_of(index_t heads) const { return static_cast<std::size_t>(heads * length_) * sizeof(float); }
+  Statistics(const AttentionShape& s, float* lse, bool is_input)
+      : lse_(lse),
+        length_(s.query_length),
+        stride_(s.query_row_stride()),
+        is_input_(is_input),
+        is_packed_(length_ == stride_ && reinterpret_cast<std::uintptr_t>(lse) % 16 == 0) {}
+
+  float* lse_;
+  index_t length_, stride_;
+  bool is_input_, is_packed_;
+};
+
 // The largest part of `problem` that cuDNN does in the workspace.
-std::optional<Problem> part_that_fits(AttentionPlans& plans, Problem problem, std::size_t workspace) {
+std::optional<Problem> part_that_fits(AttentionPlans& plans, Problem problem, const Statistics& statistics,
+                                      std::size_t workspace) {
   const AttentionShape whole = problem.shape;
   const auto part = fused::largest_part(whole, [&](const AttentionShape& s) {
     problem.shape = s;
     const AttentionPlans::Plan& plan = plans.of(problem);
-    return plan.graph != nullptr && plan.workspace <= workspace;
+    return plan.graph != nullptr && statistics.workspace(plan, s) <= workspace;
   });
   return part ? std::optional(problem) : std::nullopt;
 }
@@ -198,23 +238,30 @@ AttentionPlans& plans_of(Device& device) {
 
 using Pointers = std::unordered_map<std::int64_t, void*>;
 
-// pointers(first sequence, first key head) for each part of the whole.
+// pointers(first sequence, first key head) for each part of the whole, but lse.
 template <class F>
-bool run(Device& device, const Problem& whole, Vector<std::byte> workspace, const F& pointers) {
+bool run(Device& device, const Problem& whole, const Statistics& statistics, Vector<std::byte> workspace,
+         const F& pointers) {
   AttentionPlans& plans = plans_of(device);
   if (plans.handle == nullptr) return false;
-  const std::optional<Problem> part = part_that_fits(plans, whole, workspace.extent(0));
+  const std::optional<Problem> part = part_that_fits(plans, whole, statistics, workspace.extent(0));
   if (!part) return false;
   const auto require = [](bool good, const std::string& found) {
     if (!good) fail(ExitCode::system_error, {.what = "cuDNN could not run attention", .found = found});
   };
   require(fe::detail::set_stream(plans.handle, device.exec().cuda_stream()) == CUDNN_STATUS_SUCCESS, "no stream");
   const AttentionPlans::Plan& plan = plans.of(*part);
-  for (index_t sequence = 0; sequence < whole.shape.batch; sequence += part->shape.batch) {
-    for (index_t head = 0; head < whole.shape.key_heads; head += part->shape.key_heads) {
-      Pointers of_part = pointers(sequence, head);
-      auto error = plan.graph->execute(plans.handle, of_part, workspace.data());
-      require(error.is_good(), error.get_message());
+  const AttentionShape &all = whole.shape, &some = part->shape;
+  std::byte* const packed = workspace.data() + Statistics::behind(plan);
+  for (index_t sequence = 0; sequence < all.batch; sequence += some.batch) {
+    for (index_t head = 0; head < all.key_heads; head += some.key_heads) {
+      const index_t first = sequence * all.query_heads + head * (all.query_heads / all.key_heads);
+      statistics.with(device, first, some.batch * some.query_heads, packed, [&](float* lse) {
+        Pointers of_part = pointers(sequence, head);
+        of_part.emplace(lse_id, lse);
+        auto error = plan.graph->execute(plans.handle, of_part, workspace.data());
+        require(error.is_good(), error.get_message());
+      });
     }
   }
   return true;
@@ -238,37 +285,31 @@ struct Offsets {
   void* key(const MatrixRef<M>& x, index_t sequence, index_t head) const {
     return at(x, sequence * s.key_row_stride(), head * s.head_dim);
   }
-  void* statistics(const float* lse, index_t sequence, index_t head) const {
-    return const_cast<float*>(lse + (sequence * s.query_heads + head * group) * s.query_row_stride());
-  }
 };
 
 }  // namespace
 
 bool attention_forward(Device& device, const AttentionShape& s, MatrixRef<const bf16> q, MatrixRef<const bf16> k,
                        MatrixRef<const bf16> v, MatrixRef<bf16> out, Vector<float> lse, Vector<std::byte> workspace) {
-  if (!fused::by_cudnn(device, s, lse.data(), {q, k, v, out})) return false;
+  if (!fused::by_cudnn(device, s, {q, k, v, out})) return false;
   const Problem problem{.shape = s,
                         .mask = fused::mask_of(s).value(),
                         .q = q.leading,
                         .k = k.leading,
                         .v = v.leading,
-                        .out = out.leading,
-                        .lse_stride = s.query_heads * s.query_row_stride()};
+                        .out = out.leading};
   const Offsets from{s};
-  return run(device, problem, workspace, [&](index_t b, index_t h) {
+  return run(device, problem, Statistics(s, lse.data()), workspace, [&](index_t b, index_t h) {
     return Pointers{{q_id, from.query(q, b, h)},
                     {k_id, from.key(k, b, h)},
                     {v_id, from.key(v, b, h)},
-                    {out_id, from.query(out, b, h)},
-                    {lse_id, from.statistics(lse.data(), b, h)}};
+                    {out_id, from.query(out, b, h)}};
   });
 }
 
 bool attention_backward(Device& device, const AttentionShape& s, const blocked::BackwardTensors<bf16>& t,
                         Vector<std::byte> workspace) {
-  if (t.dk.leading != t.dv.leading ||
-      !fused::by_cudnn(device, s, t.lse.data(), {t.q, t.k, t.v, t.out, t.dout, t.dq, t.dk, t.dv})) {
+  if (t.dk.leading != t.dv.leading || !fused::by_cudnn(device, s, {t.q, t.k, t.v, t.out, t.dout, t.dq, t.dk, t.dv})) {
     return false;
   }
   const Problem problem{.shape = s,
@@ -279,19 +320,13 @@ bool attention_backward(Device& device, const AttentionShape& s, const blocked::
                         .out = t.out.leading,
                         .dout = t.dout.leading,
                         .dq = t.dq.leading,
-                        .dkv = t.dk.leading,
-                        .lse_stride = s.query_heads * s.query_row_stride()};
+                        .dkv = t.dk.leading};
   const Offsets from{s};
-  return run(device, problem, workspace, [&](index_t b, index_t h) {
-    return Pointers{{q_id, from.query(t.q, b, h)},
-                    {k_id, from.key(t.k, b, h)},
-                    {v_id, from.key(t.v, b, h)},
-                    {out_id, from.query(t.out, b, h)},
-                    {dq_id, from.query(t.dq, b, h)},
-                    {dk_id, from.key(t.dk, b, h)},
-                    {dv_id, from.key(t.dv, b, h)},
-                    {dout_id, from.query(t.dout, b, h)},
-                    {lse_id, from.statistics(t.lse.data(), b, h)}};
+  return run(device, problem, Statistics(s, t.lse.data()), workspace, [&](index_t b, index_t h) {
+    return Pointers{{q_id, from.query(t.q, b, h)},   {k_id, from.key(t.k, b, h)},
+                    {v_id, from.key(t.v, b, h)},     {out_id, from.query(t.out, b, h)},
+                    {dq_id, from.query(t.dq, b, h)}, {dk_id, from.key(t.dk, b, h)},
+                    {dv_id, from.key(t.dv, b, h)},   {dout_id, from.query(t.dout, b, h)}};
   });
 }
 
