@@ -63,7 +63,7 @@ std::string library(Device& device, const AttentionShape& shape) {
       return cudnn::version() + (shape.backward == BackwardAlgorithm::deterministic ? ", deterministic" : "");
     case fused::Library::mma:
       return "own kernels on tensor cores: " +
-             (cudnn::is_there(device) ? "cuDNN does not do this mask" : cudnn::why_missing(device));
+             (cudnn::is_there(device) ? "this mask is not given to cuDNN" : cudnn::why_missing(device));
     default:
       return "batched GEMMs";
   }
