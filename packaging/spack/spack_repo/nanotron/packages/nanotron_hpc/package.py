@@ -52,6 +52,7 @@ class NanotronHpc(CMakePackage, CudaPackage):
     with when("+cuda"):
         depends_on("cuda@12.4:")
         depends_on("nccl@2.26:")
+        depends_on("cudnn@9:")
         depends_on("kokkos@4.7.1:4+cuda+cuda_lambda+wrapper")
         for arch in CudaPackage.cuda_arch_values:
             depends_on(f"kokkos cuda_arch={arch}", when=f"cuda_arch={arch}")
