@@ -198,7 +198,7 @@ std::vector<Parameter> parallel_rows() {
     KEY(parallel, pp_layers).says("Number of layers of each stage, in the order of forward, such as '7 8 8 7': pp x (virtual stages per rank) numbers; empty: partitioned by pp_cut."),
     KEY(parallel, zero_stage).at_least(0).at_most(3).says("What is sharded over the data-parallel group (dp x cp), as in ZeRO: 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters."),
     KEY(parallel, zero_size).at_least(0).at_most(1e6).in("ranks").says("Ranks in one shard group (HSDP), a divisor of dp x cp: neighbouring ranks, such as those of a node, so that only shards are all-reduced between nodes; 0: all dp x cp ranks."),
-    KEY(parallel, backend).says("Communication library; 'auto': NCCL where each rank has its own GPU, otherwise MPI (shared memory inside a node)."),
+    KEY(parallel, backend).says("Communication library; 'auto': NCCL on GPUs, one for each rank, else MPI (shared memory inside a node); 'mpi' goes through the host's memory, and ranks may share a GPU."),
     KEY(parallel, register_memory).says("With NCCL: the memory of the run is allocated by NCCL and registered with its communicators: each rank's buffers by themselves (user buffer registration), or as windows that all ranks share (symmetric memory, NCCL 2.27). It may save copies between GPUs and nodes, and takes time when a run starts."),
     KEY(parallel, collective_engine).says("With NCCL: collectives by thread blocks of the GPU, or by its copy engines where NCCL can, which leaves the thread blocks to kernels."),
     KEY(parallel, message_blocks).at_least(0).at_most(64).says("With NCCL: thread blocks of a GPU that a message between pipeline stages may take from the kernels beside it; 0: as many as NCCL chooses."),

@@ -133,7 +133,7 @@ cudaError_t cudaDriverGetVersion(int* version) {
 }
 const char* cudaGetErrorName(cudaError_t error) { return error == cudaSuccess ? "cudaSuccess" : "an emulated error"; }
 const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
-cudaError_t cudaGetLastError(void) { return cudaSuccess; }
+cudaError_t cudaGetLastError(void) { return static_cast<cudaError_t>(Scheduler::instance().take_error()); }
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
   require_gpu(__func__);
@@ -214,7 +214,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   require_gpu(__func__);
   Scheduler::instance().poll();
-  return of(event).event->is_passed() ? cudaSuccess : cudaErrorNotReady;
+  if (of(event).event->is_passed()) return cudaSuccess;
+  Scheduler::instance().set_error(cudaErrorNotReady);
+  return cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   require_gpu(__func__);

@@ -30,6 +30,11 @@ extern "C" void nanotron_while_waiting() { nanotron::emulation::Scheduler::insta
 namespace nanotron::emulation {
 namespace {
 
+std::uint64_t connections() {
+  const char* value = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  return value != nullptr ? std::strtoull(value, nullptr, 10) : 8;
+}
+
 double seconds_without_progress() {
   const char* value = std::getenv("NANOTRON_EMULATION_PATIENCE");
   return value != nullptr ? std::atof(value) : 20.0;
@@ -65,23 +70,29 @@ Scheduler& Scheduler::instance() {
   return scheduler;
 }
 
-Scheduler::Scheduler() : default_(std::make_unique<Stream>(true)) { reseed(seed_from_environment()); }
+Scheduler::Scheduler() : default_(std::make_unique<Stream>(true, 0)) { reseed(seed_from_environment()); }
 
 void Scheduler::reseed(std::uint64_t seed) {
   seed_ = seed;
   random_.seed(seed * 1000003 + static_cast<std::uint64_t>(world_rank()));
 }
 
-Stream* Scheduler::create(bool blocking) { return streams_.emplace_back(std::make_unique<Stream>(blocking)).get(); }
+Stream* Scheduler::create(bool blocking) {
+  std::vector<int> streams(connections());
+  ++streams[default_->connection_ % streams.size()];
+  for (const auto& other : streams_) ++streams[other->connection_ % streams.size()];
+  const auto fewest = std::ranges::min_element(streams) - streams.begin();
+  return streams_.emplace_back(std::make_unique<Stream>(blocking, static_cast<std::uint64_t>(fewest))).get();
+}
 
 void Scheduler::destroy(Stream* stream) {
   synchronize(*stream);
   std::erase_if(streams_, [&](const auto& held) { return held.get() == stream; });
 }
 
-void Scheduler::push(Stream& stream, Task task, std::function<bool()> may_run) {
-  stream.queue_.push_back({std::move(task), std::move(may_run)});
-  ++queued_;
+void Scheduler::push(Stream& stream, Stream::Item item) {
+  item.number = queued_++;
+  stream.queue_.push_back(std::move(item));
   poll();
 }
 
@@ -105,13 +116,14 @@ void Scheduler::launch(Stream& stream, Task task) {
   } else if (stream.is_blocking()) {
     after(*default_);
   }
-  if (before.empty()) return push(stream, std::move(task), {});
-  push(stream, std::move(task), [before = std::move(before)] {
-    return std::ranges::all_of(before, [](const auto& event) { return event->is_passed(); });
-  });
+  if (before.empty()) return push(stream, {.task = std::move(task)});
+  push(stream, {.task = std::move(task), .may_run = [before = std::move(before)] {
+                  return std::ranges::all_of(before, [](const auto& event) { return event->is_passed(); });
+                }});
 }
 
 void Scheduler::launch_kernel(Stream& stream, const std::string& name, std::function<void()> f) {
+  if (std::exchange(refuses_, false)) return set_error(9);  // cudaErrorInvalidConfiguration
   const char* loading = std::getenv("CUDA_MODULE_LOADING");
   if (loaded_.insert(name).second && (loading == nullptr || std::string_view(loading) != "EAGER")) synchronize_all();
   launch(stream, kernel(name, std::move(f)));
@@ -119,31 +131,49 @@ void Scheduler::launch_kernel(Stream& stream, const std::string& name, std::func
 
 void Scheduler::record(Stream& stream, const std::shared_ptr<Event>& event) {
   event->point_ = std::make_shared<Event::Point>(Event::Point{.passed = false});
-  push(stream,
-       {[] { return std::string("an event"); },
-        [point = event->point_] {
-          *point = {.passed = true, .time = Event::Clock::now()};
-          return Progress::done;
-        }},
-       {});
+  push(stream, {.task = {[] { return std::string("an event"); },
+                         [point = event->point_] {
+                           *point = {.passed = true, .time = Event::Clock::now()};
+                           return Progress::done;
+                         }},
+                .has_begun = true});
 }
 
 void Scheduler::wait(Stream& stream, const std::shared_ptr<Event>& event) {
-  push(stream, {[] { return std::string("a wait for an event of another stream"); }, [] { return Progress::done; }},
-       [point = event->point_] { return point->passed; });
+  push(stream,
+       {.task = {[] { return std::string("a wait for an event of another stream"); }, [] { return Progress::done; }},
+        .may_run = [point = event->point_] { return point->passed; }});
+}
+
+std::vector<const Stream::Item*> Scheduler::next_of_queues() const {
+  std::vector<const Stream::Item*> next;
+  const auto consider = [&](const Stream& stream) {
+    const auto waiting = std::ranges::find(stream.queue_, false, &Stream::Item::has_begun);
+    if (waiting == stream.queue_.end()) return;
+    if (next.size() <= stream.connection_) next.resize(stream.connection_ + 1);
+    const Stream::Item*& first = next[stream.connection_];
+    if (first == nullptr || waiting->number < first->number) first = &*waiting;
+  };
+  consider(*default_);
+  for (const auto& stream : streams_) consider(*stream);
+  return next;
 }
 
 bool Scheduler::step() {
   std::vector<Stream*> ready;
+  const std::vector<const Stream::Item*> next = next_of_queues();
   const auto consider = [&](Stream& stream) {
-    if (!stream.is_empty() && (!stream.queue_.front().may_run || stream.queue_.front().may_run()))
-      ready.push_back(&stream);
+    if (stream.is_empty()) return;
+    const Stream::Item& head = stream.queue_.front();
+    if (!head.has_begun && next[stream.connection_] != &head) return;
+    if (!head.may_run || head.may_run()) ready.push_back(&stream);
   };
   consider(*default_);
   for (const auto& stream : streams_) consider(*stream);
   std::shuffle(ready.begin(), ready.end(), random_);
   for (Stream* stream : ready) {
     running_ = true;
+    stream->queue_.front().has_begun = true;
     const Progress progress = stream->queue_.front().task.run();
     running_ = false;
     if (progress == Progress::waits) continue;
@@ -163,9 +193,13 @@ void Scheduler::run_until(const std::function<bool()>& reached, const std::strin
     }
     if (std::chrono::duration<double>(Clock::now() - moved).count() > seconds_without_progress()) {
       std::string heads;
+      const std::vector<const Stream::Item*> next = next_of_queues();
       const auto name_head = [&](const Stream& stream) {
-        if (!stream.is_empty())
-          heads += fmt::format("\n  at the head of a stream: {}", stream.queue_.front().task.describe());
+        if (stream.is_empty()) return;
+        const Stream::Item& head = stream.queue_.front();
+        heads += fmt::format("\n  at the head of a stream: {}", head.task.describe());
+        if (!head.has_begun && next[stream.connection_] != &head)
+          heads += fmt::format(", in its hardware queue behind {}", next[stream.connection_]->task.describe());
       };
       name_head(*default_);
       for (const auto& stream : streams_) name_head(*stream);

@@ -5,6 +5,10 @@
 //
 //   stream   its work runs in the order in which it was queued
 //   event    a point of a stream; another stream that waits for it goes on when the point is passed
+//   queue    CUDA_DEVICE_MAX_CONNECTIONS (8) hardware queues, which streams share (CUDA C++ Programming Guide, "CUDA
+//            Environment Variables"): work begins there in the order of its launch, so that a wait for an event holds
+//            up what other streams launched later. A kernel that has begun does not, nor does the event behind it:
+//            Megatron-LM lets collectives and GEMMs overlap in one queue. A new stream gets the queue with the fewest.
 //   host     waits (run_until) run the queues; now and then a launch does, too
 //
 // The order is drawn from NANOTRON_EMULATION_SEED (NANOTRON_SEED, else 1), each rank its own. One thread per process.
@@ -18,6 +22,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace nanotron::emulation {
@@ -60,7 +65,7 @@ class Event {
 class Stream {
  public:
   /// blocking: waits for the default stream's earlier work, which waits for this one's (CUDA's legacy rule).
-  explicit Stream(bool blocking) : blocking_(blocking) {}
+  Stream(bool blocking, std::uint64_t connection) : blocking_(blocking), connection_(connection) {}
   bool is_empty() const { return queue_.empty(); }
   bool is_blocking() const { return blocking_; }
 
@@ -68,10 +73,13 @@ class Stream {
   friend class Scheduler;
   struct Item {
     Task task;
-    std::function<bool()> may_run;  // empty: at once
+    std::function<bool()> may_run{};  // empty: at once
+    std::uint64_t number = 0;         // of its launch, among those of all streams
+    bool has_begun = false;           // true from the start for an event: it comes with the end of what is before it
   };
   std::deque<Item> queue_;
   bool blocking_;
+  std::uint64_t connection_;
 };
 
 class Scheduler {
@@ -87,6 +95,11 @@ class Scheduler {
   /// A kernel. Unless CUDA_MODULE_LOADING = EAGER, the first launch of a name loads its module: the host waits for the
   /// device.
   void launch_kernel(Stream& stream, const std::string& name, std::function<void()> f);
+  /// The next kernel is not launched, as with a grid or shared memory that a GPU does not have.
+  void refuse_next_launch() { refuses_ = true; }
+  /// What cudaGetLastError() gives: a cudaError_t, cleared by taking it.
+  void set_error(int error) { error_ = error; }
+  int take_error() { return std::exchange(error_, 0); }
   /// A library loads a module, which may need the whole device: the host waits for it.
   void load_module() { synchronize_all(); }
   void record(Stream& stream, const std::shared_ptr<Event>& event);
@@ -115,16 +128,19 @@ class Scheduler {
 
  private:
   Scheduler();
-  void push(Stream& stream, Task task, std::function<bool()> may_run);
+  void push(Stream& stream, Stream::Item item);
   void count_wait();
   /// One try at the head of a stream drawn at random. False when no stream got on.
   bool step();
+  /// Of each hardware queue the earliest item that has not begun; null where there is none.
+  std::vector<const Stream::Item*> next_of_queues() const;
 
   std::unique_ptr<Stream> default_;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::uint64_t seed_ = 1;
   std::mt19937_64 random_;
-  bool running_ = false;
+  bool running_ = false, refuses_ = false;
+  int error_ = 0;
   std::uint64_t queued_ = 0, waited_for_ = 0, host_waits_ = 0;
   std::set<std::string> loaded_;
 };

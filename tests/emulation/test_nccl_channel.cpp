@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "emulation/gpu_test.hpp"
+#include "nanotron/base/host.hpp"
 #include "nanotron/base/types.hpp"
 #include "nanotron/comm/collectives.hpp"
 #include "support/world.hpp"
@@ -142,7 +143,9 @@ TEST_F(NcclCollectives, TwoGroups) {
     Request first = start_all_reduce(pairs, a.data(), n, ReduceOp::sum, stream());
     Request second = start_all_reduce(group_, b.data(), n, ReduceOp::sum, stream());
     second.wait();
-    first.wait();
+    while (!first.test()) {
+    }
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "what is not done yet is no error of a launch";
     EXPECT_EQ(a.values(stream_.get())[0], pairs.size()) << order;
     EXPECT_EQ(b.values(stream_.get())[0], group_.size()) << order;
   }
@@ -184,6 +187,35 @@ TEST(GpuOfRank, ARankWithoutAGpuIsTheErrorOfAll) {
   }
   unsetenv("NANOTRON_EMULATED_GPUS");
   EXPECT_STREQ(std::getenv("CUDA_MODULE_LOADING"), "EAGER");
+}
+
+std::string error_of_sharing(deck::Backend backend, const Communicator& world) {
+  try {
+    choose_transport(backend, world);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::deck_error);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Transports, ASharedGpuIsAskedForByName) {
+  const Communicator world = Communicator::duplicate(test::world());
+  EXPECT_EQ(choose_transport(deck::Backend::automatic, world), Transport::nccl);
+  setenv("NANOTRON_EMULATED_SHARED_GPU", "1", 1);
+  const bool is_shared = world.size() > 1;
+  EXPECT_EQ(ranks_share_gpus(world), is_shared);
+  for (const deck::Backend backend : {deck::Backend::automatic, deck::Backend::nccl}) {
+    const std::string words = error_of_sharing(backend, world);
+    if (!is_shared) continue;
+    EXPECT_NE(words.find(fmt::format("{} ranks and 1 GPU that they see", world.size())), std::string::npos) << words;
+    EXPECT_NE(words.find(fmt::format("host {}", host_name())), std::string::npos) << words;
+  }
+  EXPECT_EQ(choose_transport(deck::Backend::mpi, world), Transport::staged_mpi);
+  setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+  EXPECT_EQ(choose_transport(deck::Backend::automatic, world), Transport::nccl);
+  unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  unsetenv("NANOTRON_EMULATED_SHARED_GPU");
 }
 
 }  // namespace

@@ -115,6 +115,19 @@ TEST_F(Planted, FirstMessagesInACircle) {
   ncclSend(out.data(), 32, ncclInt8, peer, ways[is_first() ? 0 : 1], stream_.get());
 }
 
+// A stream waits for what the peer sends after it has received what a stream beside it computes.
+TEST_F(Planted, OneHardwareQueue) {
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
+  Group group(Communicator::duplicate(test::world()), Transport::nccl);
+  const DeviceArray<double> out(4), in(4);
+  group.open_messages();
+  const test::OwnStream waiting, beside;
+  start_receive(group, in.data(), 4, Neighbour::previous, Stream(waiting.get())).wait();
+  launch(beside.get(), [p = out.data()] { p[0] = 1.0; });
+  start_send(group, out.data(), 4, Neighbour::next, Stream(beside.get())).wait();
+  cudaDeviceSynchronize();
+}
+
 TEST_F(Planted, HostMemory) {
   double here = 1.0;
   all_reduce(group_, &here, 1, ReduceOp::sum, stream());

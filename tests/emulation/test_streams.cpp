@@ -9,6 +9,7 @@
 
 #include "emulation/device_memory.hpp"
 #include "emulation/gpu_test.hpp"
+#include "nanotron/tensor/device.hpp"
 
 namespace nanotron::emulation {
 namespace {
@@ -222,6 +223,18 @@ TEST(FoundDeathTest, DroppedWait) {
     cudaDeviceSynchronize();
   }
   EXPECT_GT(wrong, 2);
+}
+
+// Kokkos says nothing of it in release builds.
+TEST(Launches, ThatFailAreToldByTheNextFence) {
+  Timers timers;
+  const Device device(timers);
+  const OwnStream other;
+  EXPECT_NO_THROW(device.fence());
+  Scheduler::instance().refuse_next_launch();
+  launch(other.get(), [] {});
+  EXPECT_THROW(device.fence(), Error);
+  EXPECT_NO_THROW(device.fence());
 }
 
 }  // namespace

@@ -144,6 +144,6 @@ correctness() {
   check_tests 90 "bf16 against fp32, 120 steps" 1 'Bf16.*'
   correctness_by_sanitizer
   say ""
-  say "Staged: ranks that share a GPU exchange data through pinned host memory (parallel%backend = 'auto'). Tolerances: doc/numerics.md."
+  say "Staged: ranks that share a GPU exchange data through pinned host memory (parallel%backend = 'mpi'). Tolerances: doc/numerics.md."
   say "nanotron_bench --machine: measured rates of this GPU, machine.nml among the logs, for nanotron_hpc --plan --machine."
 }

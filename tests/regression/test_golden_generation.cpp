@@ -33,9 +33,7 @@ void expect_pytorchs(const std::string& name) {
   const auto first_logits = expected["first_logits"].get<std::vector<double>>();
 
   auto reader = io::CheckpointReader::open(test::world(), golden + "step_00000000");
-  comm::Group tp(comm::Communicator::duplicate(test::world()),
-                 comm::choose_transport(deck::Backend::automatic,
-                                        comm::Communicator::duplicate(test::world())));
+  comm::Group tp(comm::Communicator::duplicate(test::world()), test::device_transport());
   Timers timers;
   Device device(timers);
   const model::GenerationSetup setup{

@@ -10,9 +10,10 @@ namespace nanotron::test {
 /// MPI and Kokkos are initialised by mpi_main.cpp before the first test runs.
 MPI_Comm world();
 
-/// Of groups that sum what is in the device's memory, as backend = 'auto' has it. Collective over world.
+/// Of groups that sum what is in the memory of the device, which ranks may share here. Collective over world.
 inline comm::Transport device_transport() {
-  return comm::choose_transport(deck::Backend::automatic, comm::Communicator::duplicate(world()));
+  const comm::Communicator all = comm::Communicator::duplicate(world());
+  return comm::choose_transport(comm::ranks_share_gpus(all) ? deck::Backend::mpi : deck::Backend::automatic, all);
 }
 
 }  // namespace nanotron::test

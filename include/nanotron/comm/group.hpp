@@ -35,7 +35,7 @@ enum class ReduceOp { sum, max, min };
 enum class Transport {
   mpi,         // host memory: shared memory where all ranks share a node, MPI otherwise
   nccl,        // GPU memory, one GPU per rank
-  staged_mpi,  // GPU memory, copied through pinned host buffers: for ranks that share a GPU
+  staged_mpi,  // GPU memory, copied through pinned host buffers
 };
 const char* name_of(Transport transport);
 
@@ -43,10 +43,14 @@ const char* name_of(Transport transport);
 /// (tensor/sum_order.hpp). The tree goes through host memory.
 enum class Sums { any_order, tree };
 
-/// The transport for parallel%backend. On the host always mpi. In a CUDA build: 'auto' is nccl when no two ranks
-/// use the same GPU, staged_mpi otherwise; 'mpi' is staged_mpi. Error(deck_error) for 'nccl' without
-/// CUDA, or with two ranks on one GPU. Collective; in a CUDA build call it after the GPU is selected.
+/// The transport for parallel%backend. On the host always mpi, and Error(deck_error) for 'nccl'. In a CUDA build 'auto'
+/// and 'nccl' are nccl, 'mpi' is staged_mpi. Ranks may share a GPU with 'mpi', and where NCCL_MULTI_RANK_GPU_ENABLE=1
+/// lets NCCL itself do it (2.30, src/init.cc). Otherwise Error on all ranks: system_error where other hosts have a GPU
+/// for each rank, else deck_error. Collective; in a CUDA build call it after the GPU is selected.
 Transport choose_transport(deck::Backend backend, const Communicator& world);
+
+/// Two ranks of a host use the same GPU. Collective, as choose_transport().
+bool ranks_share_gpus(const Communicator& world);
 
 /// Reductions of the same data have the same bits, call after call: NCCL's NVLS does not promise that and is turned off
 /// unless NCCL_NVLS_ENABLE is set. Call it before the first group is made, on all ranks.

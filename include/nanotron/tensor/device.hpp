@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "nanotron/base/error.hpp"
 #include "nanotron/base/timer.hpp"
 #include "nanotron/comm/group.hpp"
 #include "nanotron/tensor/processor.hpp"
@@ -19,8 +20,11 @@ struct GemmHandles;  // cuBLASLt and cuBLAS handles, cached plans; oneDNN engine
 
 #ifdef NANOTRON_WITH_CUDA
 inline comm::Stream stream_of(const ExecutionSpace& exec) { return comm::Stream(exec.cuda_stream()); }
+/// Error(system_error) where a launch since the last call failed, of which Kokkos tells in debug builds alone.
+inline void require_launched() { NANOTRON_CHECK_CUDA(cudaGetLastError()); }
 #else
 inline comm::Stream stream_of(const ExecutionSpace&) { return {}; }
+inline void require_launched() {}
 #endif
 
 /// What runs GEMMs: the fastest library, whose order of summation depends on the shape; or kernels of our own, where an
@@ -54,10 +58,11 @@ class Device {
   /// kernels::gemm_workspace_bytes.
   const Vector<std::byte>& gemm_workspace() const { return gemm_workspace_; }
   void set_gemm_workspace(const Vector<std::byte>& bytes) { gemm_workspace_ = bytes; }
-  /// Waits until everything queued so far is done.
+  /// Waits until everything queued so far is done. Error(system_error) where a kernel could not be launched.
   void fence() const {
     if (is_planning()) return wait_planned();
     exec().fence();
+    require_launched();
   }
 
   bool is_planning() const { return !exec_.has_value(); }

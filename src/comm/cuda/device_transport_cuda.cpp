@@ -17,35 +17,58 @@
 namespace nanotron::comm {
 namespace {
 
-// True when no two ranks of a node use the same GPU. Compares UUIDs: MIG slices have their own.
-bool gpus_are_distinct(const Communicator& world) {
+// Of each rank of a node, in their order, the UUID of its GPU: MIG slices have their own.
+std::vector<std::string> gpus_of_node(const Communicator& node) {
   int device = 0;
   NANOTRON_CHECK_CUDA(cudaGetDevice(&device));
   cudaDeviceProp properties{};
   NANOTRON_CHECK_CUDA(cudaGetDeviceProperties(&properties, device));
-  const Communicator node = world.split_by_node();
   constexpr int length = sizeof(properties.uuid.bytes);
   std::vector<char> all(static_cast<std::size_t>(length * node.size()));
-  NANOTRON_CHECK_MPI(MPI_Allgather(properties.uuid.bytes, length, MPI_CHAR, all.data(), length, MPI_CHAR,
-                                   node.get()));
-  std::set<std::string> seen;
-  for (int r = 0; r < node.size(); ++r) seen.emplace(all.data() + r * length, length);
-  int distinct = seen.size() == static_cast<std::size_t>(node.size()) ? 1 : 0;
-  NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &distinct, 1, MPI_INT, MPI_MIN, world.get()));
-  return distinct != 0;
+  NANOTRON_CHECK_MPI(MPI_Allgather(properties.uuid.bytes, length, MPI_CHAR, all.data(), length, MPI_CHAR, node.get()));
+  std::vector<std::string> gpus;
+  for (int r = 0; r < node.size(); ++r) gpus.emplace_back(all.data() + r * length, length);
+  return gpus;
+}
+
+int different_gpus(const std::vector<std::string>& gpus) {
+  return static_cast<int>(std::set<std::string>(gpus.begin(), gpus.end()).size());
+}
+
+bool sharing_is_asked_of_nccl() {
+  const char* value = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  return value != nullptr && std::strtoll(value, nullptr, 0) != 0;
 }
 
 }  // namespace
 
+bool ranks_share_gpus(const Communicator& world) {
+  const Communicator node = world.split_by_node();
+  int shares = different_gpus(gpus_of_node(node)) < node.size() ? 1 : 0;
+  NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &shares, 1, MPI_INT, MPI_MAX, world.get()));
+  return shares != 0;
+}
+
 Transport choose_transport(deck::Backend backend, const Communicator& world) {
   if (backend == deck::Backend::mpi) return Transport::staged_mpi;
-  if (gpus_are_distinct(world)) return Transport::nccl;
-  if (backend == deck::Backend::automatic) return Transport::staged_mpi;
-  fail(ExitCode::deck_error, {.what = "NCCL wants a GPU for every rank",
-                              .expected = "as many GPUs on a node as ranks",
-                              .found = "two ranks on one GPU",
-                              .where = "parallel%backend = 'nccl'",
-                              .change = "start one rank per GPU, or set backend = 'auto'"});
+  if (!ranks_share_gpus(world) || sharing_is_asked_of_nccl()) return Transport::nccl;
+  const Communicator node = world.split_by_node();
+  const int gpus = different_gpus(gpus_of_node(node));
+  int others_do_not = gpus < node.size() ? 0 : 1;
+  NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &others_do_not, 1, MPI_INT, MPI_MAX, world.get()));
+  collectively(world.get(), [&] {
+    if (gpus == node.size()) return;
+    fail(others_do_not != 0 ? ExitCode::system_error : ExitCode::deck_error,
+         {.what = "ranks share a GPU, with which NCCL does not work",
+          .expected = "a GPU for each rank of a host",
+          .found = fmt::format("{} ranks and {} GPU{} that they see", node.size(), gpus, gpus == 1 ? "" : "s"),
+          .where = fmt::format("host {}", host_name()),
+          .change = others_do_not != 0
+                        ? "leave this host out: other hosts have a GPU for each rank (nvidia-smi lists them)"
+                        : "start one rank per GPU (--ntasks-per-node, --gpus-per-node), or ask for it: "
+                          "parallel%backend = 'mpi' goes through the memory of the host"});
+  });
+  return Transport::nccl;
 }
 
 void want_repeatable_sums() { setenv("NCCL_NVLS_ENABLE", "0", 0); }
@@ -54,6 +77,8 @@ int gpu_of_rank(const Communicator& world) {
   // Before the first CUDA call. A module that is loaded by its kernel's first launch may wait for the device, where a
   // receive may be waiting for what that kernel computes.
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  // A stream that waits holds up those that share its hardware queue: a rank of a ring has more than the usual 8.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   const int rank = world.split_by_node().rank();
   int devices = 0;
   collectively(world.get(), [&] {

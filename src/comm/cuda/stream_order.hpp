@@ -41,7 +41,10 @@ class StreamOrder {
 
   bool test(std::uint64_t ticket) {
     const cudaError_t status = cudaEventQuery(pending_[ticket].done);
-    if (status == cudaErrorNotReady) return false;
+    if (status == cudaErrorNotReady) {
+      static_cast<void>(cudaGetLastError());  // an answer, no error of a launch: Device::fence() looks for those
+      return false;
+    }
     NANOTRON_CHECK_CUDA(status);
     free_.push_back(ticket);
     return true;

@@ -16,6 +16,8 @@ Transport choose_transport(deck::Backend backend, const Communicator&) {
   return Transport::mpi;
 }
 
+bool ranks_share_gpus(const Communicator&) { return false; }
+
 void want_repeatable_sums() {}
 
 int gpu_of_rank(const Communicator&) { return -1; }

@@ -62,7 +62,10 @@ class StreamTimers final : public Timers {
     for (; read_ < marks_.size(); ++read_) {
       const auto& [name, event] = marks_[read_];
       const cudaError_t status = cudaEventQuery(event);
-      if (status == cudaErrorNotReady) return;
+      if (status == cudaErrorNotReady) {
+        static_cast<void>(cudaGetLastError());  // an answer, no error of a launch: Device::fence() looks for those
+        return;
+      }
       NANOTRON_CHECK_CUDA(status);
       if (last_ != nullptr) {
         float milliseconds = 0;

@@ -85,9 +85,7 @@ class Cached : public testing::Test {
 
   Timers timers_;
   Device device_{timers_};
-  comm::Group tp_{comm::Communicator::duplicate(test::world()),
-                  comm::choose_transport(deck::Backend::automatic,
-                                         comm::Communicator::duplicate(test::world()))};
+  comm::Group tp_{comm::Communicator::duplicate(test::world()), test::device_transport()};
 };
 
 template <class T>

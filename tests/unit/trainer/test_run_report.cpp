@@ -78,7 +78,7 @@ TEST(RunReport, SaysWhatEnergyWasMeasured) {
 // The ranks of a host read the same meters.
 TEST(RunReport, CountsTheMetersOfAHostOnce) {
   comm::Communicator world = comm::Communicator::duplicate(test::world());
-  comm::ProcessGrid grid(world, {.tp = world.size()}, comm::choose_transport(deck::Backend::automatic, world));
+  comm::ProcessGrid grid(world, {.tp = world.size()}, test::device_transport());
   const test::TemporaryFolder folder(test::world(), "powercap");
   const auto counts = [&](double microjoules) {
     MPI_Barrier(test::world());
@@ -115,7 +115,7 @@ TEST(RunReport, AdvisesTheLargestLoss) {
 
 TEST(RunReport, OperationsOfAGridAreTimed) {
   comm::Communicator world = comm::Communicator::duplicate(test::world());
-  comm::ProcessGrid grid(world, {.tp = world.size()}, comm::choose_transport(deck::Backend::automatic, world));
+  comm::ProcessGrid grid(world, {.tp = world.size()}, test::device_transport());
   Timers timers;
   timers.set_phases(run_phases());
   {
