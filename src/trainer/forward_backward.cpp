@@ -24,6 +24,8 @@ class SingleStageSchedule final : public ForwardBackwardSchedule<T> {
     }
   }
 
+  void compute_once() override {}
+  void compute_once_forward() override {}
   void all_reduce_tied_gradients() override {}
 
   comm::StepTraffic traffic() const override {

@@ -31,6 +31,7 @@ void with_loaded_model(const deck::Config& config, comm::ProcessGrid& grid, io::
   TokenStage tokens(state.inputs, state.targets, state.document_starts, state.sequence_tokens);
   read_parameters(reader, state.model);
   state.model.refresh_compute_weights();
+  schedule->compute_once_forward();
   use(LoadedModel<T>{device, state, *schedule, tokens});
   state.model.finish_weights();
 }

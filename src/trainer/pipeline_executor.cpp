@@ -13,6 +13,8 @@ namespace {
 using parallel::Action;
 using parallel::Work;
 
+constexpr const char* first_use = "first use of kernels";
+
 // The virtual stages of this rank.
 template <class T>
 class RankStages final : public parallel::PipelineStages<T> {
@@ -108,6 +110,24 @@ class PipelineExecutor final : public ForwardBackwardSchedule<T> {
     loaded().run_forward();
   }
 
+  void compute_once() override {
+    if (!loads_kernels()) return;
+    const Region region(device_.timers(), first_use);
+    fill_tokens();
+    stages_.begin_training(1.0);
+    state_.reducers.begin_step(1);
+    batches_.front()->pipeline->compute_once();
+    state_.reducers.finish();
+  }
+
+  void compute_once_forward() override {
+    if (!loads_kernels()) return;
+    const Region region(device_.timers(), first_use);
+    fill_tokens();
+    stages_.begin_evaluation();
+    batches_.front()->pipeline->compute_once_forward();
+  }
+
   void all_reduce_tied_gradients() override {
     if (is_tied_) all_reduce_embedding_gradient();
   }
@@ -146,6 +166,16 @@ class PipelineExecutor final : public ForwardBackwardSchedule<T> {
     parallel::PipelineSchedule schedule;
     std::optional<parallel::Pipeline<T>> pipeline;
   };
+  // GEMMs in a fixed order are kernels of the program, loaded when it starts.
+  bool loads_kernels() const {
+    return built_for == Processor::gpu && device_.gemm_mode() == GemmMode::library;
+  }
+  // Tokens that the model has; none for experts, whose GEMMs Transformer has run.
+  void fill_tokens() {
+    for (const Vector<std::int32_t>& tokens :
+         {state_.inputs, state_.targets, state_.document_starts, state_.sequence_tokens})
+      Kokkos::deep_copy(device_.exec(), tokens, 0);
+  }
   parallel::Pipeline<T>& loaded() {
     const auto found = std::ranges::find_if(
         batches_, [&](const auto& made) { return made->schedule.micro_batches == state_.micro_batches(); });
@@ -174,7 +204,7 @@ class PipelineExecutor final : public ForwardBackwardSchedule<T> {
   Device& device_;
   RankStages<T> stages_;
   bool is_tied_;
-  const TrainingState<T>& state_;
+  TrainingState<T>& state_;
   std::vector<std::unique_ptr<OfBatch>> batches_;
 };
 

@@ -29,7 +29,8 @@ struct Line {
 std::vector<Line> lines() {
   using enum Kind;
   constexpr auto closed = Phase::Kind::closed;
-  std::vector<Line> all{{"read tokens", data, {{"load tokens"}}},
+  std::vector<Line> all{{"first use of kernels", output, {{"first use of kernels", closed}}},
+                        {"read tokens", data, {{"load tokens"}}},
                         {"forward", computing, {{"forward"}}},
                         {"loss", computing, {{"loss"}}},
                         {"backward", computing, {{"backward"}}},

@@ -44,6 +44,9 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
   const nn::ParameterBuffers<T>& p = state_.model.parameters();
   model::initialise<M>(state_.model.table(), config.run.seed, p.master, p.layouts.master);
   state_.model.refresh_compute_weights();
+  schedule_->compute_once();
+  if (!loaders_.validation.empty()) schedule_->compute_once_forward();
+  routers_->start();
   state_.reducers.reset();
 }
 

@@ -128,15 +128,16 @@ error_object Graph::build(cudnnHandle_t, const std::vector<HeurMode_t>&) {
   if (options_.is_causal && q_->dim[2] > k_->dim[2]) return {"more queries than keys"};
   if (q_->dim[1] % k_->dim[1] != 0) return {"query heads are no multiple of key heads"};
   if (dout_ == nullptr && (!options_.gives_statistics || !out_->is_output || !lse_->is_output)) return {"no output"};
-  Scheduler::instance().load_module();
-  is_built_ = true;
+  static int graphs = 0;
+  number_ = ++graphs;
+  Scheduler::instance().load_module(fmt::format("graph {} of cuDNN, to build it", number_));
   return {};
 }
 
 // What cuDNN 9.19 asks for on Hopper (planned from a description of the GPU): in backward sums of rows; dk and dv of
 // each query head of a group; dq in fp32, or deterministic ds in bf16 of whole tiles.
 error_object Graph::get_workspace_size(std::int64_t& bytes) const {
-  if (!is_built_) return {"not built"};
+  if (number_ == 0) return {"not built"};
   bytes = 256;
   if (dout_ == nullptr) return {};
   const std::int64_t heads = q_->dim[0] * q_->dim[1], queries = q_->dim[2], keys = k_->dim[2], width = q_->dim[3];
@@ -170,6 +171,7 @@ error_object Graph::execute(cudnnHandle_t handle, std::unordered_map<std::int64_
   const auto result = [&](const Tensor& t) {
     return View<bf16>{static_cast<bf16*>(pointer(t)), t == nullptr ? std::vector<std::int64_t>() : t->stride};
   };
+  Scheduler::instance().load_module(fmt::format("graph {} of cuDNN", number_));
   ++executed.all;
   if (dout_ != nullptr) ++(options_.is_deterministic ? executed.deterministic : executed.fastest);
   const Shape s{q_->dim[0], q_->dim[1], q_->dim[1] / k_->dim[1], q_->dim[2], k_->dim[2], q_->dim[3], options_};

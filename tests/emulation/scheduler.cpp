@@ -75,6 +75,7 @@ Scheduler::Scheduler() : default_(std::make_unique<Stream>(true, 0)) { reseed(se
 void Scheduler::reseed(std::uint64_t seed) {
   seed_ = seed;
   random_.seed(seed * 1000003 + static_cast<std::uint64_t>(world_rank()));
+  loaded_.clear();
 }
 
 Stream* Scheduler::create(bool blocking) {
@@ -125,7 +126,7 @@ void Scheduler::launch(Stream& stream, Task task) {
 void Scheduler::launch_kernel(Stream& stream, const std::string& name, std::function<void()> f) {
   if (std::exchange(refuses_, false)) return set_error(9);  // cudaErrorInvalidConfiguration
   const char* loading = std::getenv("CUDA_MODULE_LOADING");
-  if (loaded_.insert(name).second && (loading == nullptr || std::string_view(loading) != "EAGER")) synchronize_all();
+  if (loading == nullptr || std::string_view(loading) != "EAGER") load_module(name);
   launch(stream, kernel(name, std::move(f)));
 }
 
@@ -221,11 +222,13 @@ void Scheduler::synchronize(Stream& stream) {
 
 void Scheduler::synchronize_all() {
   count_wait();
-  run_until(
-      [&] {
-        return default_->is_empty() && std::ranges::all_of(streams_, [](const auto& s) { return s->is_empty(); });
-      },
-      "the host, in a wait for the device,");
+  run_until([&] { return !has_work(); }, "the host, in a wait for the device,");
+}
+
+void Scheduler::load_module(const std::string& kernel) {
+  if (!loaded_.insert(kernel).second) return;
+  count_wait();
+  run_until([&] { return !has_work(); }, fmt::format("the host, which loads the module of {},", kernel));
 }
 
 }  // namespace nanotron::emulation

@@ -100,8 +100,9 @@ class Scheduler {
   /// What cudaGetLastError() gives: a cudaError_t, cleared by taking it.
   void set_error(int error) { error_ = error; }
   int take_error() { return std::exchange(error_, 0); }
-  /// A library loads a module, which may need the whole device: the host waits for it.
-  void load_module() { synchronize_all(); }
+  /// At the first use of `kernel` its module is loaded, which may need the whole device: the host waits for it. A
+  /// library's, which it loads itself, whatever CUDA_MODULE_LOADING says.
+  void load_module(const std::string& kernel);
   void record(Stream& stream, const std::shared_ptr<Event>& event);
   void wait(Stream& stream, const std::shared_ptr<Event>& event);
 

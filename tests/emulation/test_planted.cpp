@@ -6,6 +6,7 @@
 
 #include "emulation/gpu_test.hpp"
 #include "nanotron/comm/collectives.hpp"
+#include "nanotron/kernels/gemm/gemm.hpp"
 #include "support/world.hpp"
 
 namespace nanotron::comm {
@@ -165,6 +166,21 @@ TEST_F(Planted, LazyLoading) {
   receive.wait();
   send.wait();
   cudaDeviceSynchronize();
+}
+
+// The same with a GEMM, whose kernel cuBLASLt loads at its first use, CUDA_MODULE_LOADING = EAGER or not.
+TEST_F(Planted, FirstGemm) {
+  Timers timers;
+  Device device(timers);
+  const DeviceArray<double> a(4), b(4), out(4), in(4);
+  const auto matrix = [](const DeviceArray<double>& of) { return MatrixRef<double>(of.data(), 2, 2); };
+  Request receive = start_receive(group_, in.data(), 4, Neighbour::previous, device.stream());
+  kernels::gemm<double, double>(device, kernels::Op::none, kernels::Op::none, 1.0, matrix(a), matrix(b), 0.0,
+                                matrix(out));
+  Request send = start_send(group_, out.data(), 4, Neighbour::next, device.stream());
+  receive.wait();
+  send.wait();
+  device.fence();
 }
 
 }  // namespace

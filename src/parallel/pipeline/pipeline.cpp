@@ -4,6 +4,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/elementwise/copy_matrix.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
 
 namespace nanotron::parallel {
 namespace {
@@ -211,6 +212,22 @@ void Pipeline<T>::work_off(const std::vector<Step>& steps) {
     for (comm::Request& request : virtual_stage) wait(request);
   }
   for (Buffer& buffer : buffers_) wait(buffer.sending);
+}
+
+template <class T>
+void Pipeline<T>::compute_once(const std::vector<Step>& steps) {
+  const auto zero = [&](Matrix<T> x) { kernels::fill<T>(*device_, Vector<T>(x.data(), x.size()), 0.0); };
+  const Matrix<T> dx = buffers_.front().memory;
+  zero(dx);
+  for (const auto& [action, slot] : steps) {
+    if (action.micro_batch != 0) continue;
+    if (action.work == Work::forward) {
+      zero(stages_->input(action.virtual_stage, slot));
+      stages_->forward(action, slot);
+    }
+    if (is_gradient(action.work)) stages_->backward(action, slot, dx);
+    if (action.work == Work::backward_weight) stages_->backward_weight(action, slot);
+  }
 }
 
 template class Pipeline<double>;

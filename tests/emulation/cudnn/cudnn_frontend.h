@@ -90,7 +90,7 @@ class Graph {
   DataType_t io_ = DataType_t::NOT_SET;
   Tensor q_, k_, v_, out_, lse_, dout_, dq_, dk_, dv_;  // dout_ and behind: of backward
   Options options_;
-  bool is_built_ = false;
+  int number_ = 0;  // among the graphs of this process; 0: not built
 };
 
 /// Of all graphs so far, and of backward by its algorithms: for tests.

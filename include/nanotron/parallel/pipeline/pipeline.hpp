@@ -44,6 +44,11 @@ class Pipeline {
   /// All actions of the schedule; only its forwards. Collective over the group.
   void run() { work_off(training_); }
   void run_forward() { work_off(forwards_); }
+  /// Forward, and backward, of one micro-batch through each of this rank's virtual stages, as run() and run_forward()
+  /// run it, with zeros in place of what other ranks send. What cuBLASLt and cuDNN load at the first use of a kernel
+  /// they load here: it may wait for the device, which in run() waits for other ranks.
+  void compute_once() { compute_once(training_); }
+  void compute_once_forward() { compute_once(forwards_); }
   /// What this rank sends in run().
   comm::StepTraffic traffic() const;
 
@@ -64,6 +69,7 @@ class Pipeline {
   };
 
   void work_off(const std::vector<Step>& steps);
+  void compute_once(const std::vector<Step>& steps);
   void post_receives(const std::vector<Step>& steps, std::size_t from);
   void post(Posted& posted, const std::vector<Step>& steps, std::size_t step);
   void forward(const std::vector<Step>& steps, std::size_t at);
