@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "emulation/device_memory.hpp"
+#include "emulation/gemms.hpp"
 #include "emulation/scheduler.hpp"
 #include "nanotron/base/fp8.hpp"
 
@@ -18,6 +19,7 @@ namespace {
 
 struct Operation {
   cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
+  std::int32_t multiprocessors = 0;  // 0: all
   cudaDataType_t scale = CUDA_R_32F;
   const float *scale_a = nullptr, *scale_b = nullptr;  // of FP8 operands
 };
@@ -204,6 +206,11 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation, cu
   auto& op = as<Operation>(operation);
   if (attribute == CUBLASLT_MATMUL_DESC_TRANSA) std::memcpy(&op.a, value, sizeof op.a);
   if (attribute == CUBLASLT_MATMUL_DESC_TRANSB) std::memcpy(&op.b, value, sizeof op.b);
+  if (attribute == CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET) {
+    std::memcpy(&op.multiprocessors, value, sizeof op.multiprocessors);
+    if (op.multiprocessors < 0 || op.multiprocessors > multiprocessors)
+      fault("cublasLtMatmul on more multiprocessors than there are");
+  }
   if (attribute == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER) std::memcpy(&op.scale_a, value, sizeof op.scale_a);
   if (attribute == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER) std::memcpy(&op.scale_b, value, sizeof op.scale_b);
   return CUBLAS_STATUS_SUCCESS;
@@ -320,6 +327,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
     gemm.parts = 4;
   }
   gemm.require_operands(a, b, c, d);
+  multiprocessors_of_last_gemm = op.multiprocessors > 0 ? op.multiprocessors : multiprocessors;
   Scheduler::instance().load_module(gemm.name());
   Scheduler::instance().launch_kernel(queue_of(stream), "cublasLtMatmul", [=] { gemm(a, b, c, d); });
   return CUBLAS_STATUS_SUCCESS;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "emulation/device_memory.hpp"
+#include "emulation/gemms.hpp"
 #include "emulation/scheduler.hpp"
 
 using namespace nanotron::emulation;
@@ -116,6 +117,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   *properties = {};
   std::strcpy(properties->name, "emulated GPU");
   properties->major = 9;
+  properties->multiProcessorCount = nanotron::emulation::multiprocessors;
   // A GPU for each process, or with NANOTRON_EMULATED_SHARED_GPU one for all.
   const bool shared = std::getenv("NANOTRON_EMULATED_SHARED_GPU") != nullptr;
   const std::uint64_t id = shared ? 1 : static_cast<std::uint64_t>(getpid());

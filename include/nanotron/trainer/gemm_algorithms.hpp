@@ -1,6 +1,6 @@
 #pragma once
 
-// run%gemm_algorithms (kernels/gemm/gemm_algorithms.hpp) in a run.
+// run%gemm_algorithms (kernels/gemm/gemm_algorithms.hpp), and the multiprocessors of a GPU that GEMMs have, in a run.
 
 #include "nanotron/base/log.hpp"
 #include "nanotron/comm/group.hpp"
@@ -9,8 +9,8 @@
 
 namespace nanotron::trainer {
 
-/// GEMMs of the device run the algorithms of the file from now on, where the deck names one. Error(deck_error) on all
-/// ranks. Collective.
+/// GEMMs of the device run the algorithms of the file from now on, where the deck names one, and leave to messages of a
+/// pipeline the multiprocessors that parallel%message_blocks gives them. Error(deck_error) on all ranks. Collective.
 void use_gemm_algorithms(const deck::Config& config, Device& device, comm::Group& world, Log& log);
 
 /// How many GEMMs the file has covered, as a line of the log. Collective.

@@ -28,6 +28,10 @@ GemmAlgorithms read_gemm_algorithms(const std::string& text, const std::string& 
 /// Error(deck_error) if they are of another library or GPU. A host ignores them.
 void use_gemm_algorithms(Device& device, const GemmAlgorithms& algorithms, const std::string& file);
 
+/// GEMMs that the device runs for the first time from now on suit a GPU of which others, which run beside them, take so
+/// many multiprocessors (CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET). 0: none. A host ignores it.
+void leave_multiprocessors(Device& device, int count);
+
 /// From now on the first run of each GEMM measures the candidates of the heuristic, each of which runs several times on
 /// the operands: a GEMM that adds to C does so every time. Error(deck_error) on a host.
 void measure_gemm_algorithms(Device& device);

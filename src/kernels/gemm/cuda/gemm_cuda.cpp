@@ -50,7 +50,8 @@ PlannedGemm planned(const Device& device, const GemmProblem& p, const OperandTyp
   return {.problem = p,
           .alignments = {alignment_of(b), alignment_of(a), alignment_of(d), alignment_of(c)},  // exchanged
           .types = types,
-          .workspace = device.gemm_workspace().extent(0)};
+          .workspace = device.gemm_workspace().extent(0),
+          .multiprocessors = gemm_handles(device).multiprocessors};
 }
 
 // run_plan(plan) launches the GEMM.

@@ -46,10 +46,12 @@ const char* name_of_type(cudaDataType_t type) {
 std::string name_of(const PlannedGemm& gemm) {
   const GemmProblem& p = gemm.problem;
   const auto letter = [](Op op) { return op == Op::none ? 'n' : 't'; };
-  return fmt::format("{}{} {} {} {} {} x {} x {} ld {} {} {} alpha {} beta {} align {} {} {} {} workspace {}",
+  const std::string share = gemm.multiprocessors > 0 ? fmt::format(" multiprocessors {}", gemm.multiprocessors) : "";
+  return fmt::format("{}{} {} {} {} {} x {} x {} ld {} {} {} alpha {} beta {} align {} {} {} {} workspace {}{}",
                      letter(p.op_a), letter(p.op_b), name_of_type(gemm.types.a), name_of_type(gemm.types.b),
                      name_of_type(gemm.types.c), p.m, p.n, p.k, p.leading_a, p.leading_b, p.leading_c, p.alpha, p.beta,
-                     gemm.alignments.a, gemm.alignments.b, gemm.alignments.c, gemm.alignments.d, gemm.workspace);
+                     gemm.alignments.a, gemm.alignments.b, gemm.alignments.c, gemm.alignments.d, gemm.workspace,
+                     share);
 }
 
 static_assert(sizeof(cublasLtMatmulAlgo_t) == 64, "a file of algorithms has 128 digits for each");
@@ -113,12 +115,16 @@ cublasComputeType_t compute_type(cudaDataType_t operands) {
 }
 
 GemmPlan::GemmPlan(const PlannedGemm& of) : gemm(of) {
-  const auto& [p, alignments, types, workspace] = gemm;
+  const auto& [p, alignments, types, workspace, multiprocessors] = gemm;
   const cudaDataType_t scale = types.a == CUDA_R_64F ? CUDA_R_64F : CUDA_R_32F;
   NANOTRON_CHECK_CUBLAS(cublasLtMatmulDescCreate(&operation, compute_type(types.a), scale));
   const cublasOperation_t first = operation_of(p.op_b), second = operation_of(p.op_a);
   NANOTRON_CHECK_CUBLAS(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
   NANOTRON_CHECK_CUBLAS(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
+  if (multiprocessors > 0) {
+    NANOTRON_CHECK_CUBLAS(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET,
+                                                         &multiprocessors, sizeof multiprocessors));
+  }
   if (types.a == CUDA_R_8F_E4M3) {
     const std::int8_t fast = 1;
     NANOTRON_CHECK_CUBLAS(
@@ -263,6 +269,14 @@ void use_gemm_algorithms(Device& device, const GemmAlgorithms& algorithms, const
                                           "leave run%gemm_algorithms empty"});
   }
   gemm_handles(device).use(algorithms);
+}
+
+void leave_multiprocessors(Device& device, int count) {
+  int current = 0;
+  cudaDeviceProp properties{};
+  NANOTRON_CHECK_CUDA(cudaGetDevice(&current));
+  NANOTRON_CHECK_CUDA(cudaGetDeviceProperties(&properties, current));
+  gemm_handles(device).multiprocessors = count > 0 ? std::max(1, properties.multiProcessorCount - count) : 0;
 }
 
 void measure_gemm_algorithms(Device& device) {

@@ -40,7 +40,8 @@ struct PlannedGemm {
   GemmProblem problem{};
   Alignments alignments{};
   OperandTypes types{};
-  std::size_t workspace = 0;  // bytes
+  std::size_t workspace = 0;         // bytes
+  std::int32_t multiprocessors = 0;  // of the GPU, for this GEMM; 0: all
   friend bool operator==(const PlannedGemm&, const PlannedGemm&) = default;
 };
 
@@ -77,6 +78,7 @@ struct GemmHandles {
 
   cublasLtHandle_t lt = nullptr;
   cublasHandle_t cublas = nullptr;
+  std::int32_t multiprocessors = 0;  // for GEMMs from now on, as PlannedGemm
   enum class Choice { heuristic, measured } choice = Choice::heuristic;
   kernels::GemmAlgorithms algorithms;  // given, or measured so far
   kernels::GemmChoices choices;

@@ -5,6 +5,8 @@ namespace nanotron::kernels {
 
 void use_gemm_algorithms(Device&, const GemmAlgorithms&, const std::string&) {}
 
+void leave_multiprocessors(Device&, int) {}
+
 void measure_gemm_algorithms(Device&) {
   fail(ExitCode::deck_error, {.what = "there are no GEMM algorithms to measure",
                               .expected = "a build for GPUs",

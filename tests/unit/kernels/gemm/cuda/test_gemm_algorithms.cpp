@@ -6,6 +6,10 @@
 #include "nanotron/kernels/gemm/gemm.hpp"
 #include "unit/kernels/kernel_test.hpp"
 
+#ifdef NANOTRON_EMULATED_GPU
+#include "emulation/gemms.hpp"
+#endif
+
 namespace nanotron::test {
 namespace {
 
@@ -53,6 +57,21 @@ TEST_F(GemmAlgorithms, AreUsedAgain) {
   product(given, 32, 32);
   EXPECT_EQ(kernels::gemm_choices(given).given, 2);
   EXPECT_EQ(kernels::gemm_choices(given).by_heuristic, 1);
+}
+
+TEST_F(GemmAlgorithms, AreOfTheMultiprocessorsThatOthersLeave) {
+  Device all(timers_), some(timers_);
+  const auto measured_name = [&](Device& device) {
+    kernels::measure_gemm_algorithms(device);
+    product(device, 48, 64);
+    return kernels::measured_gemm_algorithms(device).of.begin()->first;
+  };
+  kernels::leave_multiprocessors(some, 8);
+  const std::string name = measured_name(all);
+  EXPECT_EQ(measured_name(some).find(name + " multiprocessors "), 0u);
+#ifdef NANOTRON_EMULATED_GPU
+  EXPECT_EQ(emulation::multiprocessors_of_last_gemm, emulation::multiprocessors - 8);
+#endif
 }
 
 TEST_F(GemmAlgorithms, OfAnotherGpuAreRefused) {
