@@ -23,11 +23,13 @@ function(nanotron_cuda_options target)
   list(TRANSFORM host_options PREPEND "-Xcompiler=")
   target_compile_options(${target} INTERFACE
     "$<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda;--expt-relaxed-constexpr;${host_options}>")
-  # Of nvcc, or of Kokkos' wrapper of it, which compiles as C++.
-  target_compile_options(${target} INTERFACE "$<$<COMPILE_LANGUAGE:CUDA,CXX>:--Werror=cross-execution-space-call>")
-  # The same of constexpr functions, which nvcc only warns of. (Its wrapper compiles without --expt-relaxed-constexpr.)
-  target_compile_options(${target} INTERFACE
-    "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-Xcudafe --diag_error=20013 -Xcudafe --diag_error=20015>")
+  target_compile_options(${target} INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:--Werror=cross-execution-space-call>")
+  if(NANOTRON_KOKKOS_LANGUAGE STREQUAL "CXX")
+    # Kokkos' wrapper of nvcc compiles what links Kokkos as C++, without --expt-relaxed-constexpr: of constexpr functions
+    # nvcc then only warns. All else may be given to the host's compiler, which knows none of these.
+    target_compile_options(nanotron_kokkos INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:--Werror=cross-execution-space-call>"
+      "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-Xcudafe --diag_error=20013 -Xcudafe --diag_error=20015>")
+  endif()
   target_link_libraries(${target} INTERFACE CUDA::cudart)
   if(NanotronCudnn_FOUND)
     target_compile_definitions(${target} INTERFACE NANOTRON_WITH_CUDNN NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING)
