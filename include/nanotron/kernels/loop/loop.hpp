@@ -9,6 +9,7 @@
 //   GPU    one team per row, its threads along the row, so that loads coalesce.
 //   plan   nothing: the launch is counted (Device::planning).
 
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <type_traits>
@@ -29,12 +30,19 @@ TeamPolicy team_policy(const Device& device, index_t rows, const Threads& thread
   NANOTRON_REQUIRE(rows <= std::numeric_limits<int>::max(), "a kernel of {} rows", rows);
   return {device.exec(), static_cast<int>(rows), threads};
 }
-/// One or two chunks of a row of T for each thread; more in rows that 512 threads do not cover.
+/// Threads of a team for loops over the chunks of a row of T: whole warps, up to 512 threads, of which the last turn
+/// leaves few idle.
 template <class T>
-constexpr int team_threads(index_t columns) {
-  int threads = 32;
-  while (threads < 512 && 2 * threads * chunk_width<T> <= columns) threads *= 2;
-  return threads;
+int team_threads(index_t columns) {
+  constexpr index_t lanes = 32, most = 16, tries = 4;
+  const index_t warps = std::max<index_t>(1, (chunk_count<T>(columns) + lanes - 1) / lanes);
+  const index_t fewest = (warps + most - 1) / most;
+  index_t best = most, least = std::numeric_limits<index_t>::max();
+  for (index_t turns = fewest; turns < fewest + tries; ++turns) {
+    const index_t each = (warps + turns - 1) / turns;
+    if (each * turns < least) least = each * turns, best = each;
+  }
+  return static_cast<int>(best * lanes);
 }
 
 /// Kokkos takes labels as std::string, which would allocate at every launch. Each closure type F has one label:

@@ -1,84 +1,120 @@
 #pragma once
 
-// The loops within one row, by the threads of one team of a GPU. The order of sums is that of Kokkos' team reduction.
+// The loops within one row, by the threads of one team of a GPU: a whole number of warps. A sum runs over the elements
+// of each thread, the lanes of a warp in halves, then the warps in order.
 
 #include "nanotron/kernels/loop/chunk.hpp"
 
-template <class M, int n>
-struct Kokkos::reduction_identity<nanotron::kernels::Chunk<M, n>> {
-  KOKKOS_FORCEINLINE_FUNCTION static nanotron::kernels::Chunk<M, n> sum() { return {}; }
-};
-
 namespace nanotron::kernels {
 
-/// The loops within one row, by the threads of one team. Every thread gets the result of sum and max.
+/// Every thread gets the result of sum and max.
 struct TeamRow {
   using Member = Kokkos::TeamPolicy<ExecutionSpace>::member_type;
   const Member& member;
 
   template <class F>
   KOKKOS_FUNCTION void for_each(index_t n, F&& f) const {
-    Kokkos::parallel_for(Kokkos::TeamThreadRange(member, n), f);
+    each(n, f);
     member.team_barrier();
   }
   template <class T, class F>
   KOKKOS_FUNCTION void for_each_chunk(index_t n, F&& f) const {
-    for_each(chunk_count<T>(n), [&](const index_t i) { at_chunk<T>(n, i, f); });
+    each_chunk<T>(n, f);
+    member.team_barrier();
   }
   template <class T, class F>
   KOKKOS_FUNCTION void for_each_chunk_of(index_t blocks, index_t n, F&& f) const {
-    const auto each = static_cast<std::uint32_t>(chunk_count<T>(n));  // divisions of 64 bits are slow on a GPU
-    for_each(blocks * each, [&](const index_t i) {
+    const auto per_block = static_cast<std::uint32_t>(chunk_count<T>(n));  // divisions of 64 bits are slow on a GPU
+    for_each(blocks * per_block, [&](const index_t i) {
       const auto at = static_cast<std::uint32_t>(i);
-      at_chunk<T>(n, at % each, [&](const index_t c, const auto width) { f(at / each, c, width); });
+      at_chunk<T>(n, at % per_block, [&](const index_t c, const auto width) { f(at / per_block, c, width); });
     });
   }
   KOKKOS_FUNCTION void barrier() const { member.team_barrier(); }
   template <class M, class F>
   KOKKOS_FUNCTION M sum(index_t n, F&& f) const {
-    M result = 0;
-    Kokkos::parallel_reduce(
-        Kokkos::TeamThreadRange(member, n), [&](const index_t i, M& partial) { partial += f(i); }, result);
-    return result;
+    M part = 0;
+    each(n, [&](const index_t i) { part += f(i); });
+    return sum_of_threads(part);
   }
   template <class M, int n, class F>
   KOKKOS_FUNCTION Chunk<M, n> sums(index_t count, F&& f) const {
-    Chunk<M, n> result{};
-    Kokkos::parallel_reduce(
-        Kokkos::TeamThreadRange(member, count), [&](const index_t i, Chunk<M, n>& partial) { partial += f(i); },
-        result);
-    return result;
+    Chunk<M, n> part{};
+    each(count, [&](const index_t i) { part += f(i); });
+    return sum_of_threads(part);
   }
   template <class T, class F>
   KOKKOS_FUNCTION master_t<T> sum_chunks(index_t n, F&& f) const {
-    using M = master_t<T>;
-    return sum<M>(chunk_count<T>(n), [&](const index_t i) {
-      M part;
-      at_chunk<T>(n, i, [&](const index_t c, const auto width) { part = f(c, width); });
-      return part;
-    });
+    master_t<T> part = 0;
+    each_chunk<T>(n, [&](const index_t c, const auto width) { part += f(c, width); });
+    return sum_of_threads(part);
   }
   template <class T, class F>
   KOKKOS_FUNCTION master_t<T> max_chunks(index_t n, master_t<T> lowest, F&& f) const {
-    using M = master_t<T>;
-    return max<M>(chunk_count<T>(n), lowest, [&](const index_t i) {
-      M part;
-      at_chunk<T>(n, i, [&](const index_t c, const auto width) { part = f(c, width); });
-      return part;
-    });
+    master_t<T> most = lowest;
+    each_chunk<T>(n, [&](const index_t c, const auto width) { keep_larger(most, f(c, width)); });
+    return max_of_threads(most);
   }
   template <class M, class F>
   KOKKOS_FUNCTION M max(index_t n, M lowest, F&& f) const {
-    M result = lowest;
-    Kokkos::parallel_reduce(
-        Kokkos::TeamThreadRange(member, n),
-        [&](const index_t i, M& partial) {
-          const M value = f(i);
-          if (partial < value) partial = value;
-        },
-        Kokkos::Max<M>(result));
-    return n > 0 && lowest < result ? result : lowest;
+    M most = lowest;
+    each(n, [&](const index_t i) { keep_larger(most, f(i)); });
+    return max_of_threads(most);
   }
+
+  /// f(c, Width) for the chunks of the calling thread.
+  template <class T, class F>
+  KOKKOS_FUNCTION void each_chunk(index_t n, F&& f) const {
+    each(chunk_count<T>(n), [&](const index_t i) { at_chunk<T>(n, i, f); });
+  }
+  /// Of one value of each thread, the same bits for all. V: a number, or a Chunk.
+  template <class V>
+  KOKKOS_FUNCTION V sum_of_threads(const V& value) const {
+    return over_threads(value, [](V& sum, const V& more) { sum += more; });
+  }
+  template <class M>
+  KOKKOS_FUNCTION M max_of_threads(M value) const {
+    return over_threads(value, [](M& most, const M& more) { keep_larger(most, more); });
+  }
+
+ private:
+  template <class F>
+  KOKKOS_FUNCTION void each(index_t n, F&& f) const {
+    for (index_t i = member.team_rank(); i < n; i += member.team_size()) f(i);
+  }
+  template <class M>
+  KOKKOS_FUNCTION static void keep_larger(M& most, M value) {
+    if (most < value) most = value;
+  }
+  // Two barriers; Kokkos' own takes one for every four warps, and one more. Off a GPU a team is one thread.
+  template <class V, class Join>
+  KOKKOS_FUNCTION V over_threads(V value, [[maybe_unused]] const Join& join) const {
+#if defined(__CUDA_ARCH__)
+    constexpr int lanes = 32;
+    for (int other = lanes / 2; other > 0; other /= 2) join(value, of_lane(value, other));
+    const int warps = member.team_size() / lanes;
+    if (warps == 1) return value;
+    __shared__ V of_warp[1024 / lanes];
+    __syncthreads();  // all have read what was here before
+    if (member.team_rank() % lanes == 0) of_warp[member.team_rank() / lanes] = value;
+    __syncthreads();
+    value = of_warp[0];
+    for (int warp = 1; warp < warps; ++warp) join(value, of_warp[warp]);
+#endif
+    return value;
+  }
+#if defined(__CUDA_ARCH__)
+  // The value of the lane whose number differs in the bit `other`.
+  template <class V>
+  __device__ static V of_lane(const V& value, int other) {
+    std::uint32_t words[sizeof(V) / sizeof(std::uint32_t)];
+    std::memcpy(words, &value, sizeof words);
+    for (std::uint32_t& word : words) word = __shfl_xor_sync(0xffffffffu, word, other);
+    V taken;
+    std::memcpy(&taken, words, sizeof taken);
+    return taken;
+  }
+#endif
 };
 
 }  // namespace nanotron::kernels

@@ -34,6 +34,19 @@ TEST_F(Loop, MoreRowsThanAGridHasAreRefused) {
   EXPECT_THROW(team_policy(device_, index_t{1} << 31), Error);
 }
 
+// 1120 and 1376 chunks of 8: SwiGLU of 8960 and 11008 columns.
+TEST(TeamThreads, AreBusyInTheirLastTurnToo) {
+  for (index_t warps = 1; warps < 3000; ++warps) {
+    const index_t chunks = 32 * warps, threads = team_threads<bf16>(chunks * chunk_width<bf16>);
+    const index_t turns = (chunks + threads - 1) / threads;
+    ASSERT_TRUE(threads % 32 == 0 && threads <= 512) << threads;
+    EXPECT_GE(static_cast<double>(chunks), 0.94 * static_cast<double>(turns * threads)) << chunks << " by " << threads;
+  }
+  EXPECT_EQ(team_threads<bf16>(1), 32);
+  EXPECT_EQ(team_threads<bf16>(1120 * chunk_width<bf16>), 224);
+  EXPECT_EQ(team_threads<bf16>(1376 * chunk_width<bf16>), 352);
+}
+
 TEST_F(Loop, SumsEachRowOnce) {
   for (const index_t rows : {0, 1, 1000}) EXPECT_EQ(sum_of_row_numbers(device_, rows), rows * (rows - 1) / 2);
 }
