@@ -18,6 +18,12 @@ NANOTRON_FUNCTION T of_double(double value) {
     return static_cast<T>(value);
 }
 
+// The same pieces for the columns of any share of the ranks.
+RowPieces pieces_of_bias(Processor processor, index_t segments, index_t rows) {
+  constexpr index_t any_width = 1024;
+  return RowPieces(processor, segments, rows, any_width);
+}
+
 }  // namespace
 
 template <class T>
@@ -93,7 +99,7 @@ void bias_backward(Device& device, MatrixRef<const T> dy, Vector<master_t<T>> db
                    index_t segments) {
   using M = master_t<T>;
   const index_t width = dy.columns;
-  const RowPieces pieces(device.processor(), segments, dy.rows, width);
+  const RowPieces pieces = pieces_of_bias(device.processor(), segments, dy.rows);
   NANOTRON_REQUIRE(dy.rows % segments == 0, "bias_backward: {} rows in {} segments", dy.rows, segments);
   const auto sums =
       sums_of_pieces("bias_backward", workspace, bias_workspace_size(device.processor(), dy.rows, width, segments));
@@ -115,7 +121,7 @@ void bias_backward(Device& device, MatrixRef<const T> dy, Vector<master_t<T>> db
 }
 
 index_t bias_workspace_size(Processor processor, index_t rows, index_t columns, index_t segments) {
-  return RowPieces(processor, segments, rows, columns).count() * columns;
+  return pieces_of_bias(processor, segments, rows).count() * columns;
 }
 
 #define NANOTRON_INSTANTIATE(T)                                                    \

@@ -34,8 +34,9 @@ void weighted_swiglu_backward(Device& device, Matrix<T> gate_up, Vector<const ma
   using M = master_t<T>;
   const auto width = static_cast<index_t>(dh.extent(1));
   const SumOrder order = given.block_count == 0 ? SumOrder({{width, 1}}, 1, 1, 0) : given;
+  const index_t of_shard = order.blocks[0].extent / order.shards;  // so that a team has the same threads on every grid
   for_each_row_of<T>(
-      device, "weighted_swiglu_backward", static_cast<index_t>(dh.extent(0)), width,
+      device, "weighted_swiglu_backward", static_cast<index_t>(dh.extent(0)), of_shard,
       KOKKOS_LAMBDA(const Row& row, const index_t i) {
         T* const gate = gate_up.data() + i * 2 * width;
         T* const up = gate + width;
