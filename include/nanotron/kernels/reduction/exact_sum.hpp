@@ -30,10 +30,13 @@ struct ExactSum {
 
   /// What is left of it beside terms whose top place is `place` >= top.
   NANOTRON_FUNCTION ExactSum below(std::int64_t place) const {
-    ExactSum moved;
+    ExactSum moved = *this;
     moved.top = place;
-    const std::int64_t shift = place - top;
-    for (std::int64_t i = shift; i < places; ++i) moved.digits[i] = digits[i - shift];
+    for (int shift = 0; shift < places; ++shift) {  // one place each: computed indices put arrays in a GPU's memory
+      if (shift >= place - top) continue;
+      for (int i = places - 1; i > 0; --i) moved.digits[i] = moved.digits[i - 1];
+      moved.digits[0] = 0;
+    }
     return moved;
   }
   NANOTRON_FUNCTION ExactSum& operator+=(const ExactSum& more) {
