@@ -12,14 +12,20 @@
 namespace nanotron::kernels {
 namespace {
 
+template <class M>
+struct MaxAndSum {
+  M max, sum;  // of l, and of exp(l - max)
+};
+
 // A row of logits of this rank, and its target.
 template <class T>
 struct LogitRow {
   using Element = std::remove_const_t<T>;
   using M = master_t<Element>;
 
+  static constexpr M lowest = std::is_same_v<M, double> ? M(-DBL_MAX) : M(-FLT_MAX);
+
   NANOTRON_FUNCTION M max(const Row& row) const {
-    constexpr M lowest = std::is_same_v<M, double> ? M(-DBL_MAX) : M(-FLT_MAX);
     const T* const l = logits;
     return row.template max_chunks<Element>(columns, lowest, [=](const index_t c, const auto n) {
       const auto value = load(l + c, n);
@@ -42,6 +48,25 @@ struct LogitRow {
     }
     tree.finish(add);
     return stack[0];
+  }
+
+  // In one pass, by a team: each thread scales its sum by exp(before - now) where its maximum grows (Milakov and
+  // Gimelshein, 2018).
+  template <class Team>
+  NANOTRON_FUNCTION MaxAndSum<M> max_and_sum(const Team& row) const {
+    const T* const l = logits;
+    M most = lowest, total = 0;
+    row.template each_chunk<Element>(columns, [&](const index_t c, const auto n) {
+      const auto value = load(l + c, n);
+      const M of_chunk = kernels::max(n, [&](const int k) { return value[k]; });
+      if (most < of_chunk) {
+        total *= exponential(most - of_chunk);
+        most = of_chunk;
+      }
+      total += kernels::sum(n, [&](const int k) { return exponential(value[k] - most); });
+    });
+    const M top = row.max_of_threads(most);
+    return {top, row.sum_of_threads(total * exponential(most - top))};
   }
 
   NANOTRON_FUNCTION bool has_target() const { return id >= vocab_begin && id - vocab_begin < columns && id >= 0; }
@@ -77,15 +102,51 @@ NANOTRON_FUNCTION double loss_of(M max, M sum, M target_logit, std::int32_t targ
   return target < 0 ? 0.0 : loss;
 }
 
-SumOrder order_of(const SumOrder& given, index_t columns) {
-  return given.block_count == 0 ? SumOrder({{columns, 1}}, 1, 1, 0) : given;
+// The sum of a row in the order that is given, after its maximum.
+struct InOrder {
+  SumOrder order;
+  // A team's threads take turns at the terms of a shard: the same number of threads on every grid.
+  index_t length_of_loop(index_t) const { return order.blocks[0].extent / order.shards; }
+  template <class T>
+  NANOTRON_FUNCTION auto operator()(const Row& row, const LogitRow<T>& l) const {
+    const auto max = l.max(row);
+    return MaxAndSum<decltype(max + max)>{max, l.sum(row, max, order)};
+  }
+};
+// Both in one pass over the row.
+struct Online {
+  index_t length_of_loop(index_t columns) const { return columns; }
+  template <class T>
+  NANOTRON_FUNCTION auto operator()(const Row& row, const LogitRow<T>& l) const {
+    return l.max_and_sum(row);
+  }
+};
+
+bool is_online(Processor processor, const SumOrder& given) {
+  return processor == Processor::gpu && given.block_count == 0;
+}
+// launch(how a row is summed).
+template <class Launch>
+void for_order(const SumOrder& given, index_t columns, const Launch& launch) {
+  if constexpr (!on_host) {
+    if (is_online(built_for, given)) return launch(Online());
+  }
+  launch(InOrder{given.block_count == 0 ? SumOrder({{columns, 1}}, 1, 1, 0) : given});
 }
 
-}  // namespace
+// Passes over the logits that memory sees, of the maximum and the sum, and `more`. A core's cache holds a row between
+// them; that of a GPU does not hold the rows of all its teams.
+template <class T>
+Reads passes_over(const Device& device, const Matrix<T>& logits, const SumOrder& given, int more = 0) {
+  const bool on_cpu = device.processor() == Processor::cpu;
+  return {bytes_of(logits) * (on_cpu ? 1 : is_online(device.processor(), given) ? 1 + more : 2 + more)};
+}
+Reads operator+(Reads a, Reads b) { return {a.bytes + b.bytes}; }
+
+// The kernels, of which `sums` is InOrder or Online. -------------------------------------------------
 
 template <class T>
-void cross_entropy_local_max(Device& device, Matrix<const T> logits, Vector<master_t<T>> max) {
-  const KernelRegion kernel(device, "cross_entropy_local_max", reads(logits), writes(max));
+void local_max(Device& device, Matrix<const T> logits, Vector<master_t<T>> max, Vector<master_t<T>>, const InOrder&) {
   const index_t columns = static_cast<index_t>(logits.extent(1));
   for_each_row_of<T>(
       device, "cross_entropy_local_max", static_cast<index_t>(logits.extent(0)), columns,
@@ -93,22 +154,90 @@ void cross_entropy_local_max(Device& device, Matrix<const T> logits, Vector<mast
         max.data()[i] = LogitRow<const T>{logits.data() + i * columns, columns, -1}.max(row);
       });
 }
+template <class T>
+void local_max(Device& device, Matrix<const T> logits, Vector<master_t<T>> max, Vector<master_t<T>> own, Online) {
+  const index_t columns = static_cast<index_t>(logits.extent(1)), rows = static_cast<index_t>(logits.extent(0));
+  for_each_row_of<T>(
+      device, "cross_entropy_local_max", rows, columns, KOKKOS_LAMBDA(const Row& row, const index_t i) {
+        const auto of_row = LogitRow<const T>{logits.data() + i * columns, columns, -1}.max_and_sum(row);
+        max.data()[i] = own.data()[i] = of_row.max;
+        own.data()[rows + i] = of_row.sum;
+      });
+}
 
 template <class T>
-void cross_entropy_local_sum(Device& device, Matrix<const T> logits,
-                             Vector<const std::int32_t> targets, index_t vocab_begin,
-                             Vector<const master_t<T>> max, Vector<master_t<T>> sum,
-                             Vector<master_t<T>> target_logit, const SumOrder& given) {
-  const KernelRegion kernel(device, "cross_entropy_local_sum", reads(logits, targets, max), writes(sum, target_logit));
+void local_sum(Device& device, Matrix<const T> logits, Vector<const std::int32_t> targets, index_t vocab_begin,
+               Vector<const master_t<T>> max, Vector<const master_t<T>>, Vector<master_t<T>> sum,
+               Vector<master_t<T>> target_logit, const InOrder& sums) {
   const index_t columns = static_cast<index_t>(logits.extent(1));
-  const SumOrder order = order_of(given, columns);
   for_each_row_of<T>(
-      device, "cross_entropy_local_sum", static_cast<index_t>(logits.extent(0)), columns,
+      device, "cross_entropy_local_sum", static_cast<index_t>(logits.extent(0)), sums.length_of_loop(columns),
       KOKKOS_LAMBDA(const Row& row, const index_t i) {
         const LogitRow<const T> l{logits.data() + i * columns, columns, targets.data()[i], vocab_begin};
-        sum.data()[i] = l.sum(row, max.data()[i], order);
+        sum.data()[i] = l.sum(row, max.data()[i], sums.order);
         target_logit.data()[i] = l.target_logit();
       });
+}
+template <class T>
+void local_sum(Device& device, Matrix<const T> logits, Vector<const std::int32_t> targets, index_t vocab_begin,
+               Vector<const master_t<T>> max, Vector<const master_t<T>> own, Vector<master_t<T>> sum,
+               Vector<master_t<T>> target_logit, Online) {
+  const index_t columns = static_cast<index_t>(logits.extent(1)), rows = static_cast<index_t>(logits.extent(0));
+  for_each_element(
+      device, "cross_entropy_local_sum", rows, KOKKOS_LAMBDA(const index_t i) {
+        const LogitRow<const T> l{logits.data() + i * columns, columns, targets.data()[i], vocab_begin};
+        sum.data()[i] = own.data()[rows + i] * exponential(own.data()[i] - max.data()[i]);
+        target_logit.data()[i] = l.target_logit();
+      });
+}
+
+template <class T, class Sums>
+void whole_loss(Device& device, Matrix<const T> logits, Vector<const std::int32_t> targets,
+                Vector<double> loss_per_row, const Sums& sums) {
+  const index_t columns = static_cast<index_t>(logits.extent(1));
+  for_each_row_of<T>(
+      device, "cross_entropy_whole_loss", static_cast<index_t>(logits.extent(0)), sums.length_of_loop(columns),
+      KOKKOS_LAMBDA(const Row& row, const index_t i) {
+        const LogitRow<const T> l{logits.data() + i * columns, columns, targets.data()[i]};
+        const auto of_row = sums(row, l);
+        loss_per_row.data()[i] = loss_of(of_row.max, of_row.sum, l.target_logit(), l.id);
+      });
+}
+
+template <class T, class Sums>
+void whole(Device& device, Matrix<T> logits, Vector<const std::int32_t> targets, double scale,
+           Vector<double> loss_per_row, const Sums& sums) {
+  const index_t columns = static_cast<index_t>(logits.extent(1));
+  for_each_row_of<T>(
+      device, "cross_entropy_whole", static_cast<index_t>(logits.extent(0)), sums.length_of_loop(columns),
+      KOKKOS_LAMBDA(const Row& row, const index_t i) {
+        const LogitRow<T> l{logits.data() + i * columns, columns, targets.data()[i]};
+        const auto of_row = sums(row, l);
+        loss_per_row.data()[i] = loss_of(of_row.max, of_row.sum, l.target_logit(), l.id);
+        l.gradient(row, of_row.max, of_row.sum, scale);
+      });
+}
+
+}  // namespace
+
+template <class T>
+void cross_entropy_local_max(Device& device, Matrix<const T> logits, Vector<master_t<T>> max, Vector<master_t<T>> own,
+                             const SumOrder& given) {
+  const KernelRegion kernel(device, "cross_entropy_local_max", reads(logits), writes(max, own));
+  for_order(given, static_cast<index_t>(logits.extent(1)),
+            [&](const auto& sums) { local_max<T>(device, logits, max, own, sums); });
+}
+
+template <class T>
+void cross_entropy_local_sum(Device& device, Matrix<const T> logits, Vector<const std::int32_t> targets,
+                             index_t vocab_begin, Vector<const master_t<T>> max, Vector<const master_t<T>> own,
+                             Vector<master_t<T>> sum, Vector<master_t<T>> target_logit, const SumOrder& given) {
+  const Reads of_logits = is_online(device.processor(), given) ? reads(own) : reads(logits);
+  const KernelRegion kernel(device, "cross_entropy_local_sum", of_logits + reads(targets, max),
+                            writes(sum, target_logit));
+  for_order(given, static_cast<index_t>(logits.extent(1)), [&](const auto& sums) {
+    local_sum<T>(device, logits, targets, vocab_begin, max, own, sum, target_logit, sums);
+  });
 }
 
 template <class M>
@@ -139,32 +268,19 @@ void cross_entropy_gradient(Device& device, Matrix<T> logits, Vector<const std::
 template <class T>
 void cross_entropy_whole_loss(Device& device, Matrix<const T> logits, Vector<const std::int32_t> targets,
                               Vector<double> loss_per_row, const SumOrder& given) {
-  const KernelRegion kernel(device, "cross_entropy_whole_loss", reads(logits, targets), writes(loss_per_row));
-  const index_t columns = static_cast<index_t>(logits.extent(1));
-  const SumOrder order = order_of(given, columns);
-  for_each_row_of<T>(
-      device, "cross_entropy_whole_loss", static_cast<index_t>(logits.extent(0)), columns,
-      KOKKOS_LAMBDA(const Row& row, const index_t i) {
-        const LogitRow<const T> l{logits.data() + i * columns, columns, targets.data()[i]};
-        const auto max = l.max(row), sum = l.sum(row, max, order);
-        loss_per_row.data()[i] = loss_of(max, sum, l.target_logit(), l.id);
-      });
+  const KernelRegion kernel(device, "cross_entropy_whole_loss", passes_over(device, logits, given) + reads(targets),
+                            writes(loss_per_row));
+  for_order(given, static_cast<index_t>(logits.extent(1)),
+            [&](const auto& sums) { whole_loss<T>(device, logits, targets, loss_per_row, sums); });
 }
 
 template <class T>
 void cross_entropy_whole(Device& device, Matrix<T> logits, Vector<const std::int32_t> targets, double scale,
                          Vector<double> loss_per_row, const SumOrder& given) {
-  const KernelRegion kernel(device, "cross_entropy_whole", reads(logits, targets), writes(logits, loss_per_row));
-  const index_t columns = static_cast<index_t>(logits.extent(1));
-  const SumOrder order = order_of(given, columns);
-  for_each_row_of<T>(
-      device, "cross_entropy_whole", static_cast<index_t>(logits.extent(0)), columns,
-      KOKKOS_LAMBDA(const Row& row, const index_t i) {
-        const LogitRow<T> l{logits.data() + i * columns, columns, targets.data()[i]};
-        const auto max = l.max(row), sum = l.sum(row, max, order);
-        loss_per_row.data()[i] = loss_of(max, sum, l.target_logit(), l.id);
-        l.gradient(row, max, sum, scale);
-      });
+  const KernelRegion kernel(device, "cross_entropy_whole", passes_over(device, logits, given, 1) + reads(targets),
+                            writes(logits, loss_per_row));
+  for_order(given, static_cast<index_t>(logits.extent(1)),
+            [&](const auto& sums) { whole<T>(device, logits, targets, scale, loss_per_row, sums); });
 }
 
 template void cross_entropy_loss<double>(Device&, Vector<const double>, Vector<const double>,
@@ -173,16 +289,17 @@ template void cross_entropy_loss<double>(Device&, Vector<const double>, Vector<c
 template void cross_entropy_loss<float>(Device&, Vector<const float>, Vector<const float>,
                                         Vector<const float>, Vector<const std::int32_t>,
                                         Vector<double>);
-#define NANOTRON_INSTANTIATE(T)                                                                                   \
-  template void cross_entropy_local_max<T>(Device&, Matrix<const T>, Vector<master_t<T>>);                        \
-  template void cross_entropy_local_sum<T>(Device&, Matrix<const T>, Vector<const std::int32_t>, index_t,         \
-                                           Vector<const master_t<T>>, Vector<master_t<T>>, Vector<master_t<T>>,   \
-                                           const SumOrder&);                                                      \
-  template void cross_entropy_whole_loss<T>(Device&, Matrix<const T>, Vector<const std::int32_t>, Vector<double>, \
-                                            const SumOrder&);                                                     \
-  template void cross_entropy_whole<T>(Device&, Matrix<T>, Vector<const std::int32_t>, double, Vector<double>,    \
-                                       const SumOrder&);                                                          \
-  template void cross_entropy_gradient<T>(Device&, Matrix<T>, Vector<const std::int32_t>, index_t,                \
+#define NANOTRON_INSTANTIATE(T)                                                                                      \
+  template void cross_entropy_local_max<T>(Device&, Matrix<const T>, Vector<master_t<T>>, Vector<master_t<T>>,       \
+                                           const SumOrder&);                                                         \
+  template void cross_entropy_local_sum<T>(Device&, Matrix<const T>, Vector<const std::int32_t>, index_t,            \
+                                           Vector<const master_t<T>>, Vector<const master_t<T>>,                     \
+                                           Vector<master_t<T>>, Vector<master_t<T>>, const SumOrder&);               \
+  template void cross_entropy_whole_loss<T>(Device&, Matrix<const T>, Vector<const std::int32_t>, Vector<double>,    \
+                                            const SumOrder&);                                                        \
+  template void cross_entropy_whole<T>(Device&, Matrix<T>, Vector<const std::int32_t>, double, Vector<double>,       \
+                                       const SumOrder&);                                                             \
+  template void cross_entropy_gradient<T>(Device&, Matrix<T>, Vector<const std::int32_t>, index_t,                   \
                                           Vector<const master_t<T>>, Vector<const master_t<T>>, double);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE

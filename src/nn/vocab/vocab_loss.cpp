@@ -17,6 +17,10 @@ index_t chunk_rows(Processor processor, std::size_t row_bytes) {
   return std::max(least_rows, static_cast<index_t>(chunk_bytes / row_bytes));
 }
 
+SumOrder order_of_softmax(const Device& device, const LinearOrders& orders) {
+  return device.gemm_mode() == GemmMode::fixed_order ? orders.out : SumOrder();
+}
+
 template <class V>
 V slice(const V& v, index_t begin, index_t count) {
   return V(v.data() + begin, count);
@@ -30,6 +34,7 @@ LossWorkspace<T>::LossWorkspace(Arena& arena, index_t tokens, index_t local_voca
   const index_t rows = chunk_width == 0 ? tokens : std::min(tokens, chunk_rows(arena.processor(), row_bytes));
   logits = arena.take<T>(MemoryKind::workspace, rows, local_vocabulary);
   max = arena.take<M>(MemoryKind::workspace, rows);
+  own = arena.take<M>(MemoryKind::workspace, arena.processor() == Processor::gpu ? 2 * rows : 0);
   sum_and_target = arena.take<M>(MemoryKind::workspace, 2 * rows);
 }
 
@@ -40,6 +45,7 @@ struct VocabLoss<T>::Chunk {
   Vector<const std::int32_t> targets;
   Matrix<T> logits;
   Vector<M> max;
+  Vector<M> own;
   Vector<M> sum;
   Vector<M> target_logit;
   Vector<double> loss_rows;
@@ -50,6 +56,7 @@ struct VocabLoss<T>::Chunk {
         targets(slice(all_targets, begin, count)),
         logits(first<T>(work.logits, count)),
         max(slice(work.max, 0, count)),
+        own(slice(work.own, 0, std::min(2 * count, static_cast<index_t>(work.own.extent(0))))),
         sum(slice(work.sum_and_target, 0, count)),
         target_logit(slice(work.sum_and_target, count, count)),
         loss_rows(slice(all_losses, begin, count)) {}
@@ -63,10 +70,11 @@ void VocabLoss<T>::logits(Device& device, Matrix<const T> n, Matrix<T> logits) c
 
 template <class T>
 void VocabLoss<T>::loss_of_shards(Device& device, const Chunk& c) const {
-  kernels::cross_entropy_local_max<T>(device, c.logits, c.max);
+  const SumOrder order = order_of_softmax(device, orders_);
+  kernels::cross_entropy_local_max<T>(device, c.logits, c.max, c.own, order);
   comm::all_reduce(*tp_, c.max.data(), c.max.size(), comm::ReduceOp::max, device.stream());
-  kernels::cross_entropy_local_sum<T>(device, c.logits, c.targets, vocabulary_.begin, c.max, c.sum,
-                                      c.target_logit, orders_.out);
+  kernels::cross_entropy_local_sum<T>(device, c.logits, c.targets, vocabulary_.begin, c.max, c.own, c.sum,
+                                      c.target_logit, order);
   comm::all_reduce(*tp_, c.sum.data(), 2 * c.sum.size(), comm::ReduceOp::sum, device.stream());
   kernels::cross_entropy_loss<M>(device, c.max, c.sum, c.target_logit, c.targets, c.loss_rows);
 }
@@ -82,7 +90,7 @@ void VocabLoss<T>::forward(Device& device, Matrix<const T> n, Vector<const std::
     if (tp_->size() > 1) {
       loss_of_shards(device, c);
     } else {
-      kernels::cross_entropy_whole_loss<T>(device, c.logits, c.targets, c.loss_rows, orders_.out);
+      kernels::cross_entropy_whole_loss<T>(device, c.logits, c.targets, c.loss_rows, order_of_softmax(device, orders_));
     }
   }
 }
@@ -100,7 +108,8 @@ void VocabLoss<T>::forward_backward(Device& device, Matrix<const T> n, Vector<co
       loss_of_shards(device, c);
       kernels::cross_entropy_gradient<T>(device, c.logits, c.targets, vocabulary_.begin, c.max, c.sum, scale);
     } else {
-      kernels::cross_entropy_whole<T>(device, c.logits, c.targets, scale, c.loss_rows, orders_.out);
+      kernels::cross_entropy_whole<T>(device, c.logits, c.targets, scale, c.loss_rows,
+                                      order_of_softmax(device, orders_));
     }
     kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, 1.0, c.logits, weight_, 0.0,
                         MatrixRef<T>(rows_of<T>(dn, {begin, begin + count})), orders_.out);

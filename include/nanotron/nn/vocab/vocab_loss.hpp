@@ -24,6 +24,7 @@ struct LossWorkspace {
   using M = master_t<T>;
   Matrix<T> logits;           // (chunk, local vocabulary)
   Vector<M> max;              // (chunk)
+  Vector<M> own;              // (2 chunk), on a GPU: of this rank's logits (kernels/vocab/cross_entropy.hpp)
   Vector<M> sum_and_target;   // (2 chunk): summed over the group in one message
 
   /// chunk_width: logits per token by which the chunk length is chosen (64 MiB, at least 128 tokens; on a GPU 8192
@@ -37,7 +38,7 @@ class VocabLoss {
  public:
   using M = master_t<T>;
 
-  /// orders.out is also the order of the softmax's sum.
+  /// orders.out is also the order of the softmax's sum, where GEMMs have a fixed one (GemmMode).
   VocabLoss(Range vocabulary, Matrix<const T> weight, Matrix<M> gradient, comm::Group& tp,
             const LinearOrders& orders = {})
       : vocabulary_(vocabulary), weight_(weight), gradient_(gradient), tp_(&tp), orders_(orders) {}

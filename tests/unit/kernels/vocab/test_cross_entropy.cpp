@@ -2,6 +2,7 @@
 #include "unit/kernels/kernel_test.hpp"
 #include "nanotron/kernels/vocab/cross_entropy.hpp"
 #include "support/reference/cross_entropy.hpp"
+#include "nanotron/tensor/kernel_region.hpp"
 #include "nanotron/tensor/shard.hpp"
 
 namespace nanotron::test {
@@ -27,6 +28,7 @@ class CrossEntropy : public KernelTest<T> {
                                          matrix_of(gradient2, rows, vocabulary));
 
     std::vector<Array<T>> local;
+    std::vector<Array<M>> own;
     Array<M> max(rows, std::numeric_limits<M>::lowest()), sum(rows), target(rows);
     Array<M> part(rows), part_target(rows);
     for (int s = 0; s < shards; ++s) {
@@ -37,8 +39,9 @@ class CrossEntropy : public KernelTest<T> {
                     local.back().host.begin() + r * range.size());
       }
       local.back().push();
-      kernels::cross_entropy_local_max<T>(this->device_, local[s].read(rows, range.size()),
-                                          part.vector());
+      own.emplace_back(2 * rows);
+      kernels::cross_entropy_local_max<T>(this->device_, local[s].read(rows, range.size()), part.vector(),
+                                          own[s].vector());
       this->device_.fence();
       part.pull();
       for (index_t r = 0; r < rows; ++r) max.host[r] = std::max(max.host[r], part.host[r]);
@@ -47,8 +50,8 @@ class CrossEntropy : public KernelTest<T> {
     for (int s = 0; s < shards; ++s) {
       const Range range = shard_range(vocabulary, shards, s);
       kernels::cross_entropy_local_sum<T>(this->device_, local[s].read(rows, range.size()),
-                                          targets.read(), range.begin, max.read(), part.vector(),
-                                          part_target.vector());
+                                          targets.read(), range.begin, max.read(), own[s].read(),
+                                          part.vector(), part_target.vector());
       this->device_.fence();
       part.pull(), part_target.pull();
       for (index_t r = 0; r < rows; ++r) {
@@ -92,16 +95,17 @@ TYPED_TEST(CrossEntropy, OnePassOverTheWholeVocabulary) {
     Array<std::int32_t> targets(rows);
     for (index_t r = 0; r < rows; ++r) targets.host[r] = r % 4 == 2 ? -1 : static_cast<std::int32_t>(r * 111);
     targets.push();
-    Array<M> max(rows), sum(rows), target(rows);
+    Array<M> max(rows), own(2 * rows), sum(rows), target(rows);
     Array<double> loss(rows), loss_once(rows), loss_only(rows);
     const double scale = 0.125;
     kernels::cross_entropy_whole_loss<T>(this->device_, once.read(rows, columns), targets.read(), loss_only.vector(),
                                          order);
     kernels::cross_entropy_whole<T>(this->device_, once.matrix(rows, columns), targets.read(), scale,
                                     loss_once.vector(), order);
-    kernels::cross_entropy_local_max<T>(this->device_, parts.read(rows, columns), max.vector());
+    kernels::cross_entropy_local_max<T>(this->device_, parts.read(rows, columns), max.vector(),
+                                        own.vector(), order);
     kernels::cross_entropy_local_sum<T>(this->device_, parts.read(rows, columns), targets.read(), 0, max.read(),
-                                        sum.vector(), target.vector(), order);
+                                        own.read(), sum.vector(), target.vector(), order);
     kernels::cross_entropy_loss<M>(this->device_, max.read(), sum.read(), target.read(), targets.read(), loss.vector());
     kernels::cross_entropy_gradient<T>(this->device_, parts.matrix(rows, columns), targets.read(), 0, max.read(),
                                        sum.read(), scale);
@@ -113,6 +117,44 @@ TYPED_TEST(CrossEntropy, OnePassOverTheWholeVocabulary) {
       ASSERT_EQ(static_cast<double>(once.host[i]), static_cast<double>(parts.host[i])) << i;
     }
   }
+}
+
+// Passes over memory of the logits, (reads, writes), that the calls count.
+template <class T>
+std::pair<double, double> passes(Processor processor, const SumOrder& order, bool whole) {
+  constexpr index_t rows = 8, columns = 50000;
+  Timers timers;
+  WorkList work;
+  Device device = Device::planning(timers, GemmMode::library, processor, &work);
+  using M = master_t<T>;
+  const Matrix<T> logits(nullptr, rows, columns);
+  const Vector<const std::int32_t> targets(nullptr, rows);
+  const Vector<M> of_rows(nullptr, rows), own(nullptr, processor == Processor::gpu ? 2 * rows : 0);
+  const Vector<double> loss(nullptr, rows);
+  if (whole) {
+    kernels::cross_entropy_whole<T>(device, logits, targets, 1.0, loss, order);
+  } else {
+    kernels::cross_entropy_local_max<T>(device, logits, of_rows, own, order);
+    kernels::cross_entropy_local_sum<T>(device, logits, targets, 0, of_rows, own, of_rows, of_rows, order);
+    kernels::cross_entropy_gradient<T>(device, logits, targets, 0, of_rows, of_rows, 1.0);
+  }
+  double read = 0, written = 0;
+  for (const WorkRow& row : work.rows()) {
+    read += static_cast<double>(row.calls) * row.work.read;
+    written += static_cast<double>(row.calls) * row.work.written;
+  }
+  return {std::round(read / bytes_of(logits)), std::round(written / bytes_of(logits))};
+}
+
+TYPED_TEST(CrossEntropy, ReadsTheLogitsTwiceAndWritesThemOnceOnAGpu) {
+  using T = TypeParam;
+  const SumOrder one_rank_of_four({{50000, 1}}, 4, 4, 0);
+  for (const bool whole : {true, false}) {
+    EXPECT_EQ(passes<T>(Processor::gpu, {}, whole), std::pair(2.0, 1.0));
+    EXPECT_EQ(passes<T>(Processor::gpu, one_rank_of_four, whole), std::pair(3.0, 1.0));
+  }
+  EXPECT_EQ(passes<T>(Processor::cpu, {}, true), std::pair(1.0, 1.0));  // a core's cache holds a row
+  EXPECT_EQ(passes<T>(Processor::cpu, {}, false), std::pair(3.0, 1.0));
 }
 
 TYPED_TEST(CrossEntropy, WholeVocabulary) { this->check(13, 1000, 1, 2.0); }
