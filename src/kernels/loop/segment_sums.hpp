@@ -13,12 +13,12 @@
 namespace nanotron::kernels {
 
 // Pieces of a segment of `rows` rows of `width` elements: enough for the cores of a host, whose L1 cache holds the sums
-// of a piece; on a GPU thousands, as long as their sums are few beside the rows.
+// of a piece; on a GPU as many as keep it busy with the teams that rows of this width have, so that their sums are few.
 inline constexpr index_t pieces_on_cpu = 16;
 constexpr index_t pieces_of_segment(Processor processor, index_t rows, index_t width) {
   if (processor == Processor::cpu) return pieces_on_cpu;
-  constexpr index_t least_rows = 16, elements = index_t{1} << 21;
-  const index_t most = std::max<index_t>(1024, elements / std::max<index_t>(width, 1));
+  constexpr index_t least_rows = 16, elements = index_t{1} << 20;
+  const index_t most = std::max<index_t>(512, elements / std::max<index_t>(width, 1));
   return std::clamp<index_t>(rows / least_rows, 1, most);
 }
 

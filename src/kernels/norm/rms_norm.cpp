@@ -4,6 +4,7 @@
 
 #include "kernels/loop/maxima.hpp"
 #include "kernels/loop/segment_sums.hpp"
+#include "kernels/norm/held_rows.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
 
@@ -46,27 +47,24 @@ void normalise(Device& device, const char* label, MatrixRef<const T> x, index_t 
       });
 }
 
-// dx + a, or a.
-template <class T>
-struct Accumulated {
+// Of a row, for HeldBackward.
+template <class M>
+struct RmsRow {
+  static constexpr int dots = 1, column_sums = 1, most_threads = 1024;
+  M r, mean;  // of dy w x r
+
+  NANOTRON_FUNCTION static RmsRow of(const M* rstd, index_t row) { return {rstd[row], 0}; }
   template <int n>
-  NANOTRON_FUNCTION static Chunk<master_t<T>, n> before(const T* dx, Width<n> width) {
-    return load(dx, width);
+  NANOTRON_FUNCTION static Chunk<M, 1> dots_of(const Chunk<M, n>& g, const Chunk<M, n>& x, const Chunk<M, n>& w) {
+    return {{sum(Width<n>{}, [&](const int k) { return g[k] * w[k] * x[k]; })}};
   }
-  template <class M>
-  NANOTRON_FUNCTION static M add(M before, M a) {
-    return before + a;
+  NANOTRON_FUNCTION void take(const Chunk<M, 1>& totals, index_t width) {
+    mean = totals[0] * r / static_cast<M>(width);
   }
-};
-template <class T>
-struct Overwritten {
+  NANOTRON_FUNCTION M gradient(M g, M x, M w) const { return r * (g * w - x * r * mean); }
   template <int n>
-  NANOTRON_FUNCTION static Chunk<master_t<T>, n> before(const T*, Width<n>) {
-    return {};
-  }
-  template <class M>
-  NANOTRON_FUNCTION static M add(M, M a) {
-    return a;
+  NANOTRON_FUNCTION void add(Chunk<M, n> (&sums)[1], int k, M g, M x) const {
+    sums[0].at[k] += g * (x * r);
   }
 };
 
@@ -83,6 +81,11 @@ void normalise_backward(Device& device, const char* label, MatrixRef<const T> dy
                    "{}: {} x {} in {} x {} segments", label, x.rows, groups, segments.tokens, segments.heads);
   const M* const weights = w.data();
   M* const partial = sums.data();
+  if constexpr (!on_host) {
+    const HeldBackward<T, RmsRow<M>, Dx> held{dy,   x,       dx,     groups, width,     weights,
+                                              rstd, partial, pieces, heads,  head_parts};
+    if (held.launch(device, label)) return add_segment_sums<M>(device, partial, pieces, width, width, dw.data());
+  }
   for_each_row_with_sums<T>(
       device, label, pieces.count(), width, partial, width,
       KOKKOS_LAMBDA(const Row& row, const index_t at, M* const of_piece) {

@@ -14,6 +14,9 @@ class RmsNorm : public KernelTest<T> {
   using M = master_t<T>;
   // Sums of a row run in M over 32 lanes: a few roundings of M, then one of T.
   static constexpr double tolerance = 16 * unit_roundoff<M>() + 2 * unit_roundoff<T>();
+
+  // Columns [first, first + 3 width) of a matrix.
+  void check_heads(index_t width, index_t leading, index_t first, const kernels::RowSegments& segments);
 };
 TYPED_TEST_SUITE(RmsNorm, ScalarTypes);
 
@@ -73,17 +76,17 @@ TYPED_TEST(RmsNorm, AddedResidualIsRoundedOnceAndNormalised) {
   EXPECT_EQ(0, std::memcmp(y.host.data(), y_of_sum.host.data(), sizeof(T) * y.host.size()));
 }
 
-TYPED_TEST(RmsNorm, HeadsOfAFusedBuffer) {
-  using T = TypeParam;
-  using M = master_t<T>;
-  const index_t tokens = 11, heads = 3, width = 20, leading = 75, first = 7;
+template <class T>
+void RmsNorm<T>::check_heads(index_t width, index_t leading, index_t first, const kernels::RowSegments& segments) {
+  const index_t tokens = 12, heads = 3;
   const auto x = Array<T>::random(tokens * leading, 1);
   auto y = x;
   y = Array<T>::random(tokens * leading, 1);
   auto dx = Array<T>::random(tokens * leading, 2);
   const auto dy_copy = dx.host;
   const auto w = Array<M>::random(width, 3);
-  Array<M> rstd(tokens * heads), dw(width), work(kernels::rms_norm_workspace_size(built_for, tokens * heads, width));
+  Array<M> rstd(tokens * heads), dw(width), work(kernels::rms_norm_workspace_size(
+                                                built_for, tokens * heads, width, segments.tokens * segments.heads));
   const MatrixRef<const T> source{x.data() + first, tokens, heads * width, leading};
   const MatrixRef<T> in_place{y.data() + first, tokens, heads * width, leading};
   const MatrixRef<T> gradient{dx.data() + first, tokens, heads * width, leading};
@@ -91,7 +94,7 @@ TYPED_TEST(RmsNorm, HeadsOfAFusedBuffer) {
                                     rstd.matrix(tokens, heads));
   kernels::head_rms_norm_backward<T>(this->device_, gradient, source, w.read(),
                                      rstd.read(tokens, heads), gradient, dw.vector(),
-                                     work.vector());
+                                     work.vector(), segments);
   this->device_.fence();
   y.pull(), dx.pull(), dw.pull();
   std::vector<double> y2(x.host.begin(), x.host.end()), dx2(dy_copy.begin(), dy_copy.end()),
@@ -111,6 +114,14 @@ TYPED_TEST(RmsNorm, HeadsOfAFusedBuffer) {
   expect_close(y.host, y2, this->tolerance);
   expect_close(dx.host, dx2, this->tolerance);
   expect_close(dw.host, dw2, 100 * unit_roundoff<M>());
+}
+
+// Of multiples of 16 bytes, which a GPU keeps in registers, and of others.
+TYPED_TEST(RmsNorm, HeadsOfAFusedBuffer) {
+  for (const auto& segments : {kernels::RowSegments{1, 1}, kernels::RowSegments{4, 3}}) {
+    this->check_heads(20, 75, 7, segments);
+    this->check_heads(24, 80, 8, segments);
+  }
 }
 
 TEST(RmsNormTwin, GradientIsTheFiniteDifference) {
