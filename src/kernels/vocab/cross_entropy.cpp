@@ -137,7 +137,7 @@ void for_order(const SumOrder& given, index_t columns, const Launch& launch) {
 // Passes over the logits that memory sees, of the maximum and the sum, and `more`. A core's cache holds a row between
 // them; that of a GPU does not hold the rows of all its teams.
 template <class T>
-Reads passes_over(const Device& device, const Matrix<T>& logits, const SumOrder& given, int more = 0) {
+Reads passes_over(const Device& device, const MatrixRef<T>& logits, const SumOrder& given, int more = 0) {
   const bool on_cpu = device.processor() == Processor::cpu;
   return {bytes_of(logits) * (on_cpu ? 1 : is_online(device.processor(), given) ? 1 + more : 2 + more)};
 }
@@ -146,72 +146,72 @@ Reads operator+(Reads a, Reads b) { return {a.bytes + b.bytes}; }
 // The kernels, of which `sums` is InOrder or Online. -------------------------------------------------
 
 template <class T>
-void local_max(Device& device, Matrix<const T> logits, Vector<master_t<T>> max, Vector<master_t<T>>, const InOrder&) {
-  const index_t columns = static_cast<index_t>(logits.extent(1));
+void local_max(Device& device, MatrixRef<const T> logits, Vector<master_t<T>> max, Vector<master_t<T>>,
+               const InOrder&) {
+  const index_t columns = logits.columns;
   for_each_row_of<T>(
-      device, "cross_entropy_local_max", static_cast<index_t>(logits.extent(0)), columns,
-      KOKKOS_LAMBDA(const Row& row, const index_t i) {
-        max.data()[i] = LogitRow<const T>{logits.data() + i * columns, columns, -1}.max(row);
+      device, "cross_entropy_local_max", logits.rows, columns, KOKKOS_LAMBDA(const Row& row, const index_t i) {
+        max.data()[i] = LogitRow<const T>{logits.data + i * logits.leading, columns, -1}.max(row);
       });
 }
 template <class T>
-void local_max(Device& device, Matrix<const T> logits, Vector<master_t<T>> max, Vector<master_t<T>> own, Online) {
-  const index_t columns = static_cast<index_t>(logits.extent(1)), rows = static_cast<index_t>(logits.extent(0));
+void local_max(Device& device, MatrixRef<const T> logits, Vector<master_t<T>> max, Vector<master_t<T>> own, Online) {
+  const index_t columns = logits.columns, rows = logits.rows;
   for_each_row_of<T>(
       device, "cross_entropy_local_max", rows, columns, KOKKOS_LAMBDA(const Row& row, const index_t i) {
-        const auto of_row = LogitRow<const T>{logits.data() + i * columns, columns, -1}.max_and_sum(row);
+        const auto of_row = LogitRow<const T>{logits.data + i * logits.leading, columns, -1}.max_and_sum(row);
         max.data()[i] = own.data()[i] = of_row.max;
         own.data()[rows + i] = of_row.sum;
       });
 }
 
 template <class T>
-void local_sum(Device& device, Matrix<const T> logits, Vector<const std::int32_t> targets, index_t vocab_begin,
+void local_sum(Device& device, MatrixRef<const T> logits, Vector<const std::int32_t> targets, index_t vocab_begin,
                Vector<const master_t<T>> max, Vector<const master_t<T>>, Vector<master_t<T>> sum,
                Vector<master_t<T>> target_logit, const InOrder& sums) {
-  const index_t columns = static_cast<index_t>(logits.extent(1));
+  const index_t columns = logits.columns;
   for_each_row_of<T>(
-      device, "cross_entropy_local_sum", static_cast<index_t>(logits.extent(0)), sums.length_of_loop(columns),
+      device, "cross_entropy_local_sum", logits.rows, sums.length_of_loop(columns),
       KOKKOS_LAMBDA(const Row& row, const index_t i) {
-        const LogitRow<const T> l{logits.data() + i * columns, columns, targets.data()[i], vocab_begin};
+        const LogitRow<const T> l{logits.data + i * logits.leading, columns, targets.data()[i], vocab_begin};
         sum.data()[i] = l.sum(row, max.data()[i], sums.order);
         target_logit.data()[i] = l.target_logit();
       });
 }
 template <class T>
-void local_sum(Device& device, Matrix<const T> logits, Vector<const std::int32_t> targets, index_t vocab_begin,
+void local_sum(Device& device, MatrixRef<const T> logits, Vector<const std::int32_t> targets, index_t vocab_begin,
                Vector<const master_t<T>> max, Vector<const master_t<T>> own, Vector<master_t<T>> sum,
                Vector<master_t<T>> target_logit, Online) {
-  const index_t columns = static_cast<index_t>(logits.extent(1)), rows = static_cast<index_t>(logits.extent(0));
+  const index_t columns = logits.columns, rows = logits.rows;
   for_each_element(
       device, "cross_entropy_local_sum", rows, KOKKOS_LAMBDA(const index_t i) {
-        const LogitRow<const T> l{logits.data() + i * columns, columns, targets.data()[i], vocab_begin};
+        const LogitRow<const T> l{logits.data + i * logits.leading, columns, targets.data()[i], vocab_begin};
         sum.data()[i] = own.data()[rows + i] * exponential(own.data()[i] - max.data()[i]);
         target_logit.data()[i] = l.target_logit();
       });
 }
 
 template <class T, class Sums>
-void whole_loss(Device& device, Matrix<const T> logits, Vector<const std::int32_t> targets,
+void whole_loss(Device& device, MatrixRef<const T> logits, Vector<const std::int32_t> targets,
                 Vector<double> loss_per_row, const Sums& sums) {
-  const index_t columns = static_cast<index_t>(logits.extent(1));
+  const index_t columns = logits.columns;
   for_each_row_of<T>(
-      device, "cross_entropy_whole_loss", static_cast<index_t>(logits.extent(0)), sums.length_of_loop(columns),
+      device, "cross_entropy_whole_loss", logits.rows, sums.length_of_loop(columns),
       KOKKOS_LAMBDA(const Row& row, const index_t i) {
-        const LogitRow<const T> l{logits.data() + i * columns, columns, targets.data()[i]};
+        const LogitRow<const T> l{logits.data + i * logits.leading, columns, targets.data()[i]};
         const auto of_row = sums(row, l);
         loss_per_row.data()[i] = loss_of(of_row.max, of_row.sum, l.target_logit(), l.id);
       });
 }
 
 template <class T, class Sums>
-void whole(Device& device, Matrix<T> logits, Vector<const std::int32_t> targets, double scale,
+void whole(Device& device, MatrixRef<T> logits, Vector<const std::int32_t> targets, double scale,
            Vector<double> loss_per_row, const Sums& sums) {
-  const index_t columns = static_cast<index_t>(logits.extent(1));
+  const index_t columns = logits.columns;
   for_each_row_of<T>(
-      device, "cross_entropy_whole", static_cast<index_t>(logits.extent(0)), sums.length_of_loop(columns),
+      device, "cross_entropy_whole", logits.rows, sums.length_of_loop(columns),
       KOKKOS_LAMBDA(const Row& row, const index_t i) {
-        const LogitRow<T> l{logits.data() + i * columns, columns, targets.data()[i]};
+        const LogitRow<T> l{logits.data + i * logits.leading, columns, targets.data()[i]};
         const auto of_row = sums(row, l);
         loss_per_row.data()[i] = loss_of(of_row.max, of_row.sum, l.target_logit(), l.id);
         l.gradient(row, of_row.max, of_row.sum, scale);
@@ -221,29 +221,27 @@ void whole(Device& device, Matrix<T> logits, Vector<const std::int32_t> targets,
 }  // namespace
 
 template <class T>
-void cross_entropy_local_max(Device& device, Matrix<const T> logits, Vector<master_t<T>> max, Vector<master_t<T>> own,
-                             const SumOrder& given) {
+void cross_entropy_local_max(Device& device, MatrixRef<const T> logits, Vector<master_t<T>> max,
+                             Vector<master_t<T>> own, const SumOrder& given) {
   const KernelRegion kernel(device, "cross_entropy_local_max", reads(logits), writes(max, own));
-  for_order(given, static_cast<index_t>(logits.extent(1)),
-            [&](const auto& sums) { local_max<T>(device, logits, max, own, sums); });
+  for_order(given, logits.columns, [&](const auto& sums) { local_max<T>(device, logits, max, own, sums); });
 }
 
 template <class T>
-void cross_entropy_local_sum(Device& device, Matrix<const T> logits, Vector<const std::int32_t> targets,
+void cross_entropy_local_sum(Device& device, MatrixRef<const T> logits, Vector<const std::int32_t> targets,
                              index_t vocab_begin, Vector<const master_t<T>> max, Vector<const master_t<T>> own,
                              Vector<master_t<T>> sum, Vector<master_t<T>> target_logit, const SumOrder& given) {
   const Reads of_logits = is_online(device.processor(), given) ? reads(own) : reads(logits);
   const KernelRegion kernel(device, "cross_entropy_local_sum", of_logits + reads(targets, max),
                             writes(sum, target_logit));
-  for_order(given, static_cast<index_t>(logits.extent(1)), [&](const auto& sums) {
+  for_order(given, logits.columns, [&](const auto& sums) {
     local_sum<T>(device, logits, targets, vocab_begin, max, own, sum, target_logit, sums);
   });
 }
 
 template <class M>
-void cross_entropy_loss(Device& device, Vector<const M> max, Vector<const M> sum,
-                        Vector<const M> target_logit, Vector<const std::int32_t> targets,
-                        Vector<double> loss_per_row) {
+void cross_entropy_loss(Device& device, Vector<const M> max, Vector<const M> sum, Vector<const M> target_logit,
+                        Vector<const std::int32_t> targets, Vector<double> loss_per_row) {
   const KernelRegion kernel(device, "cross_entropy_loss", reads(max, sum, target_logit, targets), writes(loss_per_row));
   for_each_element(
       device, "cross_entropy_loss", static_cast<index_t>(max.extent(0)), KOKKOS_LAMBDA(const index_t i) {
@@ -252,54 +250,51 @@ void cross_entropy_loss(Device& device, Vector<const M> max, Vector<const M> sum
 }
 
 template <class T>
-void cross_entropy_gradient(Device& device, Matrix<T> logits, Vector<const std::int32_t> targets,
-                            index_t vocab_begin, Vector<const master_t<T>> max,
-                            Vector<const master_t<T>> sum, double scale) {
+void cross_entropy_gradient(Device& device, MatrixRef<T> logits, Vector<const std::int32_t> targets,
+                            index_t vocab_begin, Vector<const master_t<T>> max, Vector<const master_t<T>> sum,
+                            double scale) {
   const KernelRegion kernel(device, "cross_entropy_gradient", reads(logits, targets, max, sum), writes(logits));
-  const index_t columns = static_cast<index_t>(logits.extent(1));
+  const index_t columns = logits.columns;
   for_each_row_of<T>(
-      device, "cross_entropy_gradient", static_cast<index_t>(logits.extent(0)), columns,
-      KOKKOS_LAMBDA(const Row& row, const index_t i) {
-        const LogitRow<T> l{logits.data() + i * columns, columns, targets.data()[i], vocab_begin};
+      device, "cross_entropy_gradient", logits.rows, columns, KOKKOS_LAMBDA(const Row& row, const index_t i) {
+        const LogitRow<T> l{logits.data + i * logits.leading, columns, targets.data()[i], vocab_begin};
         l.gradient(row, max.data()[i], sum.data()[i], scale);
       });
 }
 
 template <class T>
-void cross_entropy_whole_loss(Device& device, Matrix<const T> logits, Vector<const std::int32_t> targets,
+void cross_entropy_whole_loss(Device& device, MatrixRef<const T> logits, Vector<const std::int32_t> targets,
                               Vector<double> loss_per_row, const SumOrder& given) {
   const KernelRegion kernel(device, "cross_entropy_whole_loss", passes_over(device, logits, given) + reads(targets),
                             writes(loss_per_row));
-  for_order(given, static_cast<index_t>(logits.extent(1)),
+  for_order(given, logits.columns,
             [&](const auto& sums) { whole_loss<T>(device, logits, targets, loss_per_row, sums); });
 }
 
 template <class T>
-void cross_entropy_whole(Device& device, Matrix<T> logits, Vector<const std::int32_t> targets, double scale,
+void cross_entropy_whole(Device& device, MatrixRef<T> logits, Vector<const std::int32_t> targets, double scale,
                          Vector<double> loss_per_row, const SumOrder& given) {
   const KernelRegion kernel(device, "cross_entropy_whole", passes_over(device, logits, given, 1) + reads(targets),
                             writes(logits, loss_per_row));
-  for_order(given, static_cast<index_t>(logits.extent(1)),
+  for_order(given, logits.columns,
             [&](const auto& sums) { whole<T>(device, logits, targets, scale, loss_per_row, sums); });
 }
 
-template void cross_entropy_loss<double>(Device&, Vector<const double>, Vector<const double>,
-                                         Vector<const double>, Vector<const std::int32_t>,
-                                         Vector<double>);
-template void cross_entropy_loss<float>(Device&, Vector<const float>, Vector<const float>,
-                                        Vector<const float>, Vector<const std::int32_t>,
-                                        Vector<double>);
-#define NANOTRON_INSTANTIATE(T)                                                                                      \
-  template void cross_entropy_local_max<T>(Device&, Matrix<const T>, Vector<master_t<T>>, Vector<master_t<T>>,       \
-                                           const SumOrder&);                                                         \
-  template void cross_entropy_local_sum<T>(Device&, Matrix<const T>, Vector<const std::int32_t>, index_t,            \
-                                           Vector<const master_t<T>>, Vector<const master_t<T>>,                     \
-                                           Vector<master_t<T>>, Vector<master_t<T>>, const SumOrder&);               \
-  template void cross_entropy_whole_loss<T>(Device&, Matrix<const T>, Vector<const std::int32_t>, Vector<double>,    \
-                                            const SumOrder&);                                                        \
-  template void cross_entropy_whole<T>(Device&, Matrix<T>, Vector<const std::int32_t>, double, Vector<double>,       \
-                                       const SumOrder&);                                                             \
-  template void cross_entropy_gradient<T>(Device&, Matrix<T>, Vector<const std::int32_t>, index_t,                   \
+template void cross_entropy_loss<double>(Device&, Vector<const double>, Vector<const double>, Vector<const double>,
+                                         Vector<const std::int32_t>, Vector<double>);
+template void cross_entropy_loss<float>(Device&, Vector<const float>, Vector<const float>, Vector<const float>,
+                                        Vector<const std::int32_t>, Vector<double>);
+#define NANOTRON_INSTANTIATE(T)                                                                                       \
+  template void cross_entropy_local_max<T>(Device&, MatrixRef<const T>, Vector<master_t<T>>, Vector<master_t<T>>,     \
+                                           const SumOrder&);                                                          \
+  template void cross_entropy_local_sum<T>(Device&, MatrixRef<const T>, Vector<const std::int32_t>, index_t,          \
+                                           Vector<const master_t<T>>, Vector<const master_t<T>>, Vector<master_t<T>>, \
+                                           Vector<master_t<T>>, const SumOrder&);                                     \
+  template void cross_entropy_whole_loss<T>(Device&, MatrixRef<const T>, Vector<const std::int32_t>, Vector<double>,  \
+                                            const SumOrder&);                                                         \
+  template void cross_entropy_whole<T>(Device&, MatrixRef<T>, Vector<const std::int32_t>, double, Vector<double>,     \
+                                       const SumOrder&);                                                              \
+  template void cross_entropy_gradient<T>(Device&, MatrixRef<T>, Vector<const std::int32_t>, index_t,                 \
                                           Vector<const master_t<T>>, Vector<const master_t<T>>, double);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE

@@ -1,7 +1,7 @@
 #include "nanotron/nn/vocab/vocab_loss.hpp"
 
-#include "nanotron/kernels/vocab/cross_entropy.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
+#include "nanotron/kernels/vocab/cross_entropy.hpp"
 #include "nn/linear/rows.hpp"
 
 namespace nanotron::nn {
@@ -15,6 +15,13 @@ constexpr index_t least_rows = 128, rows_on_gpu = 8192;
 index_t chunk_rows(Processor processor, std::size_t row_bytes) {
   if (processor == Processor::gpu) return rows_on_gpu;
   return std::max(least_rows, static_cast<index_t>(chunk_bytes / row_bytes));
+}
+
+// Tensor cores want rows that begin at multiples of 16 bytes, also those of a vocabulary of 50257.
+template <class T>
+index_t row_length(Processor processor, index_t columns) {
+  constexpr index_t line = 128 / sizeof(T);
+  return processor == Processor::gpu ? (columns + line - 1) / line * line : columns;
 }
 
 SumOrder order_of_softmax(const Device& device, const LinearOrders& orders) {
@@ -32,7 +39,8 @@ template <class T>
 LossWorkspace<T>::LossWorkspace(Arena& arena, index_t tokens, index_t local_vocabulary, index_t chunk_width) {
   const std::size_t row_bytes = static_cast<std::size_t>(std::max<index_t>(chunk_width, 1)) * sizeof(T);
   const index_t rows = chunk_width == 0 ? tokens : std::min(tokens, chunk_rows(arena.processor(), row_bytes));
-  logits = arena.take<T>(MemoryKind::workspace, rows, local_vocabulary);
+  const index_t length = row_length<T>(arena.processor(), local_vocabulary);
+  logits = {arena.take<T>(MemoryKind::workspace, rows, length).data(), rows, local_vocabulary, length};
   max = arena.take<M>(MemoryKind::workspace, rows);
   own = arena.take<M>(MemoryKind::workspace, arena.processor() == Processor::gpu ? 2 * rows : 0);
   sum_and_target = arena.take<M>(MemoryKind::workspace, 2 * rows);
@@ -43,7 +51,7 @@ template <class T>
 struct VocabLoss<T>::Chunk {
   Matrix<const T> n;
   Vector<const std::int32_t> targets;
-  Matrix<T> logits;
+  MatrixRef<T> logits;
   Vector<M> max;
   Vector<M> own;
   Vector<M> sum;
@@ -54,7 +62,7 @@ struct VocabLoss<T>::Chunk {
         const LossWorkspace<T>& work, Vector<double> all_losses)
       : n(rows_of<const T>(all_n, {begin, begin + count})),
         targets(slice(all_targets, begin, count)),
-        logits(first<T>(work.logits, count)),
+        logits(work.logits.row_block(0, count)),
         max(slice(work.max, 0, count)),
         own(slice(work.own, 0, std::min(2 * count, static_cast<index_t>(work.own.extent(0))))),
         sum(slice(work.sum_and_target, 0, count)),
@@ -63,9 +71,8 @@ struct VocabLoss<T>::Chunk {
 };
 
 template <class T>
-void VocabLoss<T>::logits(Device& device, Matrix<const T> n, Matrix<T> logits) const {
-  kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::transpose, 1.0, n, weight_, 0.0,
-                      MatrixRef<T>(logits));
+void VocabLoss<T>::logits(Device& device, Matrix<const T> n, MatrixRef<T> logits) const {
+  kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::transpose, 1.0, n, weight_, 0.0, logits);
 }
 
 template <class T>
@@ -96,9 +103,8 @@ void VocabLoss<T>::forward(Device& device, Matrix<const T> n, Vector<const std::
 }
 
 template <class T>
-void VocabLoss<T>::forward_backward(Device& device, Matrix<const T> n, Vector<const std::int32_t> targets,
-                                    double scale, const LossWorkspace<T>& work, Vector<double> loss_rows,
-                                    Matrix<T> dn) const {
+void VocabLoss<T>::forward_backward(Device& device, Matrix<const T> n, Vector<const std::int32_t> targets, double scale,
+                                    const LossWorkspace<T>& work, Vector<double> loss_rows, Matrix<T> dn) const {
   const auto tokens = static_cast<index_t>(n.extent(0));
   for (index_t begin = 0; begin < tokens; begin += work.chunk()) {
     const index_t count = std::min(work.chunk(), tokens - begin);

@@ -26,38 +26,37 @@ namespace nanotron::kernels {
 /// max (rows) is overwritten: max_j l_j, or the lowest finite number if the rank holds no column. own (2 x rows) is
 /// what local_sum() wants of this pass, with the same order: empty on a CPU.
 template <class T>
-void cross_entropy_local_max(Device& device, Matrix<const T> logits, Vector<master_t<T>> max, Vector<master_t<T>> own,
-                             const SumOrder& order = {});
+void cross_entropy_local_max(Device& device, MatrixRef<const T> logits, Vector<master_t<T>> max,
+                             Vector<master_t<T>> own, const SumOrder& order = {});
 
 /// sum(r) = sum_j exp(l_j - max(r)), added in `order` if given; target_logit(r) = l_t, or 0 where another
 /// rank holds t. Both are overwritten.
 template <class T>
-void cross_entropy_local_sum(Device& device, Matrix<const T> logits, Vector<const std::int32_t> targets,
+void cross_entropy_local_sum(Device& device, MatrixRef<const T> logits, Vector<const std::int32_t> targets,
                              index_t vocab_begin, Vector<const master_t<T>> max, Vector<const master_t<T>> own,
                              Vector<master_t<T>> sum, Vector<master_t<T>> target_logit, const SumOrder& order = {});
 
 /// loss_per_row(r) in fp64, overwritten. M is double or float.
 template <class M>
-void cross_entropy_loss(Device& device, Vector<const M> max, Vector<const M> sum,
-                        Vector<const M> target_logit, Vector<const std::int32_t> targets,
-                        Vector<double> loss_per_row);
+void cross_entropy_loss(Device& device, Vector<const M> max, Vector<const M> sum, Vector<const M> target_logit,
+                        Vector<const std::int32_t> targets, Vector<double> loss_per_row);
 
 /// logits are overwritten by their gradient.
 template <class T>
-void cross_entropy_gradient(Device& device, Matrix<T> logits, Vector<const std::int32_t> targets,
-                            index_t vocab_begin, Vector<const master_t<T>> max,
-                            Vector<const master_t<T>> sum, double scale);
+void cross_entropy_gradient(Device& device, MatrixRef<T> logits, Vector<const std::int32_t> targets,
+                            index_t vocab_begin, Vector<const master_t<T>> max, Vector<const master_t<T>> sum,
+                            double scale);
 
 /// The loss of a rank that holds the whole vocabulary; the logits are not changed. The same bits as the calls above, of
 /// this function and the next; but on a CPU a row stays in cache from its maximum to its gradient, so that memory is
 /// read and written once (the fused classifier of Karpathy's llm.c).
 template <class T>
-void cross_entropy_whole_loss(Device& device, Matrix<const T> logits, Vector<const std::int32_t> targets,
+void cross_entropy_whole_loss(Device& device, MatrixRef<const T> logits, Vector<const std::int32_t> targets,
                               Vector<double> loss_per_row, const SumOrder& order = {});
 
 /// The loss too; logits are overwritten by their gradient.
 template <class T>
-void cross_entropy_whole(Device& device, Matrix<T> logits, Vector<const std::int32_t> targets, double scale,
+void cross_entropy_whole(Device& device, MatrixRef<T> logits, Vector<const std::int32_t> targets, double scale,
                          Vector<double> loss_per_row, const SumOrder& order = {});
 
 }  // namespace nanotron::kernels

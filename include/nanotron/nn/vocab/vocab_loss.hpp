@@ -22,7 +22,7 @@ namespace nanotron::nn {
 template <class T>
 struct LossWorkspace {
   using M = master_t<T>;
-  Matrix<T> logits;           // (chunk, local vocabulary)
+  MatrixRef<T> logits;        // (chunk, local vocabulary); on a GPU rows begin at multiples of 128 bytes
   Vector<M> max;              // (chunk)
   Vector<M> own;              // (2 chunk), on a GPU: of this rank's logits (kernels/vocab/cross_entropy.hpp)
   Vector<M> sum_and_target;   // (2 chunk): summed over the group in one message
@@ -30,7 +30,7 @@ struct LossWorkspace {
   /// chunk_width: logits per token by which the chunk length is chosen (64 MiB, at least 128 tokens; on a GPU 8192
   /// tokens); 0: one chunk.
   LossWorkspace(Arena& arena, index_t tokens, index_t local_vocabulary, index_t chunk_width);
-  index_t chunk() const { return static_cast<index_t>(logits.extent(0)); }
+  index_t chunk() const { return logits.rows; }
 };
 
 template <class T>
@@ -59,7 +59,7 @@ class VocabLoss {
                         const LossWorkspace<T>& work, Vector<double> loss_rows, Matrix<T> dn) const;
 
   /// n (tokens, hidden) -> logits (tokens, local vocabulary), overwritten. For sampling. No communication.
-  void logits(Device& device, Matrix<const T> n, Matrix<T> logits) const;
+  void logits(Device& device, Matrix<const T> n, MatrixRef<T> logits) const;
 
  private:
   struct Chunk;
