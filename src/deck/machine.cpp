@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/deck/namelist.hpp"
@@ -10,7 +11,7 @@
 namespace nanotron::deck {
 namespace {
 
-constexpr std::int64_t most_kernels = 64;
+constexpr std::int64_t most_rows = 64;  // of &attention and &kernels
 
 // A number of the file: more than 0, or 0 too where open is false. fallback: of a file without it.
 struct Key {
@@ -21,6 +22,7 @@ struct Key {
   double (*get)(const Machine&);
   void (*set)(Machine&, double);
   double (*fallback)(const Machine&) = nullptr;
+  bool has_rows = false;  // those of &attention take its place
 };
 #define NANOTRON_KEY(group, name, unit, open, member)                                              \
   Key {                                                                                            \
@@ -39,10 +41,15 @@ Key reserved_key() {
   return key;
 }
 
+Key attention_key(Key key) {
+  key.has_rows = true;
+  return key;
+}
+
 Key deterministic_key() {
   Key key = NANOTRON_KEY("machine", "attention_deterministic_tflops", 1e12, true, attention_deterministic);
   key.fallback = [](const Machine& m) { return deterministic_share * m.attention_backward; };
-  return key;
+  return attention_key(key);
 }
 
 const std::vector<Key>& keys() {
@@ -53,8 +60,8 @@ const std::vector<Key>& keys() {
       NANOTRON_KEY("machine", "gemm_bf16_tflops", 1e12, true, gemm_bf16),
       NANOTRON_KEY("machine", "gemm_fp32_tflops", 1e12, true, gemm_fp32),
       NANOTRON_KEY("machine", "gemm_fp64_tflops", 1e12, true, gemm_fp64),
-      NANOTRON_KEY("machine", "attention_forward_tflops", 1e12, true, attention_forward),
-      NANOTRON_KEY("machine", "attention_backward_tflops", 1e12, true, attention_backward),
+      attention_key(NANOTRON_KEY("machine", "attention_forward_tflops", 1e12, true, attention_forward)),
+      attention_key(NANOTRON_KEY("machine", "attention_backward_tflops", 1e12, true, attention_backward)),
       deterministic_key(),
       NANOTRON_KEY("machine", "attention_mma_tflops", 1e12, true, attention_mma),
       NANOTRON_KEY("machine", "memory_gb_per_s", 1e9, true, memory),
@@ -78,6 +85,17 @@ const std::vector<Key>& keys() {
 #undef NANOTRON_KEY
 #undef NANOTRON_NESTED
 
+// The columns of &attention.
+struct Column {
+  const char* name;
+  double AttentionRate::*member;
+  double unit;
+};
+constexpr std::array columns{
+    Column{"head_dim", &AttentionRate::head_dim, 1.0}, Column{"length", &AttentionRate::length, 1.0},
+    Column{"forward_tflops", &AttentionRate::forward, 1e12}, Column{"backward_tflops", &AttentionRate::backward, 1e12},
+    Column{"deterministic_tflops", &AttentionRate::deterministic, 1e12}};
+
 std::vector<NamelistGroup> groups() {
   std::vector<NamelistGroup> all{
       {.name = "machine",
@@ -86,9 +104,14 @@ std::vector<NamelistGroup> groups() {
     if (all.back().name != key.group) all.push_back({.name = key.group, .variables = {}});
     all.back().variables.push_back({.name = key.name, .type = ValueType::real});
   }
+  all.push_back({.name = "attention", .variables = {}});
+  for (const Column& column : columns) {
+    all.back().variables.push_back({.name = column.name, .type = ValueType::real, .extent = most_rows});
+  }
   all.push_back({.name = "kernels",
-                 .variables = {{.name = "name", .type = ValueType::string, .extent = most_kernels},
-                               {.name = "gb_per_s", .type = ValueType::real, .extent = most_kernels}}});
+                 .variables = {{.name = "name", .type = ValueType::string, .extent = most_rows},
+                               {.name = "gb_per_s", .type = ValueType::real, .extent = most_rows},
+                               {.name = "share", .type = ValueType::real, .extent = most_rows}}});
   return all;
 }
 
@@ -116,25 +139,58 @@ class Reader {
                                  .expected = std::move(expected),
                                  .hint = {}});
   }
-  std::vector<KernelRate> kernels() {
-    std::vector<KernelRate> rates;
-    const auto names = read_.assigned.find({"kernels", "name"}), values = read_.assigned.find({"kernels", "gb_per_s"});
-    for (std::size_t i = 0; names != read_.assigned.end() && i < names->second.elements.size(); ++i) {
-      const auto& name = names->second.elements[i];
-      if (!name) continue;
-      const bool there = values != read_.assigned.end() && i < values->second.elements.size() &&
-                         values->second.elements[i].has_value();
-      const double rate = there ? std::get<double>(values->second.elements[i]->scalar) : 0.0;
-      if (!(rate > 0.0)) wrong(&*name, "a kernel without a rate in gb_per_s", "more than 0, in the order of the names");
-      rates.push_back({std::get<std::string>(name->scalar), 1e9 * rate});
+  std::vector<AttentionRate> attention() {
+    std::vector<AttentionRate> rows;
+    for (std::size_t i = 0; i < rows_of("attention", "head_dim"); ++i) {
+      const Value* const at = element("attention", "head_dim", i);
+      if (at == nullptr) continue;
+      AttentionRate row;
+      for (const Column& column : columns) row.*column.member = column.unit * number_of("attention", column.name, i);
+      const auto same = [&](const AttentionRate& r) { return r.head_dim == row.head_dim && r.length == row.length; };
+      if (!(row.head_dim > 0.0 && row.length > 0.0 && row.forward > 0.0 && row.backward > 0.0)) {
+        wrong(at, "a row without length, forward_tflops or backward_tflops", "more than 0, in the order of head_dim");
+      } else if (std::ranges::any_of(rows, same)) {
+        wrong(at, "a second row of this head_dim and length", "one");
+      }
+      if (!(row.deterministic > 0.0)) row.deterministic = deterministic_share * row.backward;
+      rows.push_back(row);
     }
-    return rates;
+    std::ranges::sort(rows, {}, [](const AttentionRate& r) { return std::pair(r.head_dim, r.length); });
+    return rows;
+  }
+  std::vector<KernelRate> kernels(double memory) {
+    std::vector<KernelRate> rows;
+    for (std::size_t i = 0; i < rows_of("kernels", "name"); ++i) {
+      const Value* const name = element("kernels", "name", i);
+      if (name == nullptr) continue;
+      const double rate = 1e9 * number_of("kernels", "gb_per_s", i), share = number_of("kernels", "share", i);
+      if ((rate > 0.0) == (share > 0.0)) {
+        wrong(name, "a kernel without a rate in gb_per_s or share, or with both",
+              "one of them, more than 0, in the order of the names");
+      }
+      rows.push_back({std::get<std::string>(name->scalar), std::max(rate, share * memory)});
+    }
+    return rows;
   }
   void finish(const SourceText& source) const {
     if (read_.has_errors()) throw Error(ExitCode::deck_error, format_all(source, read_.diagnostics));
   }
 
  private:
+  std::size_t rows_of(const std::string& group, const std::string& key) const {
+    const auto found = read_.assigned.find({group, key});
+    return found == read_.assigned.end() ? 0 : found->second.elements.size();
+  }
+  const Value* element(const std::string& group, const std::string& key, std::size_t i) const {
+    if (i >= rows_of(group, key)) return nullptr;
+    const auto& value = read_.assigned.at({group, key}).elements[i];
+    return value ? &*value : nullptr;
+  }
+  double number_of(const std::string& group, const std::string& key, std::size_t i) const {
+    const Value* const value = element(group, key, i);
+    return value == nullptr ? 0.0 : std::get<double>(value->scalar);
+  }
+
   Namelists read_;
 };
 
@@ -153,8 +209,10 @@ Machine read_machine(const std::string& name, const std::string& text) {
     if (word != "gpu" && word != "cpu")
       reader.wrong(v, deck::quoted(word) + " is no legal value of processor", "'gpu' or 'cpu'");
   }
+  machine.attention = reader.attention();
   for (const Key& key : keys()) {
     if (key.group != std::string("machine") && !reader.has(key.group)) continue;
+    if (key.has_rows && !machine.attention.empty()) continue;
     const Value* const v =
         key.fallback ? reader.optional_value_of(key.group, key.name) : reader.value_of(key.group, key.name);
     if (v == nullptr) {
@@ -168,7 +226,7 @@ Machine read_machine(const std::string& name, const std::string& text) {
     }
     key.set(machine, key.unit * value);
   }
-  machine.kernels = reader.kernels();
+  machine.kernels = reader.kernels(machine.memory);
   reader.finish(source);
   return machine;
 }
@@ -179,8 +237,18 @@ std::string machine_text(const Machine& machine, const std::string& comment) {
   for (const Key& key : keys()) {
     if (key.group == std::string("node") && machine.node.ranks == 0) continue;
     if (key.group == std::string("network") && machine.network.rails == 0) continue;
+    if (key.has_rows && !machine.attention.empty()) continue;
     if (group != key.group) text += fmt::format("/\n&{}\n", group = key.group);
     text += fmt::format("  {} = {}\n", key.name, number(key.get(machine) / key.unit));
+  }
+  if (!machine.attention.empty()) text += "/\n&attention\n";
+  for (std::size_t i = 0; i < machine.attention.size(); ++i) {
+    std::string row;
+    for (const Column& column : columns) {
+      row += fmt::format("{}{}({}) = {}", row.empty() ? "  " : ", ", column.name, i + 1,
+                         number(machine.attention[i].*column.member / column.unit));
+    }
+    text += row + "\n";
   }
   if (!machine.kernels.empty()) text += "/\n&kernels\n";
   for (std::size_t i = 0; i < machine.kernels.size(); ++i) {

@@ -22,12 +22,10 @@ class MachineTimes {
       : config_(config), machine_(machine), software_(software), shape_(comm::shape_of(config)) {
     const index_t tp = config.parallel.tp;
     sizes_ = {config.model.hidden_size, config.model.intermediate_size / tp};
-    const int in_node = machine.node.ranks == 0 ? shape_.size() : std::min(shape_.size(), machine.node.ranks);
-    if (machine.node.cores > 0) crowding_ = std::max(1.0, static_cast<double>(in_node) / machine.node.cores);
+    crowding_ = trainer::crowding(config, machine);
   }
 
-  // The last rank of a context-parallel group attends to most keys, the first tensor-parallel shard is the largest.
-  comm::GridCoordinate coordinate(int pp_rank) const { return {.pp = pp_rank, .cp = shape_.cp - 1}; }
+  comm::GridCoordinate coordinate(int pp_rank) const { return trainer::coordinate_of_stage(config_, pp_rank); }
 
   RankWork work_of(const WorkList& list, int pp_rank) const {
     RankWork work{.list = &list, .kernels = {}, .operations = {}};
@@ -77,7 +75,7 @@ class MachineTimes {
   const Software& software_;
   comm::GridShape shape_;
   LayerSizes sizes_;
-  double crowding_ = 1.0;  // ranks for each core
+  double crowding_ = 1.0;
 };
 
 double flops_of(const WorkList& list) {
@@ -147,11 +145,11 @@ std::string describe(const StepPrediction& p, const deck::Config& config, const 
       fmt::format("timeline of a step on {} ranks, {} nodes of {}, simulated:\n", p.ranks, p.nodes, machine.name);
   for (std::size_t s = 0; s < shares; ++s) {
     if (p.shares[s] <= 0.0) continue;
-    text += fmt::format("  {:<16}{:>12.3f} ms{:>9.1f} %\n", name_of(static_cast<Share>(s)), 1e3 * p.shares[s],
+    text += fmt::format("  {:<18}{:>10.3f} ms{:>9.1f} %\n", name_of(static_cast<Share>(s)), 1e3 * p.shares[s],
                         100.0 * p.shares[s] / p.seconds);
   }
   const double peak = machine.peak(config.precision.compute);
-  text += fmt::format("  {:<16}{:>12.3f} ms\n", "step", 1e3 * p.seconds);
+  text += fmt::format("  {:<18}{:>10.3f} ms\n", "step", 1e3 * p.seconds);
   text += fmt::format("  {:.0f} tokens/s, MFU {:.1f} %, {:.1f} TFLOP/s per rank, {:.1f} with recomputation\n",
                       p.tokens_per_second(), 100.0 * p.model_flops / p.seconds / peak, p.model_flops / p.seconds / 1e12,
                       p.hardware_flops / p.seconds / 1e12);

@@ -125,14 +125,12 @@ class Pipeline {
   }
 
   void run_kernel(Player& p, std::uint32_t row) const {
-    const double work = p.work->kernels[row], begin = p.now;
-    const double beside = std::max(0.0, p.in_flight_until - p.now) * (1.0 - rules_.collective_share);
-    if (beside >= work) {
-      p.now += work / (1.0 - rules_.collective_share);
-    } else {
-      p.now = std::max(p.now, p.in_flight_until) + work - beside;
-    }
-    p.seconds[static_cast<std::size_t>(p.share_of_row[row])] += p.now - begin;
+    const double work = p.work->kernels[row], kept = 1.0 - rules_.collective_share;
+    const double beside = std::min(work, std::max(0.0, p.in_flight_until - p.now) * kept);
+    const double lost = beside * rules_.collective_share / kept;
+    p.now += work + lost;
+    p.seconds[static_cast<std::size_t>(p.share_of_row[row])] += work;
+    p.seconds[static_cast<std::size_t>(Share::beside_collectives)] += lost;
   }
 
   void start(std::size_t r, Player& p, std::uint32_t index) {
@@ -190,8 +188,9 @@ class Pipeline {
 }  // namespace
 
 std::string_view name_of(Share share) {
-  constexpr std::array<std::string_view, shares> names{"GEMMs",       "attention",   "other kernels", "tp, exposed",
-                                                       "cp, exposed", "ep, exposed", "dp, exposed",   "pipeline"};
+  constexpr std::array<std::string_view, shares> names{
+      "GEMMs",       "attention",   "other kernels", "beside collectives", "tp, exposed", "cp, exposed",
+      "ep, exposed", "dp, exposed", "pipeline"};
   return names[static_cast<std::size_t>(share)];
 }
 

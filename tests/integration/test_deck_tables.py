@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # timeout: 400
-"""The tables of doc/decks.md, the plans of doc/parallelism.md, and what the decks say of themselves, are what --plan
-says.
+"""The tables of doc/decks.md, the plans of doc/parallelism.md, the rooflines of doc/benchmarks, and what the decks say of
+themselves, are what --plan says.
 
     test_deck_tables.py <folder of the programs> [--print]
 
@@ -19,6 +19,7 @@ PAGE = ROOT / "doc/decks.md"
 NODE = 8  # GPUs
 MACHINE = "input/machines/h100.nml"
 EXAMPLES = ROOT / "doc/parallelism.md"
+ROOFLINES, H200 = ROOT / "doc/benchmarks/README.md", "input/machines/h200.nml"
 EXAMPLE = re.compile(rf"^    nanotron_hpc --plan --machine {MACHINE} --set (\S+) (input/\S+\.deck)$")
 COMMAND = re.compile(rf"^    nanotron_hpc --plan --machine {MACHINE} (input/\S+\.deck) --set (\S+)$")
 
@@ -90,15 +91,30 @@ def compare_searches(machine):
     return mistakes
 
 
+def compare_rooflines():
+    """Rows of the table of rooflines that the timeline of --plan does not confirm."""
+    rows = re.findall(r"^\| `(input/\w+\.deck)` \|.*% \|$", ROOFLINES.read_text(), re.MULTILINE)
+    mistakes = [f"{ROOFLINES.name}: {len(rows)} rooflines found"] * (len(rows) != 3)
+    for deck in rows:
+        text = plan(deck, [], str(ROOT / H200))
+        times = [float(re.search(rf"^  {name} +([\d.]+) ms", text, re.MULTILINE)[1])
+                 for name in ("GEMMs", "attention", "other kernels", "step")]
+        speed, share = re.search(r"^  (\d+) tokens/s, MFU ([\d.]+) %", text, re.MULTILINE).groups()
+        true = " | ".join([f"| `{deck}`", *(f"{time:.0f} ms" for time in times), f"{int(speed):,}", f"{share} % |"])
+        mistakes += [f"{ROOFLINES.name}: true is {true}"] * (true not in ROOFLINES.read_text())
+    return mistakes
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="nanotron_decks_") as folder:
-        machine = Path(folder) / "machine.nml"  # its first group: memory and bytes, without the timeline, which takes seconds
-        machine.write_text((ROOT / MACHINE).read_text().split("\n/\n")[0] + "\n/\n")
+        machine = Path(folder) / "machine.nml"  # without its nodes: memory and bytes, no timeline, which takes seconds
+        machine.write_text((ROOT / MACHINE).read_text().split("\n&node\n")[0] + "\n")
         return compare(str(machine))
 
 
 def compare(machine):
     mistakes, shown, rows = compare_examples(str(ROOT / MACHINE)) + compare_searches(str(ROOT / MACHINE)), [], 0
+    mistakes += compare_rooflines()
     deck, base = "", ""
     for line in PAGE.read_text().splitlines():
         command = COMMAND.match(line)

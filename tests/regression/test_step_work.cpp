@@ -9,6 +9,7 @@
 
 #include "nanotron/kernels/loop/row.hpp"
 #include "nanotron/model/cost.hpp"
+#include "nanotron/trainer/kernel_time.hpp"
 #include "nanotron/trainer/roofline.hpp"
 #include "nanotron/trainer/training_state.hpp"
 #include "support/drawn_decks.hpp"
@@ -187,22 +188,28 @@ TEST(AttentionBackward, HasItsWorkspaceInThePlan) {
   EXPECT_LT(gib[1] - gib[0], 2.0);
 }
 
-// max(bytes, FLOPs) by their rates, and the launches: 2 calls of 8 bytes or 30 FLOPs, 3 launches.
+// max(bytes, FLOPs) by their rates, and the launches: 2 calls of 8 bytes or 32 FLOPs, 3 launches.
 TEST(Roofline, IsTheSlowerOfMemoryAndProductsAndTheLaunches) {
   deck::Machine m;
   m.memory = 4.0;
   m.gemm_fp32 = 10.0;
   m.launch = 0.5;
-  WorkRow row{.kernel = "gemm", .work = {.read = 6.0, .written = 2.0, .flops = 30.0}, .calls = 2, .launches = 3};
-  EXPECT_DOUBLE_EQ(trainer::roofline_seconds(row, m), 2 * 3.0 + 1.5);
-  row.work.flops = 10.0;
-  EXPECT_DOUBLE_EQ(trainer::roofline_seconds(row, m), 2 * 2.0 + 1.5);
-  row = {.kernel = "attention_forward", .work = {.flops = 30.0, .type = ScalarType::bf16}, .calls = 1, .launches = 0};
+  WorkRow row{.kernel = "gemm",
+              .work = {.read = 6.0, .written = 2.0, .flops = 32.0, .gemm = {4, 2, 2, 1}},
+              .calls = 2,
+              .launches = 3};
+  EXPECT_DOUBLE_EQ(trainer::row_seconds(row, m), 2 * 3.2 + 1.5);
+  row.work.gemm.count = 0;
+  EXPECT_DOUBLE_EQ(trainer::row_seconds(row, m), 2 * 2.0 + 1.5);
+  row = {.kernel = "attention_forward",
+         .work = {.flops = 30.0, .type = ScalarType::bf16, .gemm = {1, 1, 1, 1}},
+         .calls = 1,
+         .launches = 0};
   m.attention_forward = 6.0;
-  EXPECT_DOUBLE_EQ(trainer::roofline_seconds(row, m), 5.0);
+  EXPECT_DOUBLE_EQ(trainer::row_seconds(row, m), 5.0);
   row.kernel = "attention_backward_deterministic";
   m.attention_deterministic = 3.0;
-  EXPECT_DOUBLE_EQ(trainer::roofline_seconds(row, m), 10.0);
+  EXPECT_DOUBLE_EQ(trainer::row_seconds(row, m), 10.0);
 }
 
 }  // namespace

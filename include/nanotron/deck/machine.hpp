@@ -1,6 +1,6 @@
 #pragma once
-// A machine to plan for, as a namelist file: &machine, one rank; &node and &network, how ranks are connected; &gemm,
-// how the shape of a GEMM changes its rate. Rates are those that kernels and collectives reach, not peaks.
+// A machine to plan for, as a namelist file: &machine, one rank; &node and &network, how ranks are connected; &gemm and
+// &attention, how shapes change rates; &kernels, rates of others. Rates are those that are reached, not peaks.
 
 #include <limits>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace nanotron::deck {
 
-/// &gemm: see simulation/gemm_time.hpp. Zeros: every shape runs at the rate of large ones.
+/// &gemm: see trainer/kernel_time.hpp. Zeros: every shape runs at the rate of large ones.
 struct GemmModel {
   double multiprocessors = 0.0;  // of a GPU: tiles of C that run at once
   double ramp_k = 0.0;           // of a GPU: columns of A that the first and the last loads of a tile cost
@@ -33,10 +33,16 @@ struct Network {
   double rail = 0.0, latency = 0.0;  // bytes per second of one in one direction, seconds of a message
 };
 
-/// A kernel whose rate is not that of `memory`: bytes of its operands per second, as measured.
+/// A row of &kernels: bytes of its operands per second, in the file as they are or as a share of `memory`.
 struct KernelRate {
-  std::string kernel;
+  std::string kernel;  // "other": all that have no row, but for GEMMs and attention
   double rate = 0.0;
+};
+
+/// A row of &attention: fused kernels in bf16 on causal sequences of `length`, in FLOP/s, masked pairs not counted.
+struct AttentionRate {
+  double head_dim = 0.0, length = 0.0;
+  double forward = 0.0, backward = 0.0, deterministic = 0.0;  // of backward: the library's ordinary algorithm, and that
 };
 
 /// Of one rank: a GPU, or its share of a host. Rates of matrix products in FLOP/s.
@@ -45,16 +51,17 @@ struct Machine {
   bool is_gpu = true;
   double peak_fp8 = 0.0, peak_bf16 = 0.0;  // what a fraction of the peak refers to
   double gemm_fp8 = 0.0, gemm_bf16 = 0.0, gemm_fp32 = 0.0, gemm_fp64 = 0.0;
-  double attention_forward = 0.0, attention_backward = 0.0;  // of a fused kernel in bf16, masked pairs not counted
-  double attention_deterministic = 0.0;                      // the same of cuDNN's deterministic backward
-  double attention_mma = 0.0;                                // the same of the program's own, without cuDNN
-  double memory = 0.0;                                       // bytes per second, read and written
-  double launch = 0.0;                                       // seconds between two kernels that follow each other
+  double attention_forward = 0.0, attention_backward = 0.0;  // as in `attention`, of all shapes where that is empty
+  double attention_deterministic = 0.0;
+  double attention_mma = 0.0;  // the same of the program's own, without cuDNN
+  double memory = 0.0;         // bytes per second, read and written
+  double launch = 0.0;         // seconds between two kernels that follow each other
 
   GemmModel gemm_model{};
-  Node node{};                    // ranks = 0: the file has none
-  Network network{};              // rails = 0: the file has none
-  double collective_share = 0.0;  // of the multiprocessors, taken by a collective that overlaps kernels
+  Node node{};                             // ranks = 0: the file has none
+  Network network{};                       // rails = 0: the file has none
+  double collective_share = 0.0;           // of the multiprocessors, taken by a collective that overlaps kernels
+  std::vector<AttentionRate> attention{};  // by head_dim, then length
   std::vector<KernelRate> kernels{};
 
   /// Bytes that the buffer of a run may take on a rank; infinite where the memory is not told.
@@ -76,8 +83,8 @@ struct Machine {
   }
 };
 
-/// machine%attention_deterministic_tflops of a file that lacks it, as a share of attention_backward_tflops: 10 to 17 %
-/// more time, in NVIDIA's tables for GB200 (cudnn-frontend 1.28, benchmark/sdpa_benchmark_training).
+/// A deterministic backward whose rate a file lacks, as a share of the ordinary one: 10 to 17 % more time, in NVIDIA's
+/// tables for GB200 (cudnn-frontend 1.28, benchmark/sdpa_benchmark_training).
 inline constexpr double deterministic_share = 1.0 / 1.14;
 
 /// node%reserved_gb of a file that lacks it, an estimate. A GPU: CUDA's context and code, buffers of NCCL, workspaces

@@ -5,9 +5,9 @@
 // The ranks of a pipeline are played together. Kernels of a rank run one after another. A started collective begins
 // when what was queued before it is done and its level of the network (inside or between nodes) is free; a wait ends
 // not before it. A message begins when it is sent and its receive is posted. While a collective is in flight, kernels
-// beside it have 1 - collective_share of the multiprocessors. Ranks of other data-, tensor- and context-parallel
-// coordinates do the same at the same time. On a host nothing is in flight beside kernels: a collective takes the time
-// of the core.
+// beside it have 1 - collective_share of the multiprocessors; what they lose is a share of its own. Ranks of other
+// data-, tensor- and context-parallel coordinates do the same at the same time. On a host nothing is in flight beside
+// kernels: a collective takes the time of the core.
 
 #include <array>
 #include <string_view>
@@ -17,18 +17,20 @@
 
 namespace nanotron::simulation {
 
-/// What a rank's time goes into: kernels, and waiting for the collectives of an axis or for messages of the pipeline.
+/// What a rank's time goes into: kernels, what they lose beside collectives, and waiting for the collectives of an axis
+/// or for messages of the pipeline.
 enum class Share {
   gemm,
   attention,
   kernels,
+  beside_collectives,
   tensor_parallel,
   context_parallel,
   expert_parallel,
   data_parallel,
   pipeline
 };
-inline constexpr std::size_t shares = 8;
+inline constexpr std::size_t shares = 9;
 std::string_view name_of(Share share);
 using Seconds = std::array<double, shares>;
 

@@ -1,11 +1,9 @@
 #pragma once
 
-// What a training step is made of and how long a named machine would take for it (roofline: Williams, Waterman and
-// Patterson, CACM 52(4), 2009):
+// What a training step is made of, and how long a named machine would take for each kernel (trainer/kernel_time.hpp,
+// after the roofline of Williams, Waterman and Patterson, CACM 52(4), 2009).
 //
-//   t = sum over kernels of max(bytes / memory rate, FLOPs / rate of the products) + launches * launch time
-//
-// Communication, pipeline bubbles and waits are not part of it.
+// Communication, pipeline bubbles and waits are not part of it: see simulation/step_prediction.hpp.
 
 #include <string>
 
@@ -24,10 +22,14 @@ WorkList step_work(const deck::Config& config, const comm::GridCoordinate& at, P
 
 inline Processor processor_of(const deck::Machine& machine) { return machine.is_gpu ? Processor::gpu : Processor::cpu; }
 
-/// Seconds of the row's calls.
-double roofline_seconds(const WorkRow& row, const deck::Machine& machine);
+/// The coordinate whose kernels stand for those of all ranks of a stage of the pipeline: the last rank of a
+/// context-parallel group attends to most keys, the first tensor-parallel shard is the largest.
+comm::GridCoordinate coordinate_of_stage(const deck::Config& config, int pp_rank);
 
-/// A line for each kernel, the longest first, and the step's time, tokens per second and share of the peak.
-std::string describe_roofline(const deck::Config& config, const comm::GridCoordinate& at, const deck::Machine& machine);
+/// Ranks for each core of a host, at least 1: kernels take as many times as long.
+double crowding(const deck::Config& config, const deck::Machine& machine);
+
+/// A line for each kernel, the longest first; with pp > 1 the mean over the stages.
+std::string describe_roofline(const deck::Config& config, const deck::Machine& machine);
 
 }  // namespace nanotron::trainer

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "nanotron/kernels/attention/attention.hpp"
+#include "attention.hpp"
 #include "nanotron/kernels/attention/rotary.hpp"
 #include "nanotron/kernels/elementwise/cast.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
@@ -55,7 +55,7 @@ class KernelBench {
         in_step_(bench.micro_batches()),
         in_layers_(s_.layers * bench.micro_batches()),
         parameters_(bench.table().size),
-        gemm_workspace_("gemm_workspace", gemm_bytes(s_)) {
+        gemm_workspace_("gemm_workspace", gemm_workspace_bytes<T>(s_)) {
     device_.set_gemm_workspace(Vector<std::byte>(gemm_workspace_.data(), gemm_workspace_.size()));
   }
 
@@ -66,6 +66,7 @@ class KernelBench {
     comm::barrier(bench_.grid.world());
     gemm_rate_ = kernels::gemm_peak<T>(gemms, order, bench_.options.seconds);
     norms();
+    rotation();
     attention();
     swiglu();
     experts();
@@ -76,12 +77,6 @@ class KernelBench {
   }
 
  private:
-  // The GEMM workspace of a model; attention calls GEMMs too.
-  static std::size_t gemm_bytes(const model::LocalSizes& s) {
-    return std::max(
-        kernels::gemm_workspace_bytes<T>(GemmMode::library, built_for, s.tokens, 2 * s.intermediate, s.hidden),
-        kernels::gemm_workspace_bytes<T>(GemmMode::library, built_for, s.tokens, s.vocabulary, s.hidden));
-  }
   static double bytes(index_t n, std::size_t size) {
     return static_cast<double>(n) * static_cast<double>(size);
   }
@@ -150,59 +145,32 @@ class KernelBench {
              [&] { kernels::add<T>(device_, x.vector(n * h), y.vector(n * h)); });
   }
 
-  void attention() {
-    const index_t n = s_.tokens, length = bench_.config.data.sequence_length;
-    const index_t columns = s_.query + 2 * s_.key, half = bench_.config.model.head_dim / 2;
-    const model::ParameterTable table = bench_.table();
-    const kernels::AttentionShape shape{.batch = n / length,
-                                        .query_length = length,
-                                        .key_length = length,
-                                        .query_heads = s_.query_heads,
-                                        .key_heads = s_.key_heads,
-                                        .head_dim = bench_.config.model.head_dim,
-                                        .first_query_head = table.heads.query.begin,
-                                        .first_key_head = table.heads.key.begin,
-                                        .group = table.heads.group};
-    const Buffer<T> qkv(n * columns), dqkv(n * columns), out(n * s_.query), dout(n * s_.query);
-    const Buffer<M> lse(n * s_.query_heads), cosine(length * half), sine(length * half);
-    kernels::AttentionShape slowest = shape;
-    slowest.backward = kernels::BackwardAlgorithm::deterministic;
-    const Kokkos::View<std::byte*, MemorySpace> memory(
-        "attention", std::max(kernels::attention_workspace_bytes<T>(shape, built_for),
-                              kernels::attention_workspace_bytes<T>(slowest, built_for)));
-    const Vector<std::byte> workspace(memory.data(), memory.size());
-    const MatrixRef<T> all = qkv.matrix(n, columns), gradient = dqkv.matrix(n, columns);
-    const auto q = all.column_block(0, s_.query), k = all.column_block(s_.query, s_.key);
-    const auto v = all.column_block(s_.query + s_.key, s_.key);
+  void rotation() {
+    const index_t n = s_.tokens, length = bench_.config.data.sequence_length, columns = s_.query + s_.key;
+    const index_t half = bench_.config.model.head_dim / 2;
+    const Buffer<T> qk(n * columns);
+    const Buffer<M> cosine(length * half), sine(length * half);
     const auto positions = some_ids(n, length);
     kernels::rotary_tables<M>(device_, bench_.config.model.rope_theta, cosine.matrix(length, half),
                               sine.matrix(length, half));
-    by_bytes("rotary_forward, q and k", in_layers_, 2 * bytes(n * (s_.query + s_.key), sizeof(T)),
-             [&] {
-               kernels::rotary_forward<T>(device_, all.column_block(0, s_.query + s_.key),
-                                          Vector<const std::int32_t>(positions.data(), n),
-                                          cosine.matrix(length, half), sine.matrix(length, half));
-             });
-    // Two GEMMs, of which causal attention computes half: 2 n query (length + 1) FLOPs. Backward has five GEMMs.
-    const double forward = 2.0 * static_cast<double>(n) * static_cast<double>(s_.query) *
-                           static_cast<double>(length + 1);
-    by_operations("attention_forward", in_layers_, forward, [&] {
-      kernels::attention_forward<T>(device_, shape, q, k, v, out.matrix(n, s_.query),
-                                    lse.vector(n * s_.query_heads), workspace);
+    by_bytes("rotary_forward, q and k", in_layers_, 2 * bytes(n * columns, sizeof(T)), [&] {
+      kernels::rotary_forward<T>(device_, qk.matrix(n, columns), Vector<const std::int32_t>(positions.data(), n),
+                                 cosine.matrix(length, half), sine.matrix(length, half));
     });
+  }
+
+  void attention() {
+    AttentionBench<T> attention(device_, attention_shape(bench_));
+    by_operations("attention_forward", in_layers_, attention.forward_flops(), [&] { attention.forward(); });
     const kernels::BackwardAlgorithm of_deck = trainer::attention_backward_of(bench_.config);
     const auto backward = [&](const char* name, kernels::BackwardAlgorithm algorithm) {
-      kernels::AttentionShape by = shape;
-      by.backward = algorithm;
-      by_operations(name, built_for == Processor::cpu || algorithm == of_deck ? in_layers_ : 0, 2.5 * forward, [&] {
-        kernels::attention_backward<T>(device_, by, q, k, v, out.matrix(n, s_.query), dout.matrix(n, s_.query),
-                                       lse.vector(n * s_.query_heads), gradient.column_block(0, s_.query),
-                                       gradient.column_block(s_.query, s_.key),
-                                       gradient.column_block(s_.query + s_.key, s_.key), workspace);
-      });
+      by_operations(name, built_for == Processor::cpu || algorithm == of_deck ? in_layers_ : 0,
+                    attention.backward_flops(), [&] { attention.backward(algorithm); });
     };
     backward("attention_backward", kernels::BackwardAlgorithm::fastest);
-    if constexpr (built_for == Processor::gpu) backward("attention_backward_deterministic", slowest.backward);
+    if constexpr (built_for == Processor::gpu) {
+      backward("attention_backward_deterministic", kernels::BackwardAlgorithm::deterministic);
+    }
   }
 
   void swiglu() {

@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "attention.hpp"
 #include "gemm.hpp"
 #include "kernels.hpp"
 #include "nanotron/base/error.hpp"
@@ -69,9 +70,7 @@ void set_rates(const Bench& bench, Device& device, ScalarType type, const GemmFi
 
 void set_kernels(const Bench& bench, ScalarType type, deck::Machine& m) {
   for (const MeasuredRate& rate : kernel_rates(bench, type)) {
-    if (rate.kernel == "attention_forward") m.attention_forward = m.attention_mma = rate.flops;
-    if (rate.kernel == "attention_backward") m.attention_backward = m.attention_deterministic = rate.flops;
-    if (rate.kernel == "attention_backward_deterministic") m.attention_deterministic = rate.flops;
+    if (rate.kernel == "attention_forward") m.attention_mma = rate.flops;
     if (rate.bytes > 0.0) m.kernels.push_back({rate.kernel, rate.bytes});
     if (rate.kernel == "rotary_forward") m.kernels.push_back({"rotary_backward", rate.bytes});
   }
@@ -105,6 +104,7 @@ void write_machine(const Bench& bench, const comm::Communicator& world, ScalarTy
   const GemmFit fit = fit_gemms(bench, type);
   set_rates(bench, device, type, fit, m);
   set_kernels(bench, type, m);
+  m.attention = attention_rates(bench, type);
   set_node(bench, world, device, m);
   const std::string text = deck::machine_text(
       m, fmt::format("! Measured by nanotron_bench --machine: {} ranks at once, kernels and shapes of {} in {}\n"

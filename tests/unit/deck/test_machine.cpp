@@ -96,14 +96,43 @@ TEST(Machine, ReservesMemoryBesidesTheBuffer) {
   EXPECT_NE(message_of(with(named, "2.5", "-1")).find("reserved_gb is out of range"), std::string::npos);
 }
 
+const std::string by_shape =
+    with(with(good, "attention_forward_tflops = 1, ", ""), "attention_backward_tflops = 1", "") +
+    "&attention head_dim = 128, 64, 64, length = 2048, 8192, 2048, forward_tflops = 5, 4, 3,\n"
+    " backward_tflops = 4, 3, 2, deterministic_tflops(2) = 1 /\n"
+    "&kernels name = 'adamw', 'other', gb_per_s(1) = 7, share(2) = 0.5 /\n";
+
+TEST(Machine, HasRatesByShape) {
+  const Machine m = read_machine("m.nml", by_shape);
+  ASSERT_EQ(m.attention.size(), 3U);
+  EXPECT_EQ(m.attention[0].head_dim, 64);
+  EXPECT_EQ(m.attention[0].length, 2048);
+  EXPECT_EQ(m.attention[0].forward, 3e12);
+  EXPECT_DOUBLE_EQ(m.attention[0].deterministic, 2e12 / 1.14);
+  EXPECT_EQ(m.attention[1].length, 8192);
+  EXPECT_EQ(m.attention[1].backward, 3e12);
+  EXPECT_EQ(m.attention[1].deterministic, 1e12);
+  EXPECT_EQ(m.attention[2].head_dim, 128);
+  ASSERT_EQ(m.kernels.size(), 2U);
+  EXPECT_EQ(m.kernels[0].rate, 7e9);
+  EXPECT_EQ(m.kernels[1].rate, 100e9);  // of 200
+  const auto expect = [](const std::string& text, const std::string& words) {
+    EXPECT_NE(message_of(text).find(words), std::string::npos) << message_of(text);
+  };
+  expect(with(by_shape, "length = 2048, 8192", "length = 2048, 2048"), "a second row of this head_dim and length");
+  expect(with(by_shape, "backward_tflops = 4, 3, 2", "backward_tflops = 4, 3"), "a row without length, forward_tflops");
+  expect(with(by_shape, "gb_per_s(1) = 7", "gb_per_s = 7, 3"), "without a rate in gb_per_s or share, or with both");
+}
+
 TEST(Machine, IsWrittenAsItIsRead) {
-  for (const std::string& text : {good, connected}) {
+  for (const std::string& text : {good, connected, by_shape}) {
     const Machine m = read_machine("m.nml", text);
     const std::string written = machine_text(m, "! a comment\n");
     const Machine again = read_machine("written.nml", written);
     EXPECT_EQ(machine_text(again, "! a comment\n"), written);
     EXPECT_EQ(again.node.ranks, m.node.ranks);
     EXPECT_EQ(again.kernels.size(), m.kernels.size());
+    EXPECT_EQ(again.attention.size(), m.attention.size());
   }
 }
 

@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "nanotron/simulation/kernel_time.hpp"
+#include "nanotron/trainer/kernel_time.hpp"
 
 namespace nanotron::simulation {
 namespace {
+
+using trainer::gemm_seconds;
 
 deck::Machine gpu() {
   deck::Machine m;
@@ -88,6 +91,57 @@ TEST(KernelTime, OfUnfusedAttentionIsItsPassesOverTheScores) {
   software.attention = AttentionForm::recomputed;
   EXPECT_NEAR(kernel_seconds(backward, m, software, {}), back + with_dropout, 1e-12);
   EXPECT_NEAR(kernel_seconds(forward, m, {}, {}), forward.work.flops / 50e12, 1e-12);
+}
+
+// Rates by length: exact at those of the file, between them and below 1/r linear in 1/length, above them the last.
+// Queries with as many keys have the rate, whatever the mask; the nearest head_dim counts.
+TEST(KernelTime, OfAttentionIsByLengthHeadWidthAndDeterminism) {
+  deck::Machine m = gpu();
+  m.attention = {{64, 1024, 4e12, 2e12, 1e12}, {128, 1024, 10e12, 5e12, 4e12}, {128, 4096, 20e12, 10e12, 8e12}};
+  const auto rate = [&](const char* kernel, index_t length, index_t head_dim, double pairs) {
+    const bool forward = std::string_view(kernel).starts_with("attention_forward");
+    const double flops = 2.0 * (forward ? 2.0 : 5.0) * static_cast<double>(head_dim) * pairs * 8.0;
+    const WorkRow row{.kernel = kernel,
+                      .work = {.flops = flops, .type = ScalarType::bf16, .gemm = {length, length, head_dim, 8}},
+                      .calls = 1,
+                      .launches = 1};
+    return flops / trainer::work_seconds(row, m);
+  };
+  const auto causal = [](double n) { return n * (n + 1.0) / 2.0; };
+  EXPECT_NEAR(rate("attention_forward", 1024, 128, causal(1024)), 10e12, 1.0);
+  EXPECT_NEAR(rate("attention_forward", 4096, 128, causal(4096)), 20e12, 1.0);
+  EXPECT_NEAR(rate("attention_forward", 8192, 128, causal(8192)), 20e12, 1.0);
+  EXPECT_NEAR(rate("attention_backward", 2048, 128, causal(2048)), 1.0 / (1 / 5e12 - 0.1 / 1e12 * 2.0 / 3.0), 1.0);
+  EXPECT_NEAR(rate("attention_backward", 512, 128, causal(512)), 1.0 / (1 / 5e12 + 0.1 / 1e12 * 4.0 / 3.0), 1.0);
+  EXPECT_NEAR(rate("attention_backward_deterministic", 4096, 120, causal(4096)), 8e12, 1.0);
+  EXPECT_NEAR(rate("attention_backward_deterministic", 4096, 80, causal(4096)), 1e12, 1.0);
+  EXPECT_NEAR(rate("attention_forward", 2048, 128, 2048.0 * 2048.0), rate("attention_forward", 4095, 128, causal(4095)),
+              1.0);
+}
+
+TEST(KernelTime, OfGroupedGemmsIsThatOfOurOwnKernels) {
+  deck::Machine m = gpu();
+  m.attention_mma = 25e12;
+  const WorkRow library{
+      .kernel = "gemm", .work = {.type = ScalarType::bf16, .gemm = {2560, 1280, 4096, 1}}, .calls = 1};
+  WorkRow grouped = library;
+  grouped.kernel = "gemm_grouped";
+  EXPECT_DOUBLE_EQ(trainer::work_seconds(grouped, m), 4.0 * trainer::work_seconds(library, m));
+}
+
+TEST(KernelTime, OfOtherKernelsIsByTheirShareOfTheMemory) {
+  deck::Machine m = gpu();
+  m.memory = 8.0;
+  m.launch = 0.0;
+  m.kernels = {{"swiglu_forward", 4.0}, {"other", 2.0}};
+  const auto seconds = [&](const char* kernel, const GemmExtents& gemm) {
+    return trainer::work_seconds({.kernel = kernel, .work = {.read = 16.0, .gemm = gemm}, .calls = 1, .launches = 1},
+                                 m);
+  };
+  EXPECT_DOUBLE_EQ(seconds("swiglu_forward", {}), 4.0);
+  EXPECT_DOUBLE_EQ(seconds("cast", {}), 8.0);
+  EXPECT_DOUBLE_EQ(seconds("gemm", {1, 1, 1, 1}), 2.0);
+  EXPECT_DOUBLE_EQ(seconds("attention_forward_mma", {}), 8.0);
 }
 
 TEST(KernelTime, IsWhatTheFileMeasured) {

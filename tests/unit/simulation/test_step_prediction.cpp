@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <regex>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/deck/read_deck.hpp"
@@ -11,6 +12,8 @@
 #include "nanotron/simulation/grid_search.hpp"
 #include "nanotron/simulation/memory_fit.hpp"
 #include "nanotron/trainer/deck_features.hpp"
+#include "nanotron/trainer/kernel_time.hpp"
+#include "nanotron/trainer/program.hpp"
 #include "nanotron/trainer/roofline.hpp"
 #include "support/test_folder.hpp"
 
@@ -48,13 +51,63 @@ double seconds(const std::vector<std::string>& set, int ranks, const deck::Machi
 
 // On one rank nothing is communicated: the sum of the kernels.
 TEST(StepPrediction, OfOneRankIsTheSumOfItsKernels) {
-  deck::Machine m = machine("h100.nml");
-  m.gemm_model = {};
+  const deck::Machine m = machine("h100.nml");
   const deck::Config config = small({"parallel.dp=1"}, 1);
   double sum = 0.0;
   const WorkList work = trainer::step_work(config, {}, Processor::gpu);
-  for (const WorkRow& row : work.rows()) sum += trainer::roofline_seconds(row, m);
+  for (const WorkRow& row : work.rows()) sum += trainer::row_seconds(row, m);
   EXPECT_NEAR(predict_step(config, m).seconds, sum, 1e-9 * sum);
+}
+
+// The number that the pattern captures in the text of --plan.
+double number_in(const std::string& text, const std::string& pattern) {
+  std::smatch found;
+  const bool is_there = std::regex_search(text, found, std::regex(pattern));
+  EXPECT_TRUE(is_there) << pattern << "\n" << text;
+  return is_there ? std::stod(found[1]) : 0.0;
+}
+
+// What --plan prints twice is the same: kernels of the roofline and of the timeline, and on one rank the step.
+TEST(StepPrediction, OfEveryShippedDeckHasTheKernelsOfTheRoofline) {
+  struct Shipped {
+    const char* deck;
+    int ranks;
+  };
+  int compared = 0;
+  for (const Shipped& s : {Shipped{"llama3_1b", 8},
+                           {"llama3_3b", 1},
+                           {"llama3_8b", 64},
+                           {"llama_30m", 1},
+                           {"llama_70b", 256},
+                           {"llama_7b", 1},
+                           {"mixtral_8x7b", 64},
+                           {"mixtral_90m", 2},
+                           {"quickstart", 2},
+                           {"qwen2_1b5", 1}}) {
+    for (const char* file : {"h100.nml", "h200.nml"}) {
+      SCOPED_TRACE(testing::Message() << s.deck << " on " << file);
+      const deck::Machine m = machine(file);
+      std::vector<std::string> set;
+      if (s.deck == std::string("quickstart")) set = {"model.vocab_size=257", "data.path=none"};
+      const std::string path = input(std::string(s.deck) + ".deck");
+      deck::Config config = trainer::read_deck_text(deck::read_deck_file(path), path, set, nullptr, s.ranks);
+      trainer::resolve(config, s.ranks);
+      const std::string plan = trainer::describe_plan(config, m), timeline = describe_prediction(config, m);
+      if (plan.find("  fits: ") == std::string::npos) continue;
+      const double roofline = number_in(plan, R"(\n  step +\d+ +\d+ +[\d.]+ +[\d.]+ +([\d.]+) +100\.0 %)");
+      double kernels = 0.0;
+      for (const char* share : {"GEMMs", "attention", "other kernels"}) {
+        kernels += number_in(timeline, std::string("\n  ") + share + R"( +([\d.]+) ms)");
+      }
+      EXPECT_NEAR(roofline, kernels, 0.02 * kernels);
+      if (s.ranks == 1) {
+        EXPECT_NEAR(roofline, number_in(timeline, R"(\n  step +([\d.]+) ms)"), 0.02 * roofline);
+      }
+      EXPECT_EQ(plan.find(" % of 989 TFLOP/s"), std::string::npos) << "a second MFU";
+      ++compared;
+    }
+  }
+  EXPECT_GE(compared, 16);
 }
 
 // Better machines are faster, each by itself.
