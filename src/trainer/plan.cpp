@@ -107,8 +107,7 @@ std::string plan_of_stage(const deck::Config& config, const std::optional<deck::
       model_summary(config), grid_line(config), describe_pipeline(config), largest.pp, largest.cp, largest.tp,
       plan.memory.table(), memory_line(machine, static_cast<double>(plan.memory.total())),
       static_cast<double>(plan.checkpoint_bytes) / mib, neighbour_line(plan),
-      shape.size() > 1 ? traffic_table(shape, plan.traffic) : "",
-      machine ? describe_roofline(config, *machine) : "");
+      shape.size() > 1 ? traffic_table(shape, plan.traffic) : "", machine ? describe_roofline(config, *machine) : "");
 }
 
 }  // namespace
