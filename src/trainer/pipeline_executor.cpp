@@ -172,9 +172,9 @@ class PipelineExecutor final : public ForwardBackwardSchedule<T> {
   }
   // Tokens that the model has; none for experts, whose GEMMs Transformer has run.
   void fill_tokens() {
-    for (const Vector<std::int32_t>& tokens :
-         {state_.inputs, state_.targets, state_.document_starts, state_.sequence_tokens})
-      Kokkos::deep_copy(device_.exec(), tokens, 0);
+    // (An array with a name: of a list of views in a template nvcc loses the braces.)
+    const Vector<std::int32_t> all[] = {state_.inputs, state_.targets, state_.document_starts, state_.sequence_tokens};
+    for (const Vector<std::int32_t>& tokens : all) Kokkos::deep_copy(device_.exec(), tokens, 0);
   }
   parallel::Pipeline<T>& loaded() {
     const auto found = std::ranges::find_if(
