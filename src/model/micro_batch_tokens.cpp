@@ -18,6 +18,7 @@ MicroBatchTokens::MicroBatchTokens(const nn::ContextShard& context, index_t sequ
                .length = tokens,
                .positions = p.positions,
                .document_starts = p.document_starts,
+               .documents = sequences,  // in memory of zeros, and in a plan
                .filled = {.shard = context.tokens(), .length = length}};
     return p;
   };
@@ -37,6 +38,7 @@ void MicroBatchTokens::set_packing(Device& device, index_t stage, index_t slot, 
   p.batch.filled.tokens = packing.tokens.extent(0) > 0 ? packing.tokens.data() : nullptr;
   p.batch.step_tokens = packing.step_tokens;
   if (mask_ == deck::DocumentMask::none) return;
+  if (!device.is_planning()) p.batch.documents = packing.documents;
   kernels::copy<std::int32_t>(device, packing.document_starts, p.document_starts);
   nn::place_tokens(device, context_.tokens(), context_.layout.length(), p.document_starts, p.positions);
 }

@@ -56,7 +56,13 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
   if (arena.is_planning() || setup.purpose == Purpose::inference) return;
   const LayerActivations<T>& act = act_.stages.front().front().layers.front();
   layers_.front().prepare(device, act, act_.work);
-  if constexpr (built_for == Processor::gpu) core_->prepare(device, batch({}), act.attention, act_.work.attention);
+  if constexpr (built_for == Processor::gpu) {
+    nn::TokenBatch tokens = batch({});
+    for (const index_t documents : documents_to_prepare(setup)) {
+      tokens.documents = documents;
+      core_->prepare(device, tokens, act.attention, act_.work.attention);
+    }
+  }
 }
 
 template <class T>

@@ -36,9 +36,16 @@ nn::AttentionGeometry<T> make_geometry(const TransformerSetup& setup, const Para
           .head_dim = setup.model.head_dim,
           .norm_eps = setup.model.rms_norm_eps,
           .window = setup.model.sliding_window,
+          .document_stride = setup.document_mask == deck::DocumentMask::none ? 0 : setup.length,
           .backward = setup.attention_backward,
           .rotation = nn::Rotation<T>(setup.model, setup.key_length, device, arena),
           .segments = orders.heads};
+}
+
+/// TokenBatch::documents of the plans that are made before the first step.
+inline std::vector<index_t> documents_to_prepare(const TransformerSetup& s) {
+  if (s.document_mask == deck::DocumentMask::none) return {0};
+  return kernels::planned_documents(s.sequences, s.length);
 }
 
 inline std::vector<index_t> slots_of(const std::vector<VirtualStage>& stages) {

@@ -103,7 +103,8 @@ kernels::AttentionShape one_head(const deck::Config& config) {
           .key_heads = 1,
           .head_dim = config.model.head_dim,
           .document_stride = has_documents ? length : 0,
-          .backward = attention_backward_of(config)};
+          .backward = attention_backward_of(config),
+          .documents = 1};
 }
 
 }  // namespace nanotron::trainer

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nanotron/nn/attention/token_batch.hpp"
 #include "nanotron/tensor/kernel_region.hpp"
 
 namespace nanotron::trainer {
@@ -34,6 +35,7 @@ void TokenStage::read(Batch& batch, data::BatchLoader& loader, index_t first_sam
       batch.about.targets += tokens - std::count(targets, targets + tokens, data::no_target);
     }
     loader.load_documents(first_sample, batch.document_starts.span());
+    if (!batch.document_starts.span().empty()) count_documents(batch, loader);
     loader.load_tokens(first_sample, batch.sequence_tokens.span());
     batch.about.tokens = loader.tokens(first_sample);
   } catch (...) {
@@ -41,6 +43,16 @@ void TokenStage::read(Batch& batch, data::BatchLoader& loader, index_t first_sam
   }
   batch.loader = &loader;
   batch.first_sample = first_sample;
+}
+
+void TokenStage::count_documents(Batch& batch, const data::BatchLoader& loader) {
+  const std::span<const std::int32_t> starts = batch.document_starts.span();
+  const std::size_t positions = starts.size() / static_cast<std::size_t>(loader.most_micro_batches());
+  batch.documents.resize(static_cast<std::size_t>(loader.most_micro_batches()));  // once
+  for (std::size_t m = 0; m < static_cast<std::size_t>(batch.about.micro_batches); ++m) {
+    batch.documents[m] = nn::count_documents(starts.subspan(m * positions, positions), loader.sequence_length());
+  }
+  batch.about.documents = std::span(batch.documents).first(static_cast<std::size_t>(batch.about.micro_batches));
 }
 
 void TokenStage::read_ahead(data::BatchLoader& loader, index_t first_sample) {

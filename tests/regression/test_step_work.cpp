@@ -173,6 +173,35 @@ TEST(AttentionBackward, OfShippedDecksIsOneCallOfCudnn) {
   }
 }
 
+// Of packed documents a call, where they are, lse and what cuDNN leaves to do; what would repeat is by own kernels.
+TEST(AttentionBackward, OfDocumentsIsOneCallOfCudnn) {
+  for (const auto& [deck, ranks] : std::vector<std::pair<const char*, int>>{{"llama3_1b", 8},
+                                                                            {"llama3_3b", 1},
+                                                                            {"llama3_8b", 64},
+                                                                            {"llama_70b", 256},
+                                                                            {"llama_7b", 1},
+                                                                            {"mixtral_8x7b", 64},
+                                                                            {"qwen2_1b5", 1}}) {
+    for (const char* key : {"precision.reproducible=none", "precision.reproducible=run"}) {
+      SCOPED_TRACE(testing::Message() << deck << " " << key);
+      deck::Config config = trainer::read_deck(shipped(deck), {key, "data.document_mask=block_diagonal"});
+      trainer::resolve(config, ranks);
+      const bool repeats = key != std::string("precision.reproducible=none");
+      int kernels = 0;
+      const WorkList work = trainer::step_work(config, {}, Processor::gpu);
+      for (const WorkRow& row : work.rows()) {
+        if (!row.kernel.starts_with("attention")) continue;
+        const bool is_forward = row.kernel == "attention_forward";
+        const char* const backward = repeats ? "attention_backward_mma" : "attention_backward";
+        EXPECT_EQ(row.kernel, is_forward ? "attention_forward" : backward);
+        EXPECT_EQ(row.launches, row.calls * (is_forward ? 3 : repeats ? 2 : 4));
+        ++kernels;
+      }
+      EXPECT_GT(kernels, 1);
+    }
+  }
+}
+
 // The workspace of all calls: 2 GiB for the deterministic ones of 4 sequences of 8192 tokens, which ask for 16 GiB.
 TEST(AttentionBackward, HasItsWorkspaceInThePlan) {
   std::array<double, 2> gib{};

@@ -11,16 +11,16 @@
 
 namespace nanotron::test {
 
-/// A token file with documents of 1 to 23 tokens; collective over world, rank 0 writes it.
+/// A token file with documents of 1 to `longest` tokens; collective over world, rank 0 writes it.
 class TokensOfDocuments {
  public:
-  TokensOfDocuments(const std::string& name, std::uint64_t count) : folder_(world(), name) {
+  TokensOfDocuments(const std::string& name, std::uint64_t count, std::uint64_t longest = 23) : folder_(world(), name) {
     int rank = 0;
     MPI_Comm_rank(world(), &rank);
     if (rank == 0) {
       write_tokens(path(), static_cast<index_t>(count), 131);
       std::vector<std::uint64_t> starts;
-      for (std::uint64_t at = 2, i = 0; at < count; at += 1 + i * i % 23, ++i) starts.push_back(at);
+      for (std::uint64_t at = 2, i = 0; at < count; at += 1 + i * i % longest, ++i) starts.push_back(at);
       write_documents(path(), starts);
     }
     MPI_Barrier(world());

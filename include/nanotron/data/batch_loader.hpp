@@ -42,6 +42,7 @@ class BatchLoader {
               int dp_size);
 
   index_t number_of_sequences() const;  // of all files
+  index_t sequence_length() const { return sequence_length_; }
   /// Fraction of positions that have a target.
   double filled() const;
   /// Training: whole global batches in all sequences. Validation: global batches with at least one of its samples.

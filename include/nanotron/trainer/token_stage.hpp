@@ -4,6 +4,8 @@
 
 #include <array>
 #include <exception>
+#include <span>
+#include <vector>
 
 #include "nanotron/data/batch_loader.hpp"
 #include "nanotron/tensor/device.hpp"
@@ -19,6 +21,8 @@ struct LoadedBatch {
   index_t targets = 0;           // on this rank: positions whose target is not no_target
   index_t tokens = 0;            // over all ranks: positions that have a token
   index_t micro_batches = 0;     // of this rank
+  /// With a document mask, of each micro-batch (nn::Packing::documents). In memory of the stage, until the next load.
+  std::span<const index_t> documents{};
 
   /// Of the sum of losses in their mean, where targets counts those of all ranks; 0 without any.
   double loss_scale() const { return targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0; }
@@ -44,12 +48,14 @@ class TokenStage {
     Batch(std::size_t tokens, std::size_t positions, std::size_t sequences)
         : inputs(tokens), targets(tokens), document_starts(positions), sequence_tokens(sequences) {}
     PinnedArray<std::int32_t> inputs, targets, document_starts, sequence_tokens;
+    std::vector<index_t> documents;             // of each micro-batch
     const data::BatchLoader* loader = nullptr;  // null: none was read
     index_t first_sample = 0;
     LoadedBatch about;
     std::exception_ptr error;
   };
   static void read(Batch& batch, data::BatchLoader& loader, index_t first_sample);
+  static void count_documents(Batch& batch, const data::BatchLoader& loader);
 
   Vector<std::int32_t> inputs_, targets_, document_starts_, sequence_tokens_;
   std::array<Batch, 2> batches_;

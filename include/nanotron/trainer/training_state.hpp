@@ -32,11 +32,14 @@ struct TrainingState {
   void set_loaded(const LoadedBatch& batch) {
     micro_batches_ = batch.micro_batches;
     step_tokens_ = batch.tokens;
+    documents_ = batch.documents;
   }
   Vector<const std::int32_t> inputs_of(index_t micro_batch) const { return part(inputs, micro_batch); }
   Vector<const std::int32_t> targets_of(index_t micro_batch) const { return part(targets, micro_batch); }
   nn::Packing packing_of(index_t micro_batch) const {
-    return {part(document_starts, micro_batch), part(sequence_tokens, micro_batch), step_tokens_};
+    const auto i = static_cast<std::size_t>(micro_batch);
+    return {part(document_starts, micro_batch), part(sequence_tokens, micro_batch), step_tokens_,
+            i < documents_.size() ? documents_[i] : 0};
   }
   Vector<double> loss_rows_of(index_t micro_batch) const { return part(loss_rows, micro_batch); }
   /// Of all micro-batches that are loaded.
@@ -63,6 +66,7 @@ struct TrainingState {
   }
   index_t micro_batches_ = most_micro_batches();
   index_t step_tokens_ = 1;
+  std::span<const index_t> documents_;  // of each micro-batch; in memory of the TokenStage
 };
 
 /// How each sequence is sharded over the context-parallel group.

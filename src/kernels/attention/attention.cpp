@@ -46,7 +46,7 @@ fused::Available there_is(Device& device) {
 // The same for backward: a plan knows where cuDNN would ask for too much.
 fused::Available there_is_for_backward(Device& device, const AttentionShape& s) {
   fused::Available there = there_is(device);
-  if (device.is_planning() && there.cudnn) there.cudnn = fused::planned_calls(s) > 0;
+  there.cudnn = there.cudnn && fused::has_backward(s) && (!device.is_planning() || fused::planned_calls(s) > 0);
   return there;
 }
 
@@ -56,9 +56,19 @@ const char* name_of_backward(fused::Library library, const AttentionShape& s) {
   return is_slower ? "attention_backward_deterministic" : "attention_backward";
 }
 
+// With documents where they are and, after the call, what it leaves to do (cuda/cudnn_documents.hpp).
+index_t launches_of_forward(fused::Library library, const AttentionShape& s) {
+  return library == fused::Library::cudnn && s.document_stride > 0 ? 3 : 1;
+}
+
 // Of mma one for the queries, one for the keys.
 index_t launches_of_backward(fused::Library library, const AttentionShape& s) {
-  return library == fused::Library::mma ? 2 : library == fused::Library::cudnn ? fused::planned_calls(s) : 1;
+  if (library != fused::Library::cudnn) return library == fused::Library::mma ? 2 : 1;
+  return s.document_stride > 0 ? 1 + 3 * fused::planned_calls(s) : fused::planned_calls(s);
+}
+
+void launch_planned(const Device& device, index_t launches) {
+  for (; launches > 0; --launches) device.launch_planned();
 }
 
 // On a planned GPU, without fused kernels, those of the blocked form are counted one by one.
@@ -76,7 +86,7 @@ void attention_forward(Device& device, const AttentionShape& shape, MatrixRef<co
   if (plans_blocks(device, library)) return blocked::attention_forward<T>(device, shape, q, k, v, out, lse, workspace);
   const KernelRegion kernel(device, library == fused::Library::mma ? "attention_forward_mma" : "attention_forward",
                             fused_work<T>(shape, 2, reads(q, k, v), writes(out, lse)));
-  if (device.is_planning()) return device.launch_planned();
+  if (device.is_planning()) return launch_planned(device, launches_of_forward(library, shape));
   detail::run_forward<T>(device, library, shape, q, k, v, out, lse, workspace);
 }
 
@@ -93,11 +103,15 @@ void attention_backward(Device& device, const AttentionShape& shape, MatrixRef<c
   const int products = library == fused::Library::mma ? 7 : 5;
   const KernelRegion kernel(device, name_of_backward(library, shape),
                             fused_work<T>(shape, products, reads(q, k, v, out, dout, lse), writes(dq, dk, dv)));
-  if (device.is_planning()) {
-    for (index_t i = launches_of_backward(library, shape); i > 0; --i) device.launch_planned();
-    return;
-  }
+  if (device.is_planning()) return launch_planned(device, launches_of_backward(library, shape));
   detail::run_backward<T>(device, library, shape, tensors, workspace);
+}
+
+std::vector<index_t> planned_documents(index_t sequences, index_t length) {
+  std::vector<index_t> documents;
+  const index_t most = fused::most_documents(sequences, length);
+  for (index_t n = fused::power_of_two(sequences); n <= most; n *= 2) documents.push_back(n);
+  return documents;
 }
 
 template <class T>

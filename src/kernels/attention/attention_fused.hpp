@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <optional>
 
+#include "kernels/attention/fused_documents.hpp"
 #include "nanotron/kernels/attention/attention_mma.hpp"
 
 namespace nanotron::kernels::fused {
@@ -27,13 +28,25 @@ enum class Mask { none, causal };
 // A cache that grows by a token would need a plan for every length.
 inline constexpr index_t fewest_queries = 64;
 
-// Nothing for what is neither the diagonal of a sequence nor wholly before the queries, and for documents.
+// Nothing for what is neither the diagonal of a sequence nor wholly before the queries.
 inline std::optional<Mask> mask_of(const AttentionShape& s) {
-  if (s.document_stride > 0 || s.query_length < fewest_queries) return std::nullopt;
+  const bool has_documents = s.document_stride > 0;
+  if (s.query_length < fewest_queries || (has_documents && !takes_documents(s))) return std::nullopt;
   if (s.query_position == s.key_position && s.query_length == s.key_length) return Mask::causal;
-  const bool all_keys_before = s.query_position - s.key_position + 1 >= s.key_length;
+  const bool all_keys_before = s.query_position - s.key_position + (has_documents ? 0 : 1) >= s.key_length;
   if (s.window == 0 && all_keys_before) return Mask::none;
   return std::nullopt;
+}
+
+/// The deterministic algorithm asks for scores of the largest length in every document: too much.
+inline bool has_backward(const AttentionShape& s) {
+  return s.document_stride == 0 || s.backward == BackwardAlgorithm::fastest;
+}
+
+/// Documents that a graph is built for. Keys before the queries are of one document of the queries in each sequence.
+inline index_t documents_of_graph(const AttentionShape& s, Mask mask) {
+  if (s.document_stride == 0) return 0;
+  return mask == Mask::none ? s.batch : power_of_two(std::max<index_t>(s.batch, s.documents));
 }
 
 inline bool has_whole_groups(const AttentionShape& s) {
@@ -72,6 +85,7 @@ inline constexpr std::size_t most_workspace = std::size_t{2} << 30;
 /// dv of each query head of a group; dq in fp32, twice, or deterministic ds in bf16. (In forward 256 bytes.) And the
 /// sums of rows of a piece of a sequence, packed.
 inline std::size_t cudnn_bytes(const AttentionShape& s) {
+  if (s.document_stride > 0) return bytes_of_documents(s);
   const auto multiple = [](index_t of, index_t n) { return (n + of - 1) / of * of; };
   const index_t heads = s.batch * s.query_heads, rows = heads * s.query_length;
   const index_t copies = s.query_heads > s.key_heads ? 4 * heads * s.key_length * s.head_dim : 0;
@@ -81,7 +95,8 @@ inline std::size_t cudnn_bytes(const AttentionShape& s) {
   return static_cast<std::size_t>(512 + 8 * rows + copies + summed);
 }
 
-/// `whole` with as many sequences, then key heads, as fits(part) allows; nothing where one head is too much.
+/// `whole` with as many sequences, then key heads, as fits(part) allows; nothing where one head is too much. Documents
+/// of all sequences are in every part.
 template <class F>
 std::optional<AttentionShape> largest_part(const AttentionShape& whole, const F& fits) {
   const auto next_divisor = [](index_t n, index_t below) {
@@ -91,7 +106,7 @@ std::optional<AttentionShape> largest_part(const AttentionShape& whole, const F&
   };
   AttentionShape part = whole;
   while (!fits(part)) {
-    if (part.batch > 1) {
+    if (part.batch > 1 && part.document_stride == 0) {
       part.batch = next_divisor(whole.batch, part.batch);
     } else if (part.key_heads > 1) {
       part.key_heads = next_divisor(whole.key_heads, part.key_heads);
@@ -105,7 +120,8 @@ std::optional<AttentionShape> largest_part(const AttentionShape& whole, const F&
 
 /// Workspace for cuDNN in backward. 0 where heads are not such as it takes.
 inline std::size_t planned_bytes(const AttentionShape& s) {
-  return s.head_dim % 8 == 0 && has_whole_groups(s) ? std::min(cudnn_bytes(s), most_workspace) : 0;
+  const index_t multiple = s.document_stride > 0 ? 16 : 8;
+  return s.head_dim % multiple == 0 && has_whole_groups(s) ? std::min(cudnn_bytes(s), most_workspace) : 0;
 }
 
 /// Calls of cuDNN for one backward in planned_bytes(s); 0 where one key head is too much.

@@ -19,6 +19,7 @@ kernels::AttentionShape AttentionGeometry<T>::shape(index_t batch, index_t query
           .first_key_head = heads.key.begin,
           .group = heads.group,
           .query_position = key_length - query_length,
+          .document_stride = document_stride,
           .window = window,
           .backward = backward};
 }

@@ -4,6 +4,16 @@
 
 namespace nanotron::nn {
 
+index_t count_documents(std::span<const std::int32_t> document_starts, index_t length) {
+  index_t count = 0;
+  for (std::size_t i = 1; i < document_starts.size(); ++i) {
+    const index_t before = (static_cast<index_t>(i) - 1) % length;
+    // A document begins before this position, and has it.
+    count += before + 1 < length && document_starts[i - 1] == before && document_starts[i] == before ? 1 : 0;
+  }
+  return count;
+}
+
 void place_tokens(Device& device, const SequenceShard& shard, index_t length,
                   Vector<const std::int32_t> document_starts, Vector<std::int32_t> positions) {
   const KernelRegion kernel(device, "place_tokens", reads(document_starts), writes(positions));

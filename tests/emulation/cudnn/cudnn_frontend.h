@@ -1,7 +1,9 @@
 #pragma once
 // The part of cuDNN's frontend that the program uses: graphs of one attention, run as queued work of an emulated GPU
 // (cudnn.cpp). What cuDNN 9.19 and its frontend 1.28 ask for is asked for here: 16-byte alignment, no more queries than
-// keys under a mask, packed statistics, a workspace as large as on Hopper.
+// keys under a mask, packed statistics, a workspace as large as on Hopper. Of ragged tensors: a padding mask with
+// lengths of each sequence, offsets of one entry more; max_total_seq_len, without which the workspace has the largest
+// length for each.
 
 #include <cuda_runtime_api.h>
 
@@ -18,7 +20,7 @@ enum cudnnStatus_t { CUDNN_STATUS_SUCCESS = 0, CUDNN_STATUS_NOT_INITIALIZED = 1 
 
 namespace cudnn_frontend {
 
-enum class DataType_t { NOT_SET, FLOAT, BFLOAT16 };
+enum class DataType_t { NOT_SET, FLOAT, BFLOAT16, INT32, INT64 };
 enum class HeurMode_t { A };
 
 struct [[nodiscard]] error_object {
@@ -42,7 +44,9 @@ struct Tensor_attributes {
   std::vector<std::int64_t> dim, stride;
   DataType_t type = DataType_t::NOT_SET;
   bool is_output = false;
+  std::shared_ptr<Tensor_attributes> offsets{};  // ragged: of each sequence, in elements
 
+  Tensor_attributes& set_ragged_offset(std::shared_ptr<Tensor_attributes> o) { return offsets = std::move(o), *this; }
   Tensor_attributes& set_uid(std::int64_t id) { return uid = id, *this; }
   Tensor_attributes& set_dim(std::vector<std::int64_t> d) { return dim = std::move(d), *this; }
   Tensor_attributes& set_stride(std::vector<std::int64_t> s) { return stride = std::move(s), *this; }
@@ -53,8 +57,9 @@ using Tensor = std::shared_ptr<Tensor_attributes>;
 
 struct Options {
   float scale = 1.0f;
-  bool is_causal = false, gives_statistics = false, is_deterministic = false;
-  std::optional<std::int64_t> window;
+  bool is_causal = false, gives_statistics = false, is_deterministic = false, has_padding = false;
+  std::optional<std::int64_t> window, all_queries, all_keys;
+  Tensor query_lengths{}, key_lengths{};
 };
 
 template <class Derived>
@@ -64,12 +69,17 @@ struct OptionsOf : Options {
   Derived& set_attn_scale(float s) { return scale = s, self(); }
   Derived& set_causal_mask(bool causal) { return is_causal = causal, self(); }
   Derived& set_diagonal_band_left_bound(int keys) { return window = keys, self(); }
+  Derived& set_padding_mask(bool padding) { return has_padding = padding, self(); }
+  Derived& set_seq_len_q(Tensor lengths) { return query_lengths = std::move(lengths), self(); }
+  Derived& set_seq_len_kv(Tensor lengths) { return key_lengths = std::move(lengths), self(); }
 };
 struct SDPA_attributes : OptionsOf<SDPA_attributes> {
   SDPA_attributes& set_generate_stats(bool gives) { return gives_statistics = gives, *this; }
 };
 struct SDPA_backward_attributes : OptionsOf<SDPA_backward_attributes> {
   SDPA_backward_attributes& set_deterministic_algorithm(bool asked) { return is_deterministic = asked, *this; }
+  SDPA_backward_attributes& set_max_total_seq_len_q(std::int64_t all) { return all_queries = all, *this; }
+  SDPA_backward_attributes& set_max_total_seq_len_kv(std::int64_t all) { return all_keys = all, *this; }
 };
 
 class Graph {
@@ -87,15 +97,18 @@ class Graph {
   error_object execute(cudnnHandle_t handle, std::unordered_map<std::int64_t, void*>& pointers, void* workspace) const;
 
  private:
+  std::string refusal() const;
+  std::int64_t bytes_of_documents() const;
   DataType_t io_ = DataType_t::NOT_SET;
   Tensor q_, k_, v_, out_, lse_, dout_, dq_, dk_, dv_;  // dout_ and behind: of backward
   Options options_;
   int number_ = 0;  // among the graphs of this process; 0: not built
 };
 
-/// Of all graphs so far, and of backward by its algorithms: for tests.
+/// Of all graphs so far, of backward by its algorithms, and of those that have run with rows in two or more ragged
+/// sequences: for tests.
 struct Executions {
-  std::uint64_t all = 0, fastest = 0, deterministic = 0;
+  std::uint64_t all = 0, fastest = 0, deterministic = 0, of_documents = 0;
 };
 Executions executions();
 

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <numeric>
 
 #include "support/device_values.hpp"
@@ -75,6 +76,36 @@ TEST_F(TokenStages, WhatIsReadAheadIsWhatIsLoaded) {
   stage_.read_ahead(training, 6 * global_batch);
   expect_loaded(training, 9 * global_batch);  // another one than was read
   expect_loaded(training, 6 * global_batch);
+}
+
+// Read ahead or not; where a document goes on in the next sequence it is another one.
+TEST_F(TokenStages, CountsDocumentsOfTwoOrMorePositions) {
+  const std::filesystem::path path = scratch_ / "documents.h5";
+  std::filesystem::copy_file(path_, path);
+  const std::vector<std::uint64_t> begins{1, 2, 3, 5, 16, 40, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 90, 200};
+  test::put(hdf5::File(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT)).id(), "documents", H5T_STD_U64LE,
+            H5T_NATIVE_UINT64, begins, {begins.size()});
+  const data::TokenFile file(path);
+  config_.document_mask = deck::DocumentMask::block_diagonal;
+  const Kokkos::View<std::int32_t*, MemorySpace> starts("starts", 32);
+  TokenStage stage(inputs_, targets_, starts, sequence_tokens_);
+  BatchLoader loader(config_, 77, file, Split::training, 0, 1);
+  index_t most = 0;
+  for (index_t step = 0; step < 7; ++step) {
+    const LoadedBatch batch = stage.load(device_, loader, step * global_batch);
+    if (step % 2 == 0) stage.read_ahead(loader, (step + 1) * global_batch);
+    device_.fence();
+    const std::vector<std::int32_t> of_step = values_of(starts);
+    ASSERT_EQ(batch.documents.size(), 2u);
+    for (index_t m = 0; m < 2; ++m) {
+      std::map<std::pair<index_t, std::int32_t>, int> lengths;  // by sequence and begin
+      for (index_t i = 0; i < 16; ++i) ++lengths[{i / 8, of_step[static_cast<std::size_t>(m * 16 + i)]}];
+      const auto longer = std::ranges::count_if(lengths, [](const auto& d) { return d.second > 1; });
+      EXPECT_EQ(batch.documents[static_cast<std::size_t>(m)], longer);
+      most = std::max(most, static_cast<index_t>(longer));
+    }
+  }
+  EXPECT_GT(most, 2);
 }
 
 TEST_F(TokenStages, AnErrorComesWithItsBatch) {

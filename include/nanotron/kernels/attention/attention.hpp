@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/shard.hpp"
@@ -49,6 +50,7 @@ struct AttentionShape {
   index_t document_stride = 0;
   index_t window = 0;  // max keys per query, its own position and those right before it; 0: all
   BackwardAlgorithm backward = BackwardAlgorithm::fastest;
+  std::int32_t documents = 0;  // in all sequences, of two or more positions: at most; 0: not counted
 
   NANOTRON_FUNCTION index_t key_head_of(index_t query_head) const {
     return (first_query_head + query_head) / group - first_key_head;
@@ -94,11 +96,15 @@ void attention_backward(Device& device, const AttentionShape& shape, MatrixRef<c
                         MatrixRef<T> dk, MatrixRef<T> dv, Vector<std::byte> workspace);
 
 /// What runs this shape in aligned rows, for logs: "AMX tiles", "AVX-512 tiles" or "blocks in cache"; on a GPU
-/// "cuDNN 9.28.1" or "cuDNN 9.28.1, deterministic", "own kernels on tensor cores" and why, or "batched GEMMs".
+/// "cuDNN 9.28.1" and how it runs backward, "own kernels on tensor cores" and why, or "batched GEMMs".
 template <class T>
 std::string attention_library(Device& device, const AttentionShape& shape);
 
-/// Bytes of workspace, enough for forward and backward.
+/// Of a micro-batch of packed documents: the values of AttentionShape::documents for each of which a library of a GPU
+/// has a plan of its own. With more documents than the last it is not asked.
+std::vector<index_t> planned_documents(index_t sequences, index_t length);
+
+/// Bytes of workspace, enough for forward and backward. Of shape.documents those of the last plan.
 template <class T>
 std::size_t attention_workspace_bytes(const AttentionShape& shape, Processor processor);
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // attention.hpp in bf16 on tensor cores of NVIDIA GPUs from Ampere on (mma.sync), with the scores in registers
-// (FlashAttention-2: Dao 2023): what a GPU runs where cuDNN is missing, and with documents, which are not given to it.
+// (FlashAttention-2: Dao 2023): what a GPU runs where cuDNN is missing or not given a shape (fused::by_cudnn).
 // Sums of a shape have one order, without atomics. It compiles for the host too, where a test compares it with its
 // reference implementation.
 

@@ -25,7 +25,7 @@ struct AttentionGeometry {
   HeadShard heads{};
   index_t head_dim = 0;
   double norm_eps = 0.0;
-  index_t window = 0;               // max keys per query, its own included; 0: all up to its own
+  index_t window = 0, document_stride = 0;  // as AttentionShape has them
   kernels::BackwardAlgorithm backward = kernels::BackwardAlgorithm::fastest;
   Rotation<T> rotation{};           // of queries and keys
   kernels::RowSegments segments{};  // of the sums in the head norms' gradients

@@ -3,6 +3,7 @@
 // The tokens of a micro-batch, as attention, position embeddings and routers see them.
 
 #include <cstdint>
+#include <span>
 
 #include "nanotron/kernels/attention/attention.hpp"
 #include "nanotron/tensor/filled_positions.hpp"
@@ -14,6 +15,7 @@ struct Packing {
   Vector<const std::int32_t> document_starts{};  // as TokenBatch has them
   Vector<const std::int32_t> tokens{};           // (sequences): of each whole sequence; empty: no position is
   index_t step_tokens = 1;                       // of the global batch
+  index_t documents = 0;                         // as AttentionShape has them
 };
 
 /// Sequences of equal length, or this rank's tokens of them, and the position of each token.
@@ -23,6 +25,7 @@ struct TokenBatch {
   Vector<const std::int32_t> positions;
   /// (sequences, whole length): where the document of each position begins; empty: each sequence is one document.
   Vector<const std::int32_t> document_starts{};
+  index_t documents = 0;  // as AttentionShape has them
   FilledPositions filled{};
   index_t step_tokens = 1;  // positions of the global batch that have a token
 
@@ -30,8 +33,12 @@ struct TokenBatch {
   void add_documents(kernels::AttentionShape& shape) const {
     shape.document_starts = document_starts.data();
     shape.document_stride = sequences > 0 ? static_cast<index_t>(document_starts.extent(0)) / sequences : 0;
+    shape.documents = static_cast<std::int32_t>(documents);
   }
 };
+
+/// Documents of two or more positions in sequences of `length`, whose documents begin at these positions.
+index_t count_documents(std::span<const std::int32_t> document_starts, index_t length);
 
 /// positions (sequences, shard.length()) <- positions in the sequence, or in the document where document_starts
 /// (as above, of sequences of `length` tokens) is not empty.

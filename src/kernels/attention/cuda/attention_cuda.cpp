@@ -60,6 +60,7 @@ template <class T>
 std::string library(Device& device, const AttentionShape& shape) {
   switch (fused::library_of<T>(device, shape, {}, available(device))) {
     case fused::Library::cudnn:
+      if (!fused::has_backward(shape)) return cudnn::version() + ", backward by own kernels, deterministic";
       return cudnn::version() + (shape.backward == BackwardAlgorithm::deterministic ? ", deterministic" : "");
     case fused::Library::mma:
       return "own kernels on tensor cores: " +

@@ -1,182 +1,24 @@
 #include "kernels/attention/cuda/attention_cudnn.hpp"
 
-#include "kernels/attention/attention_fused.hpp"
+#include "kernels/attention/cuda/cudnn_documents.hpp"
+#include "kernels/attention/cuda/cudnn_graphs.hpp"
 #include "nanotron/base/error.hpp"
 
 #ifdef NANOTRON_WITH_CUDNN
 
-#include <cudnn_frontend.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <array>
-#include <cmath>
-#include <cstdlib>
-#include <map>
-#include <memory>
 #include <optional>
 #include <unordered_map>
 
 namespace nanotron {
-namespace {
-
-namespace fe = cudnn_frontend;
-
-// One call of cuDNN: some sequences of the shape, some key heads with their query heads.
-struct Problem {
-  kernels::AttentionShape shape;
-  kernels::fused::Mask mask;
-  index_t q, k, v, out;               // leading dimensions
-  index_t dout = 0, dq = 0, dkv = 0;  // 0 in forward
-
-  bool is_backward() const { return dout > 0; }
-  using Key = std::array<index_t, 18>;
-  Key key() const {
-    const kernels::AttentionShape& s = shape;
-    return {s.batch,
-            s.query_heads,
-            s.key_heads,
-            s.query_length,
-            s.key_length,
-            s.head_dim,
-            s.query_row_stride(),
-            s.key_row_stride(),
-            s.window,
-            static_cast<index_t>(mask),
-            static_cast<index_t>(s.backward),
-            q,
-            k,
-            v,
-            out,
-            dout,
-            dq,
-            dkv};
-  }
-};
-
-enum TensorId : std::int64_t { q_id = 1, k_id, v_id, out_id, lse_id, dout_id, dq_id, dk_id, dv_id };
-
-class GraphBuilder {
- public:
-  GraphBuilder(const Problem& problem, fe::graph::Graph& graph) : p_(problem), s_(problem.shape), graph_(graph) {
-    graph.set_io_data_type(fe::DataType_t::BFLOAT16)
-        .set_intermediate_data_type(fe::DataType_t::FLOAT)
-        .set_compute_data_type(fe::DataType_t::FLOAT);
-  }
-
-  void forward() {
-    auto options = fe::graph::SDPA_attributes().set_name("attention_forward").set_generate_stats(true);
-    set_mask(options);
-    auto [out, lse] =
-        graph_.sdpa(queries(input(), q_id, p_.q), keys(input(), k_id, p_.k), keys(input(), v_id, p_.v), options);
-    queries(out, out_id, p_.out)->set_output(true);
-    statistics(lse)->set_output(true);
-  }
-
-  void backward() {
-    auto options = fe::graph::SDPA_backward_attributes()
-                       .set_name("attention_backward")
-                       .set_deterministic_algorithm(s_.backward == kernels::BackwardAlgorithm::deterministic);
-    set_mask(options);
-    const Tensor q = queries(input(), q_id, p_.q), k = keys(input(), k_id, p_.k), v = keys(input(), v_id, p_.v);
-    const Tensor out = queries(input(), out_id, p_.out), dout = queries(input(), dout_id, p_.dout);
-    auto [dq, dk, dv] = graph_.sdpa_backward(q, k, v, out, dout, statistics(input()), options);
-    queries(dq, dq_id, p_.dq)->set_output(true);
-    keys(dk, dk_id, p_.dkv)->set_output(true);
-    keys(dv, dv_id, p_.dkv)->set_output(true);
-  }
-
- private:
-  using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
-
-  template <class Options>
-  void set_mask(Options& options) const {
-    options.set_attn_scale(static_cast<float>(1.0 / std::sqrt(static_cast<double>(s_.head_dim))));
-    if (p_.mask == kernels::fused::Mask::none) return;
-    options.set_causal_mask(true);
-    if (s_.window > 0) options.set_diagonal_band_left_bound(static_cast<int>(s_.window));
-  }
-  Tensor input() { return graph_.tensor(fe::graph::Tensor_attributes()); }
-  // (sequences, heads, rows, columns) of a matrix (sequences * rows, heads * head_dim).
-  Tensor queries(const Tensor& t, TensorId id, index_t leading) const {
-    t->set_uid(id).set_dim({s_.batch, s_.query_heads, s_.query_length, s_.head_dim});
-    t->set_stride({s_.query_row_stride() * leading, s_.head_dim, leading, 1});
-    return t;
-  }
-  Tensor keys(const Tensor& t, TensorId id, index_t leading) const {
-    t->set_uid(id).set_dim({s_.batch, s_.key_heads, s_.key_length, s_.head_dim});
-    t->set_stride({s_.key_row_stride() * leading, s_.head_dim, leading, 1});
-    return t;
-  }
-  // Packed: before 9.26 cuDNN does no other form right (cudnn-frontend 1.28 refuses it).
-  Tensor statistics(const Tensor& t) const {
-    t->set_uid(lse_id).set_data_type(fe::DataType_t::FLOAT).set_dim({s_.batch, s_.query_heads, s_.query_length, 1});
-    t->set_stride({s_.query_heads * s_.query_length, s_.query_length, 1, 1});
-    return t;
-  }
-
-  const Problem& p_;
-  const kernels::AttentionShape& s_;
-  fe::graph::Graph& graph_;
-};
-
-void load_library() {
-#ifdef NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
-  if (fe::cudnn_dlhandle != nullptr) return;
-  // Else the frontend takes the first that it finds, of CUDA 12 before 13.
-  setenv("CUDNN_FRONTEND_CUDART_LIB_NAME", fmt::format("libcudart.so.{}", CUDART_VERSION / 1000).c_str(), 0);
-  fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW);
-#endif
-}
-
-bool has_library() {
-#ifdef NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
-  return fe::cudnn_dlhandle != nullptr;
-#else
-  return true;
-#endif
-}
-
-}  // namespace
-
-// The handle of cuDNN, and what it has planned.
-struct AttentionPlans {
-  struct Plan {
-    std::unique_ptr<fe::graph::Graph> graph;  // null: cuDNN does not do it
-    std::size_t workspace = 0;
-  };
-
-  AttentionPlans() {
-    load_library();
-    if (has_library() && fe::detail::create_handle(&handle) != CUDNN_STATUS_SUCCESS) handle = nullptr;
-  }
-  ~AttentionPlans() {
-    plans.clear();
-    if (handle != nullptr) fe::detail::destroy_handle(handle);
-  }
-  AttentionPlans(const AttentionPlans&) = delete;
-  AttentionPlans& operator=(const AttentionPlans&) = delete;
-
-  const Plan& of(const Problem& problem) {
-    const auto [found, is_new] = plans.try_emplace(problem.key());
-    Plan& plan = found->second;
-    if (!is_new || handle == nullptr) return plan;
-    auto graph = std::make_unique<fe::graph::Graph>();
-    GraphBuilder builder(problem, *graph);
-    problem.is_backward() ? builder.backward() : builder.forward();
-    std::int64_t bytes = 0;
-    if (graph->build(handle, {fe::HeurMode_t::A}).is_bad() || graph->get_workspace_size(bytes).is_bad()) return plan;
-    plan.graph = std::move(graph);
-    plan.workspace = static_cast<std::size_t>(bytes);
-    return plan;
-  }
-
-  cudnnHandle_t handle = nullptr;  // null: there is no cuDNN
-  std::map<Problem::Key, Plan> plans;
-};
-
 namespace kernels::cudnn {
 namespace {
+
+using Problem = AttentionProblem;
+
+// Where the workspace is free behind cuDNN's own.
+std::size_t behind(const AttentionPlans::Plan& plan) { return (plan.workspace + 255) / 256 * 256; }
 
 // lse of some heads, one after the other: the caller's, or packed in the workspace.
 class Statistics {
@@ -202,7 +44,6 @@ class Statistics {
     f(reinterpret_cast<float*>(packed));
     if (!is_input_) copy(rows, pitch, packed, width);
   }
-  static std::size_t behind(const AttentionPlans::Plan& plan) { return (plan.workspace + 255) / 256 * 256; }
 
  private:
   std::size_t bytes_of(index_t heads) const { return static_cast<std::size_t>(heads * length_) * sizeof(float); }
@@ -218,22 +59,26 @@ class Statistics {
   bool is_input_, is_packed_;
 };
 
-// The largest part of `problem` that cuDNN does in the workspace.
-std::optional<Problem> part_that_fits(AttentionPlans& plans, Problem problem, const Statistics& statistics,
-                                      std::size_t workspace) {
-  const AttentionShape whole = problem.shape;
-  const auto part = fused::largest_part(whole, [&](const AttentionShape& s) {
-    problem.shape = s;
-    const AttentionPlans::Plan& plan = plans.of(problem);
-    return plan.graph != nullptr && statistics.workspace(plan, s) <= workspace;
-  });
-  return part ? std::optional(problem) : std::nullopt;
-}
-
 AttentionPlans& plans_of(Device& device) {
   auto& plans = device.attention_plans();
   if (plans == nullptr) plans = std::make_shared<AttentionPlans>();
   return *plans;
+}
+
+// The largest part of `problem` for which cuDNN has a plan that `fits`.
+template <class Fits>
+std::optional<Problem> part_that_fits(AttentionPlans& plans, Problem problem, const Fits& fits) {
+  if (!plans.is_there()) return std::nullopt;
+  const AttentionShape whole = problem.shape;
+  const auto part = fused::largest_part(whole, [&](const AttentionShape& s) {
+    problem.shape = s;
+    if (problem.documents > 0 && problem.is_backward()) {
+      problem.dq = s.query_heads * s.head_dim, problem.dkv = s.key_heads * s.head_dim;
+    }
+    const AttentionPlans::Plan& plan = plans.of(problem);
+    return plan.graph != nullptr && fits(plan, problem);
+  });
+  return part ? std::optional(problem) : std::nullopt;
 }
 
 using Pointers = std::unordered_map<std::int64_t, void*>;
@@ -243,24 +88,20 @@ template <class F>
 bool run(Device& device, const Problem& whole, const Statistics& statistics, Vector<std::byte> workspace,
          const F& pointers) {
   AttentionPlans& plans = plans_of(device);
-  if (plans.handle == nullptr) return false;
-  const std::optional<Problem> part = part_that_fits(plans, whole, statistics, workspace.extent(0));
+  const auto part = part_that_fits(plans, whole, [&](const AttentionPlans::Plan& plan, const Problem& problem) {
+    return statistics.workspace(plan, problem.shape) <= workspace.extent(0);
+  });
   if (!part) return false;
-  const auto require = [](bool good, const std::string& found) {
-    if (!good) fail(ExitCode::system_error, {.what = "cuDNN could not run attention", .found = found});
-  };
-  require(fe::detail::set_stream(plans.handle, device.exec().cuda_stream()) == CUDNN_STATUS_SUCCESS, "no stream");
   const AttentionPlans::Plan& plan = plans.of(*part);
   const AttentionShape &all = whole.shape, &some = part->shape;
-  std::byte* const packed = workspace.data() + Statistics::behind(plan);
+  std::byte* const packed = workspace.data() + behind(plan);
   for (index_t sequence = 0; sequence < all.batch; sequence += some.batch) {
     for (index_t head = 0; head < all.key_heads; head += some.key_heads) {
       const index_t first = sequence * all.query_heads + head * (all.query_heads / all.key_heads);
       statistics.with(device, first, some.batch * some.query_heads, packed, [&](float* lse) {
         Pointers of_part = pointers(sequence, head);
         of_part.emplace(lse_id, lse);
-        auto error = plan.graph->execute(plans.handle, of_part, workspace.data());
-        require(error.is_good(), error.get_message());
+        plans.execute(device, plan, std::move(of_part), workspace.data());
       });
     }
   }
@@ -287,17 +128,128 @@ struct Offsets {
   }
 };
 
+// What a part with documents has in the workspace behind cuDNN's own.
+struct DocumentBuffers {
+  DocumentBuffers(const Problem& part, std::byte* begin) : table{.documents = part.documents} {
+    const AttentionShape& s = part.shape;
+    const index_t queries = s.batch * s.query_length * s.query_heads, keys = s.batch * s.key_length * s.key_heads;
+    table.pitch = fused::offsets_pitch(part.documents);
+    const index_t widths[] = {part.q,    part.k,        part.v,  part.out,
+                              part.dout, s.query_heads, part.dq, part.dkv};  // in the order of Ragged
+    std::ranges::copy(widths, table.row);
+    std::byte* at = begin;
+    const auto take = [&]<class E>(E*& buffer, index_t elements) {
+      buffer = reinterpret_cast<E*>(at);
+      at += (static_cast<std::size_t>(elements) * sizeof(E) + 255) / 256 * 256;
+    };
+    take(table.offsets, fused::ragged_tensors * table.pitch);
+    take(table.query_lengths, part.documents);
+    take(table.key_lengths, part.documents);
+    take(statistics, queries);
+    if (part.is_backward()) take(dq, queries * s.head_dim), take(dk, keys * s.head_dim), take(dv, keys * s.head_dim);
+    bytes = static_cast<std::size_t>(at - begin);
+  }
+
+  DocumentTable table;
+  float* statistics = nullptr;
+  bf16 *dq = nullptr, *dk = nullptr, *dv = nullptr;
+  std::size_t bytes;
+};
+
+// Documents in some key heads and their query heads at a time. call(part, first key head, buffers, execute): execute
+// runs cuDNN with these pointers, the table's and the statistics'.
+template <class F>
+bool run_documents(Device& device, const Problem& whole, Vector<std::byte> workspace, const F& call) {
+  AttentionPlans& plans = plans_of(device);
+  const auto part = part_that_fits(plans, whole, [&](const AttentionPlans::Plan& plan, const Problem& problem) {
+    return behind(plan) + DocumentBuffers(problem, nullptr).bytes <= workspace.extent(0);
+  });
+  if (!part) return false;
+  const AttentionPlans::Plan& plan = plans.of(*part);
+  const DocumentBuffers buffers(*part, workspace.data() + behind(plan));
+  write_documents(device, part->shape, buffers.table);
+  const auto run_part = [&](std::initializer_list<std::tuple<AttentionTensor, Ragged, void*>> tensors) {
+    Pointers pointers{{query_lengths_id, buffers.table.query_lengths}, {key_lengths_id, buffers.table.key_lengths}};
+    for (const auto& [id, offsets, data] : tensors) {
+      pointers.emplace(id, data);
+      pointers.emplace(offsets_id(id), buffers.table.of(offsets));
+    }
+    plans.execute(device, plan, std::move(pointers), workspace.data());
+  };
+  for (index_t head = 0; head < whole.shape.key_heads; head += part->shape.key_heads) {
+    call(part->shape, head, buffers, run_part);
+  }
+  return true;
+}
+
+// The columns of some heads.
+template <class M>
+MatrixRef<M> heads_of(const MatrixRef<M>& x, const AttentionShape& s, index_t first, index_t heads) {
+  return x.column_block(first * s.head_dim, heads * s.head_dim);
+}
+template <class M>
+void* data_of(const MatrixRef<M>& x) {
+  return at(x, 0, 0);
+}
+
+bool forward_of_documents(Device& device, const Problem& problem, MatrixRef<const bf16> q, MatrixRef<const bf16> k,
+                          MatrixRef<const bf16> v, MatrixRef<bf16> out, float* lse, Vector<std::byte> workspace) {
+  const AttentionShape& all = problem.shape;
+  const auto part = [&](const AttentionShape& s, index_t head, const DocumentBuffers& buffers, const auto& run_part) {
+    const index_t first = head * (all.query_heads / all.key_heads);
+    const auto q_of = heads_of(q, s, first, s.query_heads);
+    const auto k_of = heads_of(k, s, head, s.key_heads), v_of = heads_of(v, s, head, s.key_heads);
+    const auto out_of = heads_of(out, s, first, s.query_heads);
+    run_part({{q_id, Ragged::q, data_of(q_of)},
+              {k_id, Ragged::k, data_of(k_of)},
+              {v_id, Ragged::v, data_of(v_of)},
+              {out_id, Ragged::out, data_of(out_of)},
+              {lse_id, Ragged::statistics, buffers.statistics}});
+    finish_forward(device, s, q_of, k_of, v_of, out_of,
+                   {lse + first * all.query_row_stride(), all.query_heads, buffers.statistics});
+  };
+  return run_documents(device, problem, workspace, part);
+}
+
+bool backward_of_documents(Device& device, const Problem& problem, const blocked::BackwardTensors<bf16>& t,
+                           Vector<std::byte> workspace) {
+  const AttentionShape& all = problem.shape;
+  const auto part = [&](const AttentionShape& s, index_t head, const DocumentBuffers& buffers, const auto& run_part) {
+    const index_t first = head * (all.query_heads / all.key_heads);
+    const auto queries = [&](const auto& x) { return heads_of(x, s, first, s.query_heads); };
+    const auto keys = [&](const auto& x) { return heads_of(x, s, head, s.key_heads); };
+    pack_statistics(
+        device, s,
+        {const_cast<float*>(t.lse.data()) + first * all.query_row_stride(), all.query_heads, buffers.statistics});
+    run_part({{q_id, Ragged::q, data_of(queries(t.q))},
+              {k_id, Ragged::k, data_of(keys(t.k))},
+              {v_id, Ragged::v, data_of(keys(t.v))},
+              {out_id, Ragged::out, data_of(queries(t.out))},
+              {dout_id, Ragged::dout, data_of(queries(t.dout))},
+              {lse_id, Ragged::statistics, buffers.statistics},
+              {dq_id, Ragged::dq, buffers.dq},
+              {dk_id, Ragged::dkv, buffers.dk},
+              {dv_id, Ragged::dkv, buffers.dv}});
+    finish_backward(device, s, queries(t.dout),
+                    {queries(t.dq), keys(t.dk), keys(t.dv), buffers.dq, buffers.dk, buffers.dv});
+  };
+  return run_documents(device, problem, workspace, part);
+}
+
 }  // namespace
 
 bool attention_forward(Device& device, const AttentionShape& s, MatrixRef<const bf16> q, MatrixRef<const bf16> k,
                        MatrixRef<const bf16> v, MatrixRef<bf16> out, Vector<float> lse, Vector<std::byte> workspace) {
   if (!fused::by_cudnn(device, s, {q, k, v, out})) return false;
+  const fused::Mask mask = fused::mask_of(s).value();
   const Problem problem{.shape = s,
-                        .mask = fused::mask_of(s).value(),
+                        .mask = mask,
+                        .documents = fused::documents_of_graph(s, mask),
                         .q = q.leading,
                         .k = k.leading,
                         .v = v.leading,
                         .out = out.leading};
+  if (problem.documents > 0) return forward_of_documents(device, problem, q, k, v, out, lse.data(), workspace);
   const Offsets from{s};
   return run(device, problem, Statistics(s, lse.data()), workspace, [&](index_t b, index_t h) {
     return Pointers{{q_id, from.query(q, b, h)},
@@ -309,11 +261,14 @@ bool attention_forward(Device& device, const AttentionShape& s, MatrixRef<const 
 
 bool attention_backward(Device& device, const AttentionShape& s, const blocked::BackwardTensors<bf16>& t,
                         Vector<std::byte> workspace) {
-  if (t.dk.leading != t.dv.leading || !fused::by_cudnn(device, s, {t.q, t.k, t.v, t.out, t.dout, t.dq, t.dk, t.dv})) {
+  if (t.dk.leading != t.dv.leading || !fused::has_backward(s) ||
+      !fused::by_cudnn(device, s, {t.q, t.k, t.v, t.out, t.dout, t.dq, t.dk, t.dv})) {
     return false;
   }
+  const fused::Mask mask = fused::mask_of(s).value();
   const Problem problem{.shape = s,
-                        .mask = fused::mask_of(s).value(),
+                        .mask = mask,
+                        .documents = fused::documents_of_graph(s, mask),
                         .q = t.q.leading,
                         .k = t.k.leading,
                         .v = t.v.leading,
@@ -321,6 +276,7 @@ bool attention_backward(Device& device, const AttentionShape& s, const blocked::
                         .dout = t.dout.leading,
                         .dq = t.dq.leading,
                         .dkv = t.dk.leading};
+  if (problem.documents > 0) return backward_of_documents(device, problem, t, workspace);
   const Offsets from{s};
   return run(device, problem, Statistics(s, t.lse.data()), workspace, [&](index_t b, index_t h) {
     return Pointers{{q_id, from.query(t.q, b, h)},   {k_id, from.key(t.k, b, h)},
@@ -330,23 +286,19 @@ bool attention_backward(Device& device, const AttentionShape& s, const blocked::
   });
 }
 
-bool is_there(Device& device) { return plans_of(device).handle != nullptr; }
+bool is_there(Device& device) { return plans_of(device).is_there(); }
 
 std::string why_missing(Device&) {
-  return has_library() ? "cuDNN does not start on this device" : "libcudnn.so.9 was not found";
+  return AttentionPlans::has_library() ? "cuDNN does not start on this device" : "libcudnn.so.9 was not found";
 }
 
 std::string version() {
-  const std::size_t version = fe::detail::get_backend_version();  // 92801: 9.28.1
+  const std::size_t version = AttentionPlans::version();  // 92801: 9.28.1
   return fmt::format("cuDNN {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
 }  // namespace kernels::cudnn
 }  // namespace nanotron
-
-#ifdef NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
-void* cudnn_frontend::cudnn_dlhandle = nullptr;  // declared by the frontend for its users to set
-#endif
 
 #else
 
