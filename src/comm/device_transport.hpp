@@ -24,6 +24,9 @@ std::unique_ptr<Channel> make_device_channel(const Communicator& communicator, T
                                              const std::function<std::unique_ptr<Channel>()>& make_host);
 std::unique_ptr<Messages> make_device_messages(const Communicator& communicator, Transport transport, int blocks);
 
+/// Before MPI_Init, in which an MPI that knows GPUs may begin to use them: the variables that CUDA reads at its start.
+void prepare_environment();
+
 /// The transport of a group of one rank: that of the memory that kernels use.
 Transport transport_of_device();
 

@@ -10,9 +10,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <future>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "comm/device_transport.hpp"
@@ -99,8 +101,13 @@ int wanted_threads() {
 
 }  // namespace
 
+AbortOnException::~AbortOnException() {
+  if (std::uncaught_exceptions() > before_) detail::abort_device_transports();
+}
+
 MpiSession::MpiSession(int& argc, char**& argv) {
   open_standard_streams();
+  detail::prepare_environment();
   int provided = 0;
   if (MPI_Init_thread(&argc, &argv, wanted_threads(), &provided) != MPI_SUCCESS) {
     fail(ExitCode::system_error, {.what = "MPI could not be started",
@@ -122,7 +129,10 @@ void MpiSession::abort(ExitCode code) {
 }
 
 void MpiSession::abort_beside(ExitCode code) {
-  detail::abort_device_transports();
+  std::packaged_task<void()> freeing(detail::abort_device_transports);
+  const std::future<void> freed = freeing.get_future();
+  std::thread(std::move(freeing)).detach();
+  freed.wait_for(std::chrono::seconds(2));  // it may wait for the device itself
   std::thread([code] { MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code)); }).detach();
   std::this_thread::sleep_for(std::chrono::seconds(3));
   ::_exit(static_cast<int>(code));

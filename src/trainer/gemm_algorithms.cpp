@@ -29,10 +29,14 @@ std::string text_of_file(const std::string& file) {
 
 }  // namespace
 
-void use_gemm_algorithms(const deck::Config& config, Device& device, comm::Group& world, Log& log) {
-  // A receive holds its thread blocks from when it is posted: that of the next input, and that of the next gradient.
+// A receive holds its thread blocks from when it is posted: that of the next input, and that of the next gradient.
+void leave_multiprocessors(const deck::Config& config, Device& device) {
   if (config.parallel.pp > 1)
     kernels::leave_multiprocessors(device, 2 * static_cast<int>(config.parallel.message_blocks));
+}
+
+void use_gemm_algorithms(const deck::Config& config, Device& device, comm::Group& world, Log& log) {
+  leave_multiprocessors(config, device);
   const std::string& file = config.run.gemm_algorithms;
   if (file.empty()) return;
   if (built_for == Processor::cpu) {

@@ -2,6 +2,7 @@
 
 // A model with the weights of a checkpoint, for forward passes on any grid.
 
+#include "nanotron/comm/mpi_session.hpp"
 #include "nanotron/trainer/checkpointing.hpp"
 #include "nanotron/trainer/forward_backward.hpp"
 #include "nanotron/trainer/gemm_algorithms.hpp"
@@ -29,6 +30,7 @@ void with_loaded_model(const deck::Config& config, comm::ProcessGrid& grid, io::
   TrainingState<T> state(config, grid, device, memory.arena());
   const auto schedule = make_forward_backward<T>(config, grid, device, state);
   TokenStage tokens(state.inputs, state.targets, state.document_starts, state.sequence_tokens);
+  const comm::AbortOnException guard;
   read_parameters(reader, state.model);
   state.model.refresh_compute_weights();
   schedule->compute_once_forward();

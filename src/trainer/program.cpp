@@ -19,6 +19,7 @@
 #include "nanotron/base/resident.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/comm/collectives.hpp"
+#include "nanotron/comm/mpi_session.hpp"
 #include "nanotron/comm/recorded_groups.hpp"
 #include "nanotron/comm/timed_groups.hpp"
 #include "nanotron/comm/waiting.hpp"
@@ -219,6 +220,7 @@ ExitCode train_as(RunStages& stages, const StageContext& context, io::RunStatus&
   tell_filled(config, context.loaders, log);
 
   StagedTraining<T> training(stages, plans, device, context);
+  const comm::AbortOnException guard;
   training.begin();
   const std::int64_t first_step = training.trainer().step();
   if (first_step >= config.run.steps) {

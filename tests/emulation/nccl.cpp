@@ -5,6 +5,9 @@
 //
 //   connections are made at their first use (nccl_connections.hpp)
 //   operations of a communicator run in the order in which they were issued, whatever their streams
+//   operations of a process begin in the order in which they were issued, whatever their communicators: with
+//     NCCL_LAUNCH_ORDER_IMPLICIT=1 each launch waits for the beginning of the one before (src/enqueue.cc of 2.30.7,
+//     ncclLaunchPrepare and ncclLaunchFinish: launchOrder)
 //   all ranks issue the same collective with the same count; a send and its receive have the same size
 //   ranks that share two communicators launch their collectives in one order
 //   communicators are made and destroyed by all their ranks
@@ -37,11 +40,13 @@ std::map<std::pair<ncclComm*, cudaStream_t>, Parts> grouped;
 void issue(ncclComm* comm, cudaStream_t handle, Parts parts) {
   Scheduler& scheduler = Scheduler::instance();
   Stream& stream = handle == nullptr ? scheduler.default_stream() : *reinterpret_cast<Stream*>(handle);
-  const std::uint64_t number = comm->issued++;
+  static std::uint64_t launched = 0, begun = 0;
+  const std::uint64_t number = comm->issued++, place = launched++;
   auto left = std::make_shared<Parts>(std::move(parts));
   scheduler.launch(stream, {[comm, left] { return left->empty() ? "NCCL" : left->front()->describe(*comm); },
-                            [comm, left, number] {
-                              if (comm->done != number) return Progress::waits;
+                            [comm, left, number, place, has_begun = false]() mutable {
+                              if (comm->done != number || (!has_begun && place != begun)) return Progress::waits;
+                              if (!std::exchange(has_begun, true)) ++begun;
                               const DeviceAccess access;
                               std::erase_if(*left,
                                             [&](const auto& part) { return part->run(*comm) == Progress::done; });

@@ -189,6 +189,21 @@ TEST(GpuOfRank, ARankWithoutAGpuIsTheErrorOfAll) {
   EXPECT_STREQ(std::getenv("CUDA_MODULE_LOADING"), "EAGER");
 }
 
+TEST(Transports, AnOldDriverIsRefusedForMessages) {
+  Group group(Communicator::duplicate(test::world()), Transport::nccl);
+  if (group.size() == 1) return;
+  setenv("NANOTRON_EMULATED_DRIVER", "12020", 1);
+  try {
+    group.open_messages();
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::system_error);
+    EXPECT_NE(std::string(error.what()).find("CUDA 12.2"), std::string::npos) << error.what();
+  }
+  unsetenv("NANOTRON_EMULATED_DRIVER");
+  EXPECT_NO_THROW(group.open_messages());
+}
+
 std::string error_of_sharing(deck::Backend backend, const Communicator& world) {
   try {
     choose_transport(backend, world);

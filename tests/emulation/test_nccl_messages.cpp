@@ -1,5 +1,9 @@
 // ranks: 2 3 4
 // Messages over NCCL in many orders: lanes that ranks open in different orders, both ways at once.
+#include <array>
+#include <memory>
+#include <vector>
+
 #include "emulation/gpu_test.hpp"
 #include "nanotron/comm/collectives.hpp"
 #include "support/world.hpp"
@@ -28,39 +32,37 @@ class NcclRing : public testing::Test {
   Group group_{Communicator::duplicate(test::world()), Transport::nccl};
 };
 
-// A pipeline: activations to the next rank, gradients to the previous one, each in its lane.
+// A pipeline: activations to the next rank, gradients to the previous one, each in its lane. One receive of a link is
+// posted at a time: NCCL begins operations in the order of their launch, and none behind a second one.
 TEST_F(NcclRing, BothWaysInTwoLanes) {
   constexpr int micro_batches = 4;
   constexpr std::size_t n = 300;
   for (std::uint64_t order = 0; order < orders; ++order) {
     emulation::Scheduler::instance().reseed(order);
     std::vector<std::unique_ptr<DeviceArray<double>>> arrays;
-    std::vector<Request> sends, receives[2];
     const auto array = [&]() -> DeviceArray<double>& {
       return *arrays.emplace_back(std::make_unique<DeviceArray<double>>(n));
     };
-    std::vector<DeviceArray<double>*> received[2];
+    std::vector<Request> sends;
     for (int m = 0; m < micro_batches; ++m) {
-      for (int way = 0; way < 2; ++way) {
-        received[way].push_back(&array());
-        receives[way].push_back(start_receive(group_, received[way].back()->data(), n,
-                                              way == 0 ? Neighbour::previous : Neighbour::next, stream(), way));
+      std::array<DeviceArray<double>*, 2> received{};
+      std::array<Request, 2> receives;
+      for (std::size_t way = 0; way < 2; ++way) {
+        received[way] = &array();
+        receives[way] =
+            start_receive(group_, received[way]->data(), n, way == 0 ? Neighbour::previous : Neighbour::next, stream(),
+                          static_cast<int>(way));
       }
-    }
-    for (int m = 0; m < micro_batches; ++m) {
       for (int way = 0; way < 2; ++way) {
         DeviceArray<double>& sent = array();
         fill(sent, group_.rank() + 10 * way + 100 * m);
         sends.push_back(
             start_send(group_, sent.data(), n, way == 0 ? Neighbour::next : Neighbour::previous, stream(), way));
       }
-    }
-    for (int m = 0; m < micro_batches; ++m) {
-      for (int way = 1; way >= 0; --way) {
-        const auto at = static_cast<std::size_t>(m);
-        receives[way][at].wait();
-        EXPECT_EQ(received[way][at]->values(stream_.get())[n - 1],
-                  (way == 0 ? previous() : next()) + 10 * way + 100 * m)
+      for (const int way : {1, 0}) {
+        const auto at = static_cast<std::size_t>(way);
+        receives[at].wait();
+        EXPECT_EQ(received[at]->values(stream_.get())[n - 1], (way == 0 ? previous() : next()) + 10 * way + 100 * m)
             << order;
       }
     }

@@ -9,6 +9,7 @@
 
 #include "emulation/device_memory.hpp"
 #include "emulation/gpu_test.hpp"
+#include "nanotron/base/cuda_calls.hpp"
 #include "nanotron/tensor/device.hpp"
 
 namespace nanotron::emulation {
@@ -226,6 +227,26 @@ TEST(FoundDeathTest, DroppedWait) {
 }
 
 // Kokkos says nothing of it in release builds.
+// An event that is not reached is no error, and hides none.
+TEST(Launches, ThatFailAreToldByTheNextLookAtAnEvent) {
+  Timers timers;
+  const Device device(timers);
+  const OwnStream other;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    Scheduler::instance().reseed(seed);
+    cudaEvent_t event = nullptr;
+    cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    launch(other.get(), [] {});
+    cudaEventRecord(event, other.get());
+    EXPECT_NO_THROW(is_passed(event));
+    Scheduler::instance().refuse_next_launch();
+    launch(other.get(), [] {});
+    EXPECT_THROW(is_passed(event), Error);
+    EXPECT_NO_THROW(device.fence());
+    cudaEventDestroy(event);
+  }
+}
+
 TEST(Launches, ThatFailAreToldByTheNextFence) {
   Timers timers;
   const Device device(timers);

@@ -63,6 +63,10 @@ deck::Config on(const Grid& grid, deck::Config config) {
   config.parallel.dp = grid.dp;
   config.parallel.pp_schedule = grid.schedule;
   config.parallel.tp_mode = grid.mode;
+  // Over NCCL groups of micro-batches that are not full are refused (tests/emulation/test_interleaved.cpp).
+  const std::int64_t micro_batches = config.data.global_batch_size / config.data.micro_batch_size / grid.dp;
+  if (grid.schedule == PpSchedule::interleaved_1f1b && micro_batches % grid.pp != 0)
+    config.parallel.backend = deck::Backend::mpi;
   return config;
 }
 

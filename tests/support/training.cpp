@@ -11,6 +11,7 @@
 #include "nanotron/trainer/trainer.hpp"
 #include "support/differences.hpp"
 #include "support/test_folder.hpp"
+#include "support/world.hpp"
 
 namespace nanotron::test {
 namespace {
@@ -137,6 +138,7 @@ deck::Config golden_config(const std::string& name) {
 Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bool save) {
   int ranks = 0;
   MPI_Comm_size(world, &ranks);
+  config.parallel.backend = test::backend_of(config.parallel.backend, comm::Communicator::duplicate(world));
   trainer::resolve(config, ranks);
   return with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
     using M = master_t<T>;

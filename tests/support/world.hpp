@@ -10,10 +10,15 @@ namespace nanotron::test {
 /// MPI and Kokkos are initialised by mpi_main.cpp before the first test runs.
 MPI_Comm world();
 
+/// parallel%backend of a run on ranks that may share a GPU. Collective over them.
+inline deck::Backend backend_of(deck::Backend wanted, const comm::Communicator& ranks) {
+  return comm::ranks_share_gpus(ranks) ? deck::Backend::mpi : wanted;
+}
+
 /// Of groups that sum what is in the memory of the device, which ranks may share here. Collective over world.
 inline comm::Transport device_transport() {
   const comm::Communicator all = comm::Communicator::duplicate(world());
-  return comm::choose_transport(comm::ranks_share_gpus(all) ? deck::Backend::mpi : deck::Backend::automatic, all);
+  return comm::choose_transport(backend_of(deck::Backend::automatic, all), all);
 }
 
 }  // namespace nanotron::test

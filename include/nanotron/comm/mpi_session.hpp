@@ -4,6 +4,7 @@
 
 #include <mpi.h>
 
+#include <exception>
 #include <functional>
 #include <string>
 
@@ -29,6 +30,19 @@ class MpiSession {
   /// The same from any thread and while MPI is stuck: MPI_Abort has a few seconds, in a thread of its own, then this
   /// process exits by itself. MPI need not allow threads: if the call fails or never returns, nothing is lost by it.
   [[noreturn]] static void abort_beside(ExitCode code);
+};
+
+/// When an exception leaves its scope: the end of what GPUs have queued for other ranks, which may wait for this one.
+/// Make it after what owns memory of the GPU, which CUDA frees when the device is done.
+class AbortOnException {
+ public:
+  AbortOnException() = default;
+  ~AbortOnException();
+  AbortOnException(const AbortOnException&) = delete;
+  AbortOnException& operator=(const AbortOnException&) = delete;
+
+ private:
+  int before_ = std::uncaught_exceptions();
 };
 
 /// A thread of this process that may be inside MPI cannot be waited for. The program must end by an exception:

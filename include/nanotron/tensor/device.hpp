@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "nanotron/base/cuda_calls.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/timer.hpp"
 #include "nanotron/comm/group.hpp"
@@ -20,11 +21,11 @@ struct GemmHandles;  // cuBLASLt and cuBLAS handles, cached plans; oneDNN engine
 
 #ifdef NANOTRON_WITH_CUDA
 inline comm::Stream stream_of(const ExecutionSpace& exec) { return comm::Stream(exec.cuda_stream()); }
-/// Error(system_error) where a launch since the last call failed, of which Kokkos tells in debug builds alone.
-inline void require_launched() { NANOTRON_CHECK_CUDA(cudaGetLastError()); }
+/// As a fence of Kokkos, which ends the process where work before it failed; here Error(system_error).
+inline void wait_for(const ExecutionSpace& exec) { NANOTRON_CHECK_CUDA(cudaStreamSynchronize(exec.cuda_stream())); }
 #else
 inline comm::Stream stream_of(const ExecutionSpace&) { return {}; }
-inline void require_launched() {}
+inline void wait_for(const ExecutionSpace&) {}
 #endif
 
 /// What runs GEMMs: the fastest library, whose order of summation depends on the shape; or kernels of our own, where an
@@ -58,9 +59,10 @@ class Device {
   /// kernels::gemm_workspace_bytes.
   const Vector<std::byte>& gemm_workspace() const { return gemm_workspace_; }
   void set_gemm_workspace(const Vector<std::byte>& bytes) { gemm_workspace_ = bytes; }
-  /// Waits until everything queued so far is done. Error(system_error) where a kernel could not be launched.
+  /// Waits until everything queued so far is done. Error(system_error) where a kernel failed, or was not launched.
   void fence() const {
     if (is_planning()) return wait_planned();
+    wait_for(exec());
     exec().fence();
     require_launched();
   }

@@ -9,8 +9,11 @@
 
 namespace nanotron::trainer {
 
-/// GEMMs of the device run the algorithms of the file from now on, where the deck names one, and leave to messages of a
-/// pipeline the multiprocessors that parallel%message_blocks gives them. Error(deck_error) on all ranks. Collective.
+/// GEMMs of the device leave to messages of a pipeline the multiprocessors that parallel%message_blocks gives them.
+void leave_multiprocessors(const deck::Config& config, Device& device);
+
+/// The same, and they run the algorithms of the file from now on, where the deck names one. Error(deck_error) on all
+/// ranks. Collective.
 void use_gemm_algorithms(const deck::Config& config, Device& device, comm::Group& world, Log& log);
 
 /// How many GEMMs the file has covered, as a line of the log. Collective.

@@ -7,6 +7,7 @@
 
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/kernels/gemm/gemm_algorithms.hpp"
+#include "nanotron/trainer/gemm_algorithms.hpp"
 #include "nanotron/trainer/token_files.hpp"
 #include "nanotron/trainer/trainer.hpp"
 
@@ -21,6 +22,7 @@ GemmAlgorithms measured(const Bench& bench, const deck::Config& config) {
   Timers timers;
   Log log(false);
   Device device(timers, trainer::gemm_mode_of(config));
+  trainer::leave_multiprocessors(config, device);
   kernels::measure_gemm_algorithms(device);
   const trainer::TokenFiles files(config);
   trainer::Loaders loaders = trainer::make_loaders(config, files, bench.grid.coordinate());

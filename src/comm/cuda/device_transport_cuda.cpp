@@ -2,10 +2,12 @@
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "comm/cuda/nccl_communicator.hpp"
@@ -74,11 +76,7 @@ Transport choose_transport(deck::Backend backend, const Communicator& world) {
 void want_repeatable_sums() { setenv("NCCL_NVLS_ENABLE", "0", 0); }
 
 int gpu_of_rank(const Communicator& world) {
-  // Before the first CUDA call. A module that is loaded by its kernel's first launch may wait for the device, where a
-  // receive may be waiting for what that kernel computes.
-  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-  // A stream that waits holds up those that share its hardware queue: a rank of a ring has more than the usual 8.
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  detail::prepare_environment();  // where there is no MpiSession
   const int rank = world.split_by_node().rank();
   int devices = 0;
   collectively(world.get(), [&] {
@@ -96,6 +94,38 @@ int gpu_of_rank(const Communicator& world) {
 }
 
 namespace detail {
+namespace {
+
+// Clients of CUDA's multi-process service share its connections: more for each may leave none for the last.
+bool has_process_service() {
+  return std::getenv("CUDA_MPS_PIPE_DIRECTORY") != nullptr || ::access("/tmp/nvidia-mps", F_OK) == 0;
+}
+
+// Before CUDA 12.3 a launch of NCCL waits for the end of the one before (src/enqueue.cc of 2.30, getImplicitOrder): a
+// send for the receive that was posted before it.
+void require_launch_order() {
+  int driver = 0;
+  NANOTRON_CHECK_CUDA(cudaDriverGetVersion(&driver));
+  const char* const order = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+  if (driver >= 12030 || (order != nullptr && std::string_view(order) == "0")) return;
+  fail(ExitCode::system_error,
+       {.what = "messages between GPUs want a newer driver",
+        .expected = "a driver for CUDA 12.3 or newer",
+        .found = fmt::format("CUDA {}.{}", driver / 1000, driver % 1000 / 10),
+        .where = fmt::format("host {}", host_name()),
+        .change = "use hosts with a newer driver, pp = 1 and no ring, or parallel%backend = 'mpi', which goes through "
+                  "the memory of the host"});
+}
+
+}  // namespace
+
+void prepare_environment() {
+  // A module that is loaded by its kernel's first launch may wait for the device, where a receive may be waiting for
+  // what that kernel computes.
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  // A stream that waits holds up those that share its hardware queue: a rank of a ring has more than the usual 8.
+  if (!has_process_service()) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
 
 std::unique_ptr<Channel> make_device_channel(const Communicator& communicator, Transport transport,
                                              const CollectiveSetup& setup,
@@ -107,7 +137,10 @@ std::unique_ptr<Channel> make_device_channel(const Communicator& communicator, T
 }
 
 std::unique_ptr<Messages> make_device_messages(const Communicator& communicator, Transport transport, int blocks) {
-  if (transport == Transport::nccl) return make_nccl_messages(communicator, blocks);
+  if (transport == Transport::nccl) {
+    require_launch_order();
+    return make_nccl_messages(communicator, blocks);
+  }
   return make_staged_messages(make_mpi_messages(communicator));
 }
 

@@ -40,9 +40,13 @@ class NcclCommunicators {
     }
     return ncclSuccess;
   }
+  /// As a group: ncclCommAbort tells its kernels to end, then waits for the streams (src/init.cc of NCCL 2.30,
+  /// commReclaim), which may wait for kernels of the next communicator. In a group all are told before any waits.
   void abort_all() {
     const std::lock_guard lock(mutex_);
+    ncclGroupStart();
     for (const ncclComm_t comm : comms_) ncclCommAbort(comm);
+    ncclGroupEnd();
     comms_.clear();
   }
   static NcclCommunicators& of_process() {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "nanotron/base/cuda_calls.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/group.hpp"
 
@@ -40,12 +41,7 @@ class StreamOrder {
   }
 
   bool test(std::uint64_t ticket) {
-    const cudaError_t status = cudaEventQuery(pending_[ticket].done);
-    if (status == cudaErrorNotReady) {
-      static_cast<void>(cudaGetLastError());  // an answer, no error of a launch: Device::fence() looks for those
-      return false;
-    }
-    NANOTRON_CHECK_CUDA(status);
+    if (!is_passed(pending_[ticket].done)) return false;
     free_.push_back(ticket);
     return true;
   }

@@ -24,6 +24,8 @@ int gpu_of_rank(const Communicator&) { return -1; }
 
 namespace detail {
 
+void prepare_environment() {}
+
 std::unique_ptr<Channel> make_device_channel(const Communicator&, Transport transport, const CollectiveSetup&,
                                              const std::function<std::unique_ptr<Channel>()>&) {
   NANOTRON_REQUIRE(false, "transport {} needs a build with CUDA", name_of(transport));

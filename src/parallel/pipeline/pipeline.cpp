@@ -1,5 +1,7 @@
 #include "nanotron/parallel/pipeline/pipeline.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "nanotron/base/error.hpp"
@@ -11,6 +13,22 @@ namespace {
 
 // Two lanes, since messages of activations and of gradients may overtake each other.
 constexpr int forward_lane = 0, gradient_lane = 1;
+
+// NCCL begins its operations in the order in which a process launches them, whatever their streams (src/enqueue.cc of
+// 2.30, launchOrder): a send behind an unfinished one of its link holds up receives of other links. With groups of
+// micro-batches that are not full, the ranks of a loop may wait for each other in a circle.
+void require_no_circle(const PipelineSchedule& schedule, const comm::Group& ranks) {
+  const bool is_interleaved = schedule.placement == Placement::loop && schedule.virtual_stages > 1;
+  if (ranks.transport() != comm::Transport::nccl || !is_interleaved || ranks.size() < 3) return;
+  if (schedule.micro_batches % ranks.size() == 0 || schedule.micro_batches < 2 * ranks.size()) return;
+  fail(ExitCode::deck_error,
+       {.what = "NCCL cannot run this pipeline, whose ranks would wait for each other",
+        .expected = fmt::format("with pp_schedule = 'interleaved_1f1b' a number of micro-batches that pp = {} divides",
+                                ranks.size()),
+        .found = fmt::format("{} micro-batches", schedule.micro_batches),
+        .where = "data%global_batch_size, data%rampup_batch_size and rampup_increment, of each step",
+        .change = "another batch or micro_batch_size, or pp_schedule = '1f1b'"});
+}
 
 }  // namespace
 
@@ -38,6 +56,7 @@ Pipeline<T>::Pipeline(const PipelineSchedule& schedule, comm::Group& ranks, Pipe
       slot_of_(sending_.size(), std::vector<index_t>(static_cast<std::size_t>(schedule.micro_batches))),
       buffers_(static_cast<std::size_t>(gradient_buffers(schedule, ranks.rank()))),
       left_behind_(static_cast<std::size_t>(schedule.micro_batches)) {
+  require_no_circle(schedule, ranks);
   const std::vector<Action>& actions = schedule.actions[static_cast<std::size_t>(rank_)];
   const Slots slots = assign_slots(actions, schedule.virtual_stages);
   for (std::size_t i = 0; i < actions.size(); ++i) {

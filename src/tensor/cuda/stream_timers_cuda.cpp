@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "nanotron/base/cuda_calls.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/tensor/stream_timers.hpp"
 
@@ -61,12 +62,7 @@ class StreamTimers final : public Timers {
   void read_passed() {
     for (; read_ < marks_.size(); ++read_) {
       const auto& [name, event] = marks_[read_];
-      const cudaError_t status = cudaEventQuery(event);
-      if (status == cudaErrorNotReady) {
-        static_cast<void>(cudaGetLastError());  // an answer, no error of a launch: Device::fence() looks for those
-        return;
-      }
-      NANOTRON_CHECK_CUDA(status);
+      if (!is_passed(event)) return;
       if (last_ != nullptr) {
         float milliseconds = 0;
         NANOTRON_CHECK_CUDA(cudaEventElapsedTime(&milliseconds, last_, event));

@@ -107,7 +107,7 @@ class StreamTimer {
 
 std::uint32_t alignment_of(const void* data) {
   const auto address = reinterpret_cast<std::uintptr_t>(data);
-  return static_cast<std::uint32_t>(std::min<std::uintptr_t>(256, address & (~address + 1)));
+  return static_cast<std::uint32_t>(std::min<std::uintptr_t>(16, address & (~address + 1)));
 }
 
 cublasComputeType_t compute_type(cudaDataType_t operands) {

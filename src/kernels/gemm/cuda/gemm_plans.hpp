@@ -24,10 +24,10 @@ struct OperandTypes {
   bool operator==(const OperandTypes&) const = default;
 };
 
-// Of the pointers in cuBLASLt's names, C added to and D written, in bytes: powers of two of at most 256, what cuBLASLt
-// assumes unless it is told.
+// Of the pointers in cuBLASLt's names, C added to and D written, in bytes: powers of two of at most 16, which its fast
+// kernels ask for. More would be another plan for another address, made in the middle of a step.
 struct Alignments {
-  std::uint32_t a = 256, b = 256, c = 256, d = 256;
+  std::uint32_t a = 16, b = 16, c = 16, d = 16;
   friend bool operator==(const Alignments&, const Alignments&) = default;
 };
 std::uint32_t alignment_of(const void* data);

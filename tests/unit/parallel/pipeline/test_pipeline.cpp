@@ -114,6 +114,11 @@ TEST(Pipeline, EveryStageGetsWhatTheOneBeforeItMade) {
                                       << micro_batches);
       const PipelineSchedule schedule = make_schedule(kind, group.size(), virtual_stages, micro_batches);
       Recorder recorder(schedule, group.rank(), device);
+      if (group.transport() == comm::Transport::nccl && kind == PpSchedule::interleaved_1f1b && group.size() > 2 &&
+          micro_batches >= 2 * group.size() && micro_batches % group.size() != 0) {
+        EXPECT_THROW(Pipeline<double>(schedule, group, recorder, device), Error);
+        continue;
+      }
       Pipeline<double> pipeline(schedule, group, recorder, device);
       for (int step = 1; step <= 2; ++step) {
         pipeline.run();

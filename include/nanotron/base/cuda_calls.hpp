@@ -1,0 +1,36 @@
+#pragma once
+
+// Errors of CUDA that calls report later, or in place of others; nothing in a build for CPUs.
+
+#ifdef NANOTRON_WITH_CUDA
+#include <cuda_runtime_api.h>
+
+#include "nanotron/base/error.hpp"
+
+namespace nanotron {
+
+/// Error(system_error) where a launch since the last call failed, of which Kokkos tells in debug builds alone.
+inline void require_launched() { NANOTRON_CHECK_CUDA(cudaGetLastError()); }
+
+/// Whether the work before the event is done. Error(system_error) for that work, and as require_launched(): the answer
+/// "not yet" counts as CUDA's last error, and would take the place of an earlier one.
+inline bool is_passed(cudaEvent_t event) {
+  require_launched();
+  const cudaError_t status = cudaEventQuery(event);
+  if (status == cudaErrorNotReady) {
+    static_cast<void>(cudaGetLastError());
+    return false;
+  }
+  NANOTRON_CHECK_CUDA(status);
+  return true;
+}
+
+}  // namespace nanotron
+
+#else
+
+namespace nanotron {
+inline void require_launched() {}
+}  // namespace nanotron
+
+#endif
