@@ -38,4 +38,7 @@ void copy_on_device(const void* from, void* to, std::size_t bytes, const Stream&
 std::string device_transport_error();
 void abort_device_transports();
 
+/// Bytes of GPU memory that a transport has allocated for itself in this process, where it can tell, else 0.
+std::uint64_t device_transport_bytes();
+
 }  // namespace nanotron::comm::detail

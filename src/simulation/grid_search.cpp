@@ -13,6 +13,7 @@
 #include "nanotron/simulation/collective_time.hpp"
 #include "nanotron/simulation/memory_fit.hpp"
 #include "nanotron/trainer/deck_features.hpp"
+#include "nanotron/trainer/nccl_of_rank.hpp"
 #include "simulation/grid_options.hpp"
 
 namespace nanotron::simulation {
@@ -169,7 +170,7 @@ SearchResult search_grids(const std::string& text, const std::string& name, cons
     if (!config) continue;
     ++result.legal;
     const double memory = memory_bytes(*config, machine, limit);
-    if (memory > limit) continue;
+    if (memory > limit || memory + trainer::nccl_memory_of(*config, {}, machine).bytes > limit) continue;
     ++result.examined;
     const StepPrediction prediction = estimate_step(*config, machine);
     result.best.push_back({candidate.options.overrides(), std::move(*config), memory, prediction});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nanotron/trainer/nccl_of_rank.hpp"
 #include "nanotron/trainer/roofline.hpp"
 #include "nanotron/trainer/training_state.hpp"
 
@@ -23,8 +24,8 @@ double memory_bytes(const deck::Config& config, const deck::Machine& machine, do
 }
 
 bool fits(const deck::Config& config, const deck::Machine& machine) {
-  const double limit = machine.buffer_limit();
-  return memory_bytes(config, machine, limit) <= limit;
+  const double limit = machine.buffer_limit(), memory = memory_bytes(config, machine, limit);
+  return memory <= limit && memory + trainer::nccl_memory_of(config, {}, machine).bytes <= limit;
 }
 
 }  // namespace nanotron::simulation

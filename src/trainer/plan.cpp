@@ -8,6 +8,7 @@
 
 #include "model_summary.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/trainer/nccl_of_rank.hpp"
 #include "nanotron/trainer/pipeline_text.hpp"
 #include "nanotron/trainer/program.hpp"
 #include "nanotron/trainer/roofline.hpp"
@@ -60,8 +61,14 @@ std::string traffic_table(const comm::GridShape& shape, const comm::StepTraffic&
   return text + "  span: from the first to the last rank of a group; a node of that many ranks can hold the group\n";
 }
 
-// What is planned for; of a machine whose file tells the memory, whether the buffer of the largest rank fits.
-std::string memory_line(const std::optional<deck::Machine>& machine, double buffer) {
+std::string nccl_line(const comm::NcclMemory& nccl) {
+  if (nccl.communicators == 0) return "";
+  return fmt::format("  NCCL's buffers {:>10.1f} MiB at most, besides: {} communicators, {} channels\n",
+                     nccl.bytes / mib, nccl.communicators, nccl.channels);
+}
+
+// What is planned for; of a machine whose file tells the memory, whether the buffer of the largest rank and NCCL's fit.
+std::string memory_line(const std::optional<deck::Machine>& machine, double buffer, double nccl) {
   constexpr double gib = 1024.0 * mib;
   if (!machine) {
     return fmt::format("  planned for a {}, as --machine names no other: other kernels need other workspaces\n",
@@ -69,9 +76,10 @@ std::string memory_line(const std::optional<deck::Machine>& machine, double buff
   }
   if (machine->node.memory_bytes == 0.0) return "";
   const double reserved = machine->node.reserved_bytes, memory = machine->node.memory_bytes;
-  return fmt::format("  {}: {:.1f} GiB and {:.1f} GiB reserved are {:.0f} % of the {:.1f} GiB of a rank of {}\n",
-                     buffer <= machine->buffer_limit() ? "fits" : "does not fit", buffer / gib, reserved / gib,
-                     100.0 * (buffer + reserved) / memory, memory / gib, machine->name);
+  return fmt::format("  {}: {:.1f} GiB{} and {:.1f} GiB reserved are {:.0f} % of the {:.1f} GiB of a rank of {}\n",
+                     buffer + nccl <= machine->buffer_limit() ? "fits" : "does not fit", (buffer + nccl) / gib,
+                     nccl > 0.0 ? " with NCCL's buffers" : "", reserved / gib,
+                     100.0 * (buffer + nccl + reserved) / memory, memory / gib, machine->name);
 }
 
 std::string neighbour_line(const StepPlan& plan) {
@@ -100,12 +108,13 @@ std::string plan_of_stage(const deck::Config& config, const std::optional<deck::
     plan = std::move(of_rank);
     largest = at;
   }
+  const comm::NcclMemory nccl = machine ? nccl_memory_of(config, largest, *machine) : comm::NcclMemory{};
   return fmt::format(
       "{}\n{}{}"
-      "memory of the largest rank (pp {}, cp {}, tp {}):\n{}{}"
+      "memory of the largest rank (pp {}, cp {}, tp {}):\n{}{}{}"
       "  plus up to {:.0f} MiB while a checkpoint is written\n{}{}{}",
       model_summary(config), grid_line(config), describe_pipeline(config), largest.pp, largest.cp, largest.tp,
-      plan.memory.table(), memory_line(machine, static_cast<double>(plan.memory.total())),
+      plan.memory.table(), nccl_line(nccl), memory_line(machine, static_cast<double>(plan.memory.total()), nccl.bytes),
       static_cast<double>(plan.checkpoint_bytes) / mib, neighbour_line(plan),
       shape.size() > 1 ? traffic_table(shape, plan.traffic) : "", machine ? describe_roofline(config, *machine) : "");
 }

@@ -258,6 +258,7 @@ ExitCode train_as(RunStages& stages, const StageContext& context, io::RunStatus&
   tell_gemm_choices(config, device, grid.world(), log);
   memory.peak = peak_resident_bytes();
   log.summary("{}", peak_text(of_largest(memory, memory.peak, grid.world())));
+  if (const std::string text = nccl_text(grid.world()); !text.empty()) log.summary("{}", text);
   return conclude(config, training.trainer().step(), reason, stop, progress, status, log, start);
 }
 
@@ -324,7 +325,9 @@ comm::ProcessGrid make_grid(MPI_Comm world, const deck::Config& config) {
   const comm::Communicator all = comm::Communicator::duplicate(world);
   if (computes_bad_steps_again(config)) comm::want_repeatable_sums();
   comm::ProcessGrid grid(all, comm::shape_of(config), comm::choose_transport(config.parallel.backend, all));
-  grid.pp().limit_message_blocks(static_cast<int>(config.parallel.message_blocks));
+  for (comm::Group* const ring : {&grid.pp(), &grid.cp()}) {
+    ring->limit_message_blocks(static_cast<int>(config.parallel.message_blocks));
+  }
   return grid;
 }
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/comm/collectives.hpp"
+#include "nanotron/comm/nccl_memory.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -45,6 +47,11 @@ std::string peak_text(const RankMemory& m) {
       "peak resident memory: {:.0f} MiB on rank {}, the largest, planned {:.0f} MiB and up to {:.0f} MiB "
       "for checkpoints",
       in_mib(m.peak), m.rank, in_mib(m.planned()), in_mib(m.checkpoint));
+}
+
+std::string nccl_text(comm::Group& world) {
+  const std::int64_t bytes = comm::max(world, static_cast<std::int64_t>(comm::nccl_bytes_taken()));
+  return bytes == 0 ? "" : fmt::format("NCCL's buffers: {} MiB of GPU memory on the rank with most", bytes >> 20);
 }
 
 }  // namespace nanotron::trainer

@@ -28,5 +28,7 @@ std::size_t staging_bytes(comm::ProcessGrid& grid);
 
 std::string plan_text(const RankMemory& memory);
 std::string peak_text(const RankMemory& memory);
+/// What NCCL took on the rank where it is most; empty where it cannot tell. Collective.
+std::string nccl_text(comm::Group& world);
 
 }  // namespace nanotron::trainer

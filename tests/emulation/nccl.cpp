@@ -103,6 +103,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t* made, int size, ncclUniqueId id, int r
       },
       fmt::format("ncclCommInitRank of rank {} of the {} of communicator {}", rank, size, comm->name));
   follow_launches(*comm);
+  follow_communicator(*comm);
   *made = comm.release();
   return ncclSuccess;
 }
@@ -113,13 +114,16 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId id,
       (config->CTAPolicy < NCCL_CTA_POLICY_DEFAULT || config->CTAPolicy > NCCL_CTA_POLICY_ZERO)) {
     fault("ncclCommInitRankConfig: no such CTAPolicy");
   }
-  return ncclCommInitRank(made, size, id, rank);
+  const ncclResult_t status = ncclCommInitRank(made, size, id, rank);
+  (*made)->max_blocks = config->maxCTAs == NCCL_CONFIG_UNDEF_INT ? 0 : config->maxCTAs;
+  return status;
 }
 
 const char* ncclGetErrorString(ncclResult_t status) { return status == ncclSuccess ? "no error" : "an error"; }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   forget_launches(*comm);
+  forget_communicator(*comm);
   require_no_window(*comm);
   forget_registrations(*comm);
   comm->own().has_left.store(true);
@@ -139,6 +143,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   forget_launches(*comm);
+  forget_communicator(*comm);
   forget_registrations(*comm);
   shm_unlink(comm->name.c_str());
   delete comm;

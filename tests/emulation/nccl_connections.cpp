@@ -19,6 +19,7 @@ struct Missing {
 };
 
 std::vector<Missing> needed;
+std::vector<const ncclComm*> existing;
 
 constexpr std::size_t largest_of_trees = 64 << 10;  // bytes
 
@@ -31,6 +32,21 @@ Algorithm algorithm_of(const Call& call) {
 bool was_set(std::atomic<bool>& flag) { return flag.exchange(true); }
 
 }  // namespace
+
+std::vector<Connected> communicators() {
+  std::vector<Connected> all;
+  for (const ncclComm* const comm : existing) {
+    const Row& row = comm->own();
+    const auto has = [&](Algorithm a) { return row.connects_collectives[static_cast<std::size_t>(a)].load(); };
+    const auto is_set = [](const auto& flag) { return flag.load(); };
+    const auto any = [&](const auto& flags) { return std::ranges::any_of(flags, is_set); };
+    all.push_back({comm->size, comm->max_blocks, has(Algorithm::ring), has(Algorithm::tree), any(row.connects_send),
+                   any(row.connects_receive)});
+  }
+  return all;
+}
+void follow_communicator(const ncclComm& comm) { existing.push_back(&comm); }
+void forget_communicator(const ncclComm& comm) { std::erase(existing, &comm); }
 
 void need_send(ncclComm& comm, int to) {
   const auto self = static_cast<std::size_t>(comm.rank), peer = static_cast<std::size_t>(to);

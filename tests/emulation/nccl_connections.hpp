@@ -8,9 +8,20 @@
 //   a collective        each algorithm, over all ranks (src/enqueue.cc ncclPrepareTasks, src/group.cc
 //                       ncclCollPreconnect); which one is taken depends on the collective and its size
 
+#include <vector>
+
 #include "emulation/nccl_parts.hpp"
 
 namespace nanotron::emulation {
+
+/// A communicator of this process that exists, and what it has connected.
+struct Connected {
+  int ranks, max_blocks;
+  bool rings, trees, sends, receives;
+};
+std::vector<Connected> communicators();
+void follow_communicator(const ncclComm& comm);
+void forget_communicator(const ncclComm& comm);
 
 /// What the group that is open needs.
 void need_send(ncclComm& comm, int to);

@@ -73,6 +73,7 @@ void forget_registrations(const ncclComm& comm);
 struct ncclComm {
   std::string name;
   int size = 0, rank = 0;
+  int max_blocks = 0;  // maxCTAs; 0: not limited
   std::unique_ptr<nanotron::emulation::Shared> memory;
   std::uint64_t issued = 0, begun = 0, done = 0;  // operations; one group is one operation
   std::uint64_t collectives = 0;                  // that ran here

@@ -74,6 +74,14 @@ def figures(text):
     return [memory / 1024, sent[0] / 1024, sent[1] / 1024, float(bubble[1]) if bubble else 0.0]
 
 
+def fits(deck, keys, memory):
+    """With NCCL's buffers, which only the whole file of the machine tells."""
+    largest_of_nccl = 10.0
+    if not 0 < free_memory() - memory < largest_of_nccl:
+        return memory <= free_memory()
+    return "\n  fits: " in plan(deck, keys, str(ROOT / MACHINE))
+
+
 def compare_searches(machine):
     """Rows of the table of searches that --plan does not confirm: seconds of a step of the deck and of the grid beside it."""
     page = PAGE.read_text()
@@ -125,15 +133,16 @@ def compare(machine):
             shown.append(line)
             continue
         rows += 1
-        found = figures(plan(deck, [base] + cells[0].strip("`").split() * (cells[0] != "as it is"), machine))
+        keys = [base] + cells[0].strip("`").split() * (cells[0] != "as it is")
+        found = figures(plan(deck, keys, machine))
         words = [f"{found[0]:.1f}", f"{found[1]:.1f}", f"{found[2]:.1f}", f"{found[3]:.1f} %" if found[3] else ""]
         shown.append("| " + " | ".join([cells[0], *words, cells[5]]) + " |")
         for said, true, room in zip(cells[1:5], found, (0.1, 0.1, 0.1, 0.1), strict=True):
             if abs(float(said.strip(" %") or 0) - true) > room:
                 mistakes.append(f"{PAGE.name}: {deck}, {cells[0]}: {said} is said, {true:.1f} is true")
         comment = re.search(rf"(\d+) GiB of {free_memory():.1f} free", (ROOT / deck).read_text())
-        if ("does not fit" in cells[5]) != (found[0] > free_memory()):
-            mistakes.append(f"{PAGE.name}: {deck}, {cells[0]}: '{cells[5]}', but it takes {found[0]:.1f} of {free_memory():.1f} GiB")
+        if ("does not fit" in cells[5]) == fits(deck, keys, found[0]):
+            mistakes.append(f"{PAGE.name}: {deck}, {cells[0]}: '{cells[5]}', but it takes {found[0]:.1f} and NCCL's of {free_memory():.1f} GiB")
         if cells[0] == "as it is" and (not comment or abs(float(comment[1]) - found[0]) > 1.0):
             mistakes.append(f"{deck}: its comment says {comment[1] if comment else 'nothing'} GiB, --plan {found[0]:.1f}")
     if "--print" in sys.argv:

@@ -57,7 +57,7 @@ def a_plan_has_a_timeline(folder):
                says=["timeline of a step on 16 ranks, 2 nodes of DGX A100 80 GB", "node-hours", "kWh"])
     shares = [float(share) for share in re.findall(r" ms +([0-9.]+) %$", text.split("timeline")[1], re.MULTILINE)]
     check(abs(sum(shares) - 100) < 0.5, "the shares are the step", text)
-    fits = r"^  fits: [\d.]+ GiB and 3\.7 GiB reserved are \d+ % of the 80\.0 GiB of a rank of DGX"
+    fits = r"^  fits: [\d.]+ GiB with NCCL's buffers and 3\.7 GiB reserved are \d+ % of the 80\.0 GiB of a rank of DGX"
     check(re.search(fits, text, re.MULTILINE), "the plan is compared with the memory of the machine", text)
     small = folder / "small.nml"
     small.write_text(a100.read_text().split("&gemm")[0] + re.sub("memory_gb = 85.9", "memory_gb = 8", re.search(

@@ -117,7 +117,7 @@ class Group {
 
   /// For RegisteredMemory, whose rules hold. Messages have no windows: symmetric memory is registered for each rank.
   void register_memory(const Registration& registration);
-  /// Before the first message. On a GPU: thread blocks that a message may take from kernels beside it; 0: any number.
+  /// Before the first message. On a GPU: thread blocks that a message may take from kernels beside it; 0: chosen.
   void limit_message_blocks(int blocks) { message_blocks_ = blocks; }
 
  private:

@@ -87,8 +87,8 @@ struct Machine {
 /// tables for GB200 (cudnn-frontend 1.28, benchmark/sdpa_benchmark_training).
 inline constexpr double deterministic_share = 1.0 / 1.14;
 
-/// node%reserved_gb of a file that lacks it, an estimate. A GPU: CUDA's context and code, buffers of NCCL, workspaces
-/// of cuBLAS and cuDNN. A host: the program, its libraries and buffers of MPI.
+/// node%reserved_gb of a file that lacks it, an estimate. A GPU: CUDA's context and code, workspaces of libraries, but
+/// not NCCL's buffers (comm/nccl_memory.hpp). A host: the program, its libraries and buffers of MPI.
 inline double reserved_by_default(bool is_gpu) { return is_gpu ? 4e9 : 0.5e9; }
 
 /// Reads the text of such a file. Error(deck_error) with every finding and its line.

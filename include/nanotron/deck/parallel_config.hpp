@@ -33,7 +33,7 @@ struct ParallelConfig {
   Backend backend = Backend::automatic;
   MemoryRegistration register_memory = MemoryRegistration::none;  // with NCCL
   CollectiveEngine collective_engine = CollectiveEngine::blocks;  // with NCCL
-  std::int64_t message_blocks = 0;  // with NCCL, of messages between pipeline stages; 0: NCCL's choice
+  std::int64_t message_blocks = 0;  // with NCCL, of messages between neighbours of pp and cp; 0: chosen
   GradientRule gradient_sum = GradientRule::sum;
   Compression compression = Compression::none;
   std::int64_t powersgd_rank = 4;

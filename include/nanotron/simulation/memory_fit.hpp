@@ -11,7 +11,7 @@ namespace nanotron::simulation {
 /// Of the rank of the pipeline that needs most. limit: the search for it ends above.
 double memory_bytes(const deck::Config& config, const deck::Machine& machine, double limit);
 
-/// Within machine.buffer_limit().
+/// With NCCL's buffers within machine.buffer_limit().
 bool fits(const deck::Config& config, const deck::Machine& machine);
 
 }  // namespace nanotron::simulation

@@ -157,5 +157,7 @@ std::string device_transport_error() {
 
 void abort_device_transports() { NcclCommunicators::of_process().abort_all(); }
 
+std::uint64_t device_transport_bytes() { return NcclCommunicators::of_process().bytes(); }
+
 }  // namespace detail
 }  // namespace nanotron::comm

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/cuda/nccl_statistics.hpp"
 #include "comm/cuda/nccl_window.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/group.hpp"
@@ -39,6 +40,12 @@ class NcclCommunicators {
       }
     }
     return ncclSuccess;
+  }
+  std::uint64_t bytes() {
+    const std::lock_guard lock(mutex_);
+    std::uint64_t sum = 0;
+    for (const ncclComm_t comm : comms_) sum += bytes_of(comm);
+    return sum;
   }
   /// As a group: ncclCommAbort tells its kernels to end, then waits for the streams (src/init.cc of NCCL 2.30,
   /// commReclaim), which may wait for kernels of the next communicator. In a group all are told before any waits.

@@ -1,5 +1,7 @@
 // GPU memory, through NCCL. Each direction of each link of the ring has its own communicator of two ranks and its own
 // CUDA stream in each lane: on a shared one a send without a receive yet could block the receive its peer waits for.
+// So it could on communicators that share resources (ncclCommSplit with splitShare): NCCL queues all their kernels
+// behind each other on one stream (2.30.7, src/enqueue.cc, sharedRes->deviceStream).
 
 #include <array>
 #include <utility>
@@ -9,6 +11,7 @@
 #include "comm/cuda/stream_order.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/messages.hpp"
+#include "nanotron/comm/nccl_memory.hpp"
 
 namespace nanotron::comm {
 namespace {
@@ -36,7 +39,8 @@ std::unique_ptr<NcclCommunicator> connect(const Communicator& ring, int peer, in
   } else {
     NANOTRON_CHECK_MPI(MPI_Recv(&id, sizeof id, MPI_BYTE, peer, tag, ring.get(), MPI_STATUS_IGNORE));
   }
-  auto link = std::make_unique<NcclCommunicator>(id, 2, role, NcclResources{.message_blocks = blocks});
+  const NcclResources resources{.message_blocks = blocks_of_messages(blocks)};
+  auto link = std::make_unique<NcclCommunicator>(id, 2, role, resources);
   use_once(*link, role);
   return link;
 }

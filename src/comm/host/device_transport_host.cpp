@@ -45,6 +45,7 @@ void copy_on_device(const void*, void*, std::size_t, const Stream&) {
 
 std::string device_transport_error() { return ""; }
 void abort_device_transports() {}
+std::uint64_t device_transport_bytes() { return 0; }
 
 }  // namespace detail
 }  // namespace nanotron::comm
