@@ -9,6 +9,7 @@
 #include "nanotron/base/whole_path.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/comm/collectives.hpp"
+#include "nanotron/comm/nccl_memory.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/kernels/gemm/gemm_algorithms.hpp"
 
@@ -31,8 +32,9 @@ std::string text_of_file(const std::string& file) {
 
 // A receive holds its thread blocks from when it is posted: that of the next input, and that of the next gradient.
 void leave_multiprocessors(const deck::Config& config, Device& device) {
-  if (config.parallel.pp > 1)
-    kernels::leave_multiprocessors(device, 2 * static_cast<int>(config.parallel.message_blocks));
+  if (config.parallel.pp == 1 || config.parallel.backend == deck::Backend::mpi) return;
+  const auto asked = static_cast<int>(config.parallel.message_blocks);
+  kernels::leave_multiprocessors(device, 2 * comm::blocks_of_messages(asked));
 }
 
 void use_gemm_algorithms(const deck::Config& config, Device& device, comm::Group& world, Log& log) {

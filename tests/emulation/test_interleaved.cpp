@@ -2,6 +2,9 @@
 // What NCCL's order of launches would stop for ever is refused, and what it would not is run.
 #include <gtest/gtest.h>
 
+#include "emulation/gemms.hpp"
+#include "nanotron/comm/nccl_memory.hpp"
+#include "nanotron/trainer/gemm_algorithms.hpp"
 #include "support/drawn_decks.hpp"
 #include "support/trainer_run.hpp"
 
@@ -19,7 +22,9 @@ void train(int micro_batches) {
       3);
   ASSERT_TRUE(config);
   test::TrainerRun<double> run(*config, test::world());
+  trainer::leave_multiprocessors(*config, run.device());
   EXPECT_TRUE(run->train_step().updated);
+  EXPECT_EQ(emulation::multiprocessors_of_last_gemm, emulation::multiprocessors - 2 * comm::blocks_of_messages(0));
 }
 
 TEST(Interleaved, IsRefusedWithGroupsThatAreNotFull) {

@@ -9,7 +9,7 @@
 
 namespace nanotron::trainer {
 
-/// GEMMs of the device leave to messages of a pipeline the multiprocessors that parallel%message_blocks gives them.
+/// GEMMs of the device leave to messages of a pipeline, which NCCL sends, the multiprocessors that they may take.
 void leave_multiprocessors(const deck::Config& config, Device& device);
 
 /// The same, and they run the algorithms of the file from now on, where the deck names one. Error(deck_error) on all
