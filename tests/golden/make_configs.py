@@ -15,6 +15,8 @@ from pathlib import Path
 
 import transformers
 
+import compact_json
+
 SIZES = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 88, "num_hidden_layers": 2, "num_attention_heads": 4,
          "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "bos_token_id": 1,
          "eos_token_id": 2}
@@ -75,7 +77,7 @@ def main():
         full = json.loads(config_of(kind).to_json_string(use_diff=False))
         unsaved |= {key: value for key, value in full.items() if key not in written}
     result["unsaved"] = unsaved
-    (folder / f"transformers_{major}.json").write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")
+    compact_json.write(folder / f"transformers_{major}.json", json.loads(json.dumps(result, sort_keys=True)))
 
 
 if __name__ == "__main__":

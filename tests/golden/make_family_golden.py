@@ -12,7 +12,6 @@ package.
 
 import argparse
 import contextlib
-import json
 import sys
 from pathlib import Path
 from unittest import mock
@@ -21,6 +20,7 @@ import numpy as np
 import torch
 import transformers
 
+import compact_json
 import make_golden as golden
 
 HERE = Path(__file__).resolve().parent
@@ -164,8 +164,8 @@ def make(case):
     values = {"case": case, "torch": torch.__version__, "transformers": transformers.__version__,
               "model": sizes.dense_values() | sizes.moe_values(), **golden.hyperparameters(),
               "fp64": wide, "fp32": train(case, sizes, weights, tokens, torch.float32)}
-    (folder / "golden.json").write_text(json.dumps(values, indent=1) + "\n")
-    (folder / "generate.json").write_text(json.dumps(continuation, indent=1) + "\n")
+    compact_json.write(folder / "golden.json", values)
+    compact_json.write(folder / "generate.json", continuation)
     a, b = np.array(wide["losses"]), np.array(values["fp32"]["losses"])
     print(f"{case}: loss {a[0]:.4f} -> {a[-1]:.4f}, float32 off by {np.max(np.abs(a - b) / a):.1e}, least margin "
           f"{min(continuation['top2_margins']):.1e}")

@@ -30,7 +30,6 @@ Conventions of golden.json:
 """
 
 import argparse
-import json
 import math
 import sys
 from dataclasses import replace
@@ -39,6 +38,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import nn
+
+import compact_json
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "tools"))
@@ -534,8 +535,8 @@ def write_documents():
     documents = np.cumsum(np.random.default_rng(4).integers(1, 3 * SEQUENCE // 2, size=len(tokens)))
     documents = documents[documents < len(tokens)]
     numbers = train(sizes, initial_weights(sizes, seed), tokens, torch.float64, documents)
-    (HERE / "documents.json").write_text(json.dumps(
-        {"case": "qwen3", "torch": torch.__version__, "documents": documents.tolist(), "fp64": numbers}, indent=1) + "\n")
+    compact_json.write(HERE / "documents.json", {
+        "case": "qwen3", "torch": torch.__version__, "documents": documents.tolist(), "fp64": numbers})
 
 
 def write_muon():
@@ -545,7 +546,7 @@ def write_muon():
         sizes = CASES[case]
         weights, tokens = initial_weights(sizes, SEEDS[case]), make_tokens(sizes.vocab_size, SEEDS[case])
         numbers[case] = train(sizes, weights, tokens, torch.float64, muon=True)
-    (HERE / "muon.json").write_text(json.dumps({"torch": torch.__version__, "fp64": numbers}, indent=1) + "\n")
+    compact_json.write(HERE / "muon.json", {"torch": torch.__version__, "fp64": numbers})
 
 
 def main():
@@ -580,10 +581,9 @@ def main():
             "fp64": train(sizes, weights, tokens, torch.float64),
             "fp32": train(sizes, weights, tokens, torch.float32),
         }
-        (folder / "golden.json").write_text(json.dumps(golden, indent=1) + "\n")
+        compact_json.write(folder / "golden.json", golden)
         if case in ("llama", "qwen2_moe"):
-            (folder / "generate.json").write_text(
-                json.dumps(generate(sizes, weights, tokens), indent=1) + "\n")
+            compact_json.write(folder / "generate.json", generate(sizes, weights, tokens))
         a, b = np.array(golden["fp64"]["losses"]), np.array(golden["fp32"]["losses"])
         print(f"{case}: loss {a[0]:.4f} -> {a[-1]:.4f}, grad norm "
               f"{min(golden['fp64']['grad_norms']):.2f}..{max(golden['fp64']['grad_norms']):.2f}, "
