@@ -136,7 +136,7 @@ if [ -n "$left" ]; then
   # run%wall_time_margin (60 s unless the deck says more) has to hold one step and one checkpoint.
   limit=(--set "run.wall_time_limit=$left")
 fi
-# For the ledger of the run (doc/ledger.md), in seconds since 1970.
+# For the ledger of the run (doc/reliability.md), in seconds since 1970.
 job_time() {
   local text
   text="$(value_of "$1")"

@@ -31,7 +31,7 @@
 # The job is finished when the program says so in STATUS_FILE, not when srun returns 0: a launch that
 # failed may do that too. Where the system failed (a node or rank lost, exit code 71) it tries again, at
 # most MAX_FAILURES times without a checkpoint or copy of a later step in between, after two on other nodes if there
-# are as many. Hosts in <output_dir>/excluded_hosts (doc/bad_steps.md) are excluded from then on, besides those of your
+# are as many. Hosts in <output_dir>/excluded_hosts (doc/reliability.md) are excluded from then on, besides those of your
 # --exclude; take a repaired one out of the file.
 #
 #   PROGRAM        the program (build/release/bin/nanotron_hpc, or that of the installation the script is of)
@@ -131,7 +131,7 @@ if [ -n "$left" ]; then
   if [ "$left" -lt 1 ]; then left=1; fi
   limit=(--set "run.wall_time_limit=$left")
 fi
-# For the ledger of the run (doc/ledger.md), in seconds since 1970.
+# For the ledger of the run (doc/reliability.md), in seconds since 1970.
 job_time() {
   local text
   text="$(shown "$1")"

@@ -2,9 +2,8 @@
 # ranks: 2
 # timeout: 1500
 # labels: once
-"""Every command of README.md, the tutorial, the user guide, its pages on tools, data and models, and
-doc/checkpoint_format.md, in their order and as written, in a scratch copy of the repository; whole decks that they show
-are checked.
+"""Every command of the pages in DOCUMENTS, in their order and as written, in a scratch copy of the repository; whole
+decks that they show are checked.
 
     test_documented_commands.py <folder of the programs>
 
@@ -30,7 +29,7 @@ from skips import lacking, left_out, skip
 if os.environ.get("NANOTRON_SANITIZE") == "ON" or os.environ.get("NANOTRON_MPI_FLAVOUR") == "mpich":
     skip("it runs once, with the default MPI and without sanitizers")
 
-DOCUMENTS = ("README.md", "doc/tutorial.md", "doc/user_guide.md", "doc/troubleshooting.md", "doc/tools.md",
+DOCUMENTS = ("README.md", "doc/tutorial.md", "doc/user_guide.md", "doc/reliability.md", "doc/troubleshooting.md", "doc/tools.md",
              "doc/token_files.md", "doc/hugging_face.md", "doc/chats.md", "doc/evaluation.md", "doc/checkpoint_format.md")
 python = os.environ.get("NANOTRON_PYTHON", sys.executable)
 
@@ -47,7 +46,7 @@ TEXT = (r"&\w+$", r"model: ", r"my\.deck:\d+:\d+: ", r"--set:\d+:\d+: ", r"error
         r"grid: ", r"grid +type ", r"stopped after ", r"where the time went: ", r"resumed from ",
         r" +quickstart$", r"runs/[\w/.]+: ", r"validation: ", r"choices: ", r"\d+ choices in ", r"memory of the largest rank", r"#include <",
         r"<output_dir>/$", r"<checkpoint%directory>/ ", r"include/nanotron/", r"\{$",
-        r"kind +files +documents", r"left out: ")
+        r"kind +files +documents", r"left out: ", r"n0012 ", r"goodput ")
 BUILTINS = ("cd", "export", "source", "kill")
 
 # ---------------------------------------------------------------------------------------------------------------------
