@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Weak and strong scaling as nanotron_plan and nanotron_hpc --plan predict it, beside published runs: doc/scaling.md.
+"""Weak and strong scaling as nanotron_plan and nanotron_hpc --plan predict it, beside published runs: doc/choosing_a_grid.md.
 
     plot_scaling.py <folder of the programs> [--out doc/images]
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # timeout: 400
-"""The tables of doc/decks.md, the plans of doc/parallelism.md, the rooflines of doc/benchmarks, and what the decks say of
+"""The tables and plans of doc/choosing_a_grid.md, the rooflines of doc/benchmarks, and what the decks say of
 themselves, are what --plan says.
 
     test_deck_tables.py <folder of the programs> [--print]
@@ -15,10 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = str(Path(sys.argv[1]).resolve() / "nanotron_hpc")
-PAGE = ROOT / "doc/decks.md"
+PAGE = ROOT / "doc/choosing_a_grid.md"
 NODE = 8  # GPUs
 MACHINE = "input/machines/h100.nml"
-EXAMPLES = ROOT / "doc/parallelism.md"
 ROOFLINES, H200 = ROOT / "doc/benchmarks/README.md", "input/machines/h200.nml"
 EXAMPLE = re.compile(rf"^    nanotron_hpc --plan --machine {MACHINE} --set (\S+) (input/\S+\.deck)$")
 COMMAND = re.compile(rf"^    nanotron_hpc --plan --machine {MACHINE} (input/\S+\.deck) --set (\S+)$")
@@ -43,7 +42,7 @@ def free_memory():
 def compare_examples(machine):
     """Lines of a plan in the examples that --plan does not print; with --print the whole page as it should be."""
     mistakes, shown, printed, plans = [], [], None, 0
-    for line in EXAMPLES.read_text().splitlines():
+    for line in PAGE.read_text().splitlines():
         command = EXAMPLE.match(line)
         if command:
             plans += 1
@@ -56,12 +55,12 @@ def compare_examples(machine):
             said.append(line)
         else:
             if printed is not None and said != printed:
-                mistakes += [f"{EXAMPLES.name}: the plan of {plans} differs, --print shows it"]
+                mistakes += [f"{PAGE.name}: the plan of {plans} differs, --print shows it"]
             printed = None
             shown.append(line)
     if "--print" in sys.argv:
         print("\n".join(shown))
-    return mistakes + [f"{EXAMPLES.name}: {plans} plans found"] * (plans != 3)
+    return mistakes + [f"{PAGE.name}: {plans} plans found"] * (plans != 3)
 
 
 def figures(text):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # timeout: 120
-"""The tables of doc/scaling.md against published runs are what nanotron_plan --validate says.
+"""The tables of doc/parallelism_formulas.md against published runs are what nanotron_plan --validate says.
 
     test_scaling_tables.py <folder of the programs> [--print]
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = str(Path(sys.argv[1]).resolve() / "nanotron_plan")
-PAGE = ROOT / "doc/scaling.md"
+PAGE = ROOT / "doc/parallelism_formulas.md"
 RUNS = [("published_runs.csv", "a100_80gb.nml"), ("other_runs.csv", "a100_80gb.nml"), ("deck_runs_a100.csv", "a100_80gb.nml"),
         ("deck_runs_h100.csv", "h100.nml")]
 ROW = re.compile(r"^(\S.*?) {2,}(\S.*?) {2,}(\S.*?) {2,}([\d.]+) +([\d.]+) +(\S+) %$", re.MULTILINE)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 HEADER, SOURCE, FUNCTION, LINE = 150, 400, 60, 120
 TABLES = {"src/deck/parameters.cpp", "src/deck/known_names.cpp"}
-DOCUMENTS = ("architecture.md", "parallelism.md", "parallelism_formulas.md", "numerics.md", "reproducibility.md",
+DOCUMENTS = ("architecture.md", "choosing_a_grid.md", "parallelism_formulas.md", "numerics.md", "reproducibility.md",
              "checkpoint_format.md")
 NO_FUNCTION = re.compile(r"^\s*(namespace|struct|class|enum|union|extern|template|#)|=\s*\{$|^[^()]*\{$")
 CODE = re.compile(r"`([^`\n]+)`")
