@@ -30,7 +30,7 @@ if os.environ.get("NANOTRON_SANITIZE") == "ON" or os.environ.get("NANOTRON_MPI_F
     skip("it runs once, with the default MPI and without sanitizers")
 
 DOCUMENTS = ("README.md", "doc/tutorial.md", "doc/user_guide.md", "doc/reliability.md", "doc/troubleshooting.md", "doc/tools.md",
-             "doc/token_files.md", "doc/hugging_face.md", "doc/chats.md", "doc/evaluation.md", "doc/checkpoint_format.md")
+             "doc/token_files.md", "doc/fine_tuning.md", "doc/checkpoint_format.md")
 python = os.environ.get("NANOTRON_PYTHON", sys.executable)
 
 # Commands that are not run here, and why.
@@ -166,28 +166,21 @@ def two_runs(scratch):
         shutil.copytree(scratch / "runs/quickstart", scratch / "runs" / name)
 
 
-def nothing_converted(scratch):
-    """'From end to end' begins from nothing."""
-    for path in ("runs/qwen", "exported"):
-        shutil.rmtree(scratch / path)
+def shown_rest_deck(output_dir, path, **keys):
+    """The groups that doc/fine_tuning.md shows for the rest of the deck of this run, with other values of these keys."""
+    shown = [lines for _, _, lines in blocks_of("doc/fine_tuning.md")
+             if lines[0] == "&run" and output_dir in "".join(lines)]
+    check(len(shown) == 1, f"doc/fine_tuning.md shows one rest.deck of {output_dir}")
+    path.write_text("\n".join(shown[0]) + "\n")
+    shrunk(path, **keys)
 
 
-def rest_deck(scratch):
-    """The deck that the document shows, with fewer and shorter steps."""
-    shown = [lines for _, _, lines in blocks_of("doc/hugging_face.md")
-             if lines[0] == "&run" and "runs/qwen" in "".join(lines)]
-    check(len(shown) == 1, "doc/hugging_face.md shows rest.deck")
-    deck = scratch / "rest.deck"
-    deck.write_text("\n".join(shown[0]) + "\n")
-    shrunk(deck, steps=4, warmup_steps=2, sequence_length=32, global_batch_size=4)
+def qwen_deck(scratch):
+    shown_rest_deck("runs/qwen", scratch / "rest.deck", steps=4, warmup_steps=2, sequence_length=32, global_batch_size=4)
 
 
 def chats_deck(scratch):
-    """The deck that doc/chats.md shows."""
-    shown = [lines for _, _, lines in blocks_of("doc/chats.md") if lines[0] == "&run"]
-    check(len(shown) == 1, "doc/chats.md shows rest.deck")
-    (scratch / "runs/chats/rest.deck").write_text("\n".join(shown[0]) + "\n")
-    shrunk(scratch / "runs/chats/rest.deck", steps=12, validation_every=6)
+    shown_rest_deck("runs/chats/tuned", scratch / "runs/chats/rest.deck", steps=12, validation_every=6)
 
 
 def small_defaults(scratch):
@@ -198,8 +191,7 @@ def small_defaults(scratch):
 
 BEFORE = {
     "python3 tools/nanotron_plot.py 'tp 2'=runs/a 'tp 1'=runs/b -o both.png": two_runs,
-    "python3 tools/nanotron_tokenize.py my_texts/ --tokenizer Qwen3-0.6B/tokenizer.json --output tokens.h5": nothing_converted,
-    "cat runs/qwen/checkpoints/model.nml rest.deck > qwen.deck": rest_deck,
+    "cat runs/qwen/checkpoints/model.nml rest.deck > qwen.deck": qwen_deck,
     "cat runs/chats/tuned/checkpoints/model.nml runs/chats/rest.deck > runs/chats/tune.deck": chats_deck,
 }
 AFTER = {"build/release/bin/nanotron_hpc --print-defaults > input.deck": small_defaults}

@@ -1,4 +1,4 @@
-"""Converts between Hugging Face folders (Llama, Mistral, Qwen, Mixtral, GPT-2 and others; doc/hugging_face.md has all)
+"""Converts between Hugging Face folders (Llama, Mistral, Qwen, Mixtral, GPT-2 and others; doc/fine_tuning.md has all)
 and nanotron_hpc checkpoints.
 
     nanotron-convert from-hf  meta-llama/  run/checkpoints      -> run/checkpoints/step_00000000
