@@ -29,7 +29,7 @@ from skips import lacking, left_out, skip
 if os.environ.get("NANOTRON_SANITIZE") == "ON" or os.environ.get("NANOTRON_MPI_FLAVOUR") == "mpich":
     skip("it runs once, with the default MPI and without sanitizers")
 
-DOCUMENTS = ("README.md", "doc/tutorial.md", "doc/user_guide.md", "doc/reliability.md", "doc/troubleshooting.md", "doc/tools.md",
+DOCUMENTS = ("README.md", "doc/first_job.md", "doc/user_guide.md", "doc/reliability.md", "doc/troubleshooting.md", "doc/tools.md",
              "doc/token_files.md", "doc/fine_tuning.md", "doc/checkpoint_format.md")
 python = os.environ.get("NANOTRON_PYTHON", sys.executable)
 
@@ -46,7 +46,8 @@ TEXT = (r"&\w+$", r"model: ", r"my\.deck:\d+:\d+: ", r"--set:\d+:\d+: ", r"error
         r"grid: ", r"grid +type ", r"stopped after ", r"where the time went: ", r"resumed from ",
         r" +quickstart$", r"runs/[\w/.]+: ", r"validation: ", r"choices: ", r"\d+ choices in ", r"memory of the largest rank", r"#include <",
         r"<output_dir>/$", r"<checkpoint%directory>/ ", r"include/nanotron/", r"\{$",
-        r"kind +files +documents", r"left out: ", r"n0012 ", r"goodput ")
+        r"kind +files +documents", r"left out: ", r"n0012 ", r"goodput ", r"JOBID PARTITION",
+        r"runs/first/$", r"starts of first$")
 BUILTINS = ("cd", "export", "source", "kill")
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -122,7 +123,7 @@ def prepare(scratch, have_tokenizers):
         {"role": "user", "content": f"What is {i} + {i}?"}, {"role": "assistant", "content": f"It is {2 * i}."}]}) + "\n"
         for i in range(50)))
     (scratch / "pages.jsonl").write_text('{"text": "a page of words"}\n{"text": "a pa\n' + '{"text": "another page"}\n' * 9)
-    (scratch / "input.deck").write_text(TINY.format(out="runs/first", hidden=32, heads=4, ffn=64))
+    (scratch / "input.deck").write_text(TINY.format(out="runs/input", hidden=32, heads=4, ffn=64))
     (scratch / "narrow.deck").write_text(TINY.format(out="runs/narrow", hidden=256, heads=4, ffn=64))
     (scratch / "wide.deck").write_text(TINY.format(out="runs/wide", hidden=512, heads=8, ffn=128))
     model = scratch / "Qwen3-0.6B"
@@ -183,6 +184,14 @@ def chats_deck(scratch):
     shown_rest_deck("runs/chats/tuned", scratch / "runs/chats/rest.deck", steps=12, validation_every=6)
 
 
+def first_deck(scratch):
+    """The deck that doc/first_job.md shows, smaller."""
+    shown = [lines for _, _, lines in blocks_of("doc/first_job.md") if lines[0] == "&run"]
+    check(len(shown) == 1, "doc/first_job.md shows first.deck")
+    (scratch / "first.deck").write_text("\n".join(shown[0]) + "\n")
+    shrunk(scratch / "first.deck", hidden_size=24, num_hidden_layers=1, intermediate_size=16)
+
+
 def small_defaults(scratch):
     """What a user changes in the deck of --print-defaults, and smaller."""
     shrunk(scratch / "input.deck", steps=4, hidden_size=32, num_hidden_layers=1, num_attention_heads=4,
@@ -190,6 +199,7 @@ def small_defaults(scratch):
 
 
 BEFORE = {
+    "sbatch --nodes=2 --ntasks-per-node=2 --time=2 --signal=USR1@60 jobscripts/slurm.sh first.deck": first_deck,
     "python3 tools/nanotron_plot.py 'tp 2'=runs/a 'tp 1'=runs/b -o both.png": two_runs,
     "cat runs/qwen/checkpoints/model.nml rest.deck > qwen.deck": qwen_deck,
     "cat runs/chats/tuned/checkpoints/model.nml runs/chats/rest.deck > runs/chats/tune.deck": chats_deck,

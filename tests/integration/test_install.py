@@ -171,7 +171,7 @@ with tempfile.TemporaryDirectory(prefix="nanotron_install_") as name:
     for path in (*(f"bin/{name}" for name in PROGRAMS), "share/nanotron_hpc/input/llama_30m.deck",
                  "share/nanotron_hpc/jobscripts/submit.sh", "share/nanotron_hpc/jobscripts/machines/perlmutter/gpu.sh",
                  "share/nanotron_hpc/tools/nanotron_tools/common.py", "share/doc/nanotron_hpc/README.md",
-                 "share/doc/nanotron_hpc/doc/tutorial.md"):
+                 "share/doc/nanotron_hpc/doc/first_job.md"):
         check(path in installed, f"{path} is installed", "\n".join(installed))
     others = [path for path in installed if "__pycache__" in path or "test" in path]
     check(not others, "nothing else is", "\n".join(others))

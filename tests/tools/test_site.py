@@ -74,10 +74,10 @@ def test_pages_load_nothing_from_elsewhere(site):
 
 
 @pytest.mark.parametrize("document, text, words", [
-    ("doc/tutorial.md", "[there](no_such_page.md)", "no_such_page.md"),
-    ("doc/tutorial.md", "[there](install.md#no-such-heading)", "no-such-heading"),
-    ("doc/tutorial.md", "[there](../src/no_such_source.cpp)", "no_such_source.cpp"),
-    ("doc/tutorial.md", "![there](images/no_such_image.svg)", "no_such_image.svg"),
+    ("doc/first_job.md", "[there](no_such_page.md)", "no_such_page.md"),
+    ("doc/first_job.md", "[there](install.md#no-such-heading)", "no-such-heading"),
+    ("doc/first_job.md", "[there](../src/no_such_source.cpp)", "no_such_source.cpp"),
+    ("doc/first_job.md", "![there](images/no_such_image.svg)", "no_such_image.svg"),
     ("doc/no_row.md", "# A page without a row in the navigation", "no_row.md")])
 def test_what_is_planted_ends_the_build(document, text, words, checkout, tmp_path):
     with open(checkout / document, "a", encoding="utf-8") as file:
