@@ -29,8 +29,17 @@ from skips import lacking, left_out, skip
 if os.environ.get("NANOTRON_SANITIZE") == "ON" or os.environ.get("NANOTRON_MPI_FLAVOUR") == "mpich":
     skip("it runs once, with the default MPI and without sanitizers")
 
-DOCUMENTS = ("README.md", "doc/first_job.md", "doc/user_guide.md", "doc/reliability.md", "doc/troubleshooting.md", "doc/tools.md",
-             "doc/token_files.md", "doc/fine_tuning.md", "doc/checkpoint_format.md")
+DOCUMENTS = (
+    "README.md",
+    "doc/first_job.md",
+    "doc/user_guide.md",
+    "doc/reliability.md",
+    "doc/troubleshooting.md",
+    "doc/tools.md",
+    "doc/data.md",
+    "doc/fine_tuning.md",
+    "doc/checkpoint_format.md",
+)
 python = os.environ.get("NANOTRON_PYTHON", sys.executable)
 
 # Commands that are not run here, and why.

@@ -1,4 +1,4 @@
-"""The token file of doc/token_files.md; its reader is src/data. Needs numpy and h5py."""
+"""The token file of doc/data.md; its reader is src/data. Needs numpy and h5py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/hashes of a token file: hashes of blocks of its data (doc/token_files.md); the C++ counterpart is
+"""/hashes of a token file: hashes of blocks of its data (doc/data.md); the C++ counterpart is
 src/data/token_hashes.cpp."""
 
 from __future__ import annotations
