@@ -31,7 +31,7 @@
 #   OPTIONS        options of nanotron_hpc, separated by blanks
 #   PROGRAM        the program (build/release/bin/nanotron_hpc, or that of the installation JOB_SCRIPT is of)
 #   JOB_SCRIPT     this file, to submit it again (jobscripts/pbs.pro.sh); PBS runs a copy and does not tell its name
-#   SITE           settings of a machine, jobscripts/machines/<site>/<nodes>.sh (doc/machines.md)
+#   SITE           settings of a machine, jobscripts/machines/<site>/<nodes>.sh (doc/job_scripts.md)
 #   RANKS_PER_NODE where the node file names each node once, as with select=<nodes> alone
 #   MPIEXEC_OPTIONS options of mpiexec, separated by blanks
 #   SWEEP          a file with a line for each element of an array (qsub -J 1-<lines> -r y): <option>... or

@@ -35,7 +35,7 @@
 # --exclude; take a repaired one out of the file.
 #
 #   PROGRAM        the program (build/release/bin/nanotron_hpc, or that of the installation the script is of)
-#   SITE           settings of a machine, jobscripts/machines/<site>/<nodes>.sh (doc/machines.md)
+#   SITE           settings of a machine, jobscripts/machines/<site>/<nodes>.sh (doc/job_scripts.md)
 #   MPI_TYPE       srun --mpi=<this> (pmix; srun --mpi=list shows others). The word "default" leaves the option out
 #   CPU_BIND       srun --cpu-bind (cores)
 #   SWEEP          a file with a line for each element of an array (sbatch --array=1-<lines>): <option>... or

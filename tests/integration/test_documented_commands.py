@@ -33,6 +33,7 @@ DOCUMENTS = (
     "README.md",
     "doc/first_job.md",
     "doc/user_guide.md",
+    "doc/job_scripts.md",
     "doc/reliability.md",
     "doc/troubleshooting.md",
     "doc/tools.md",
@@ -47,6 +48,13 @@ ELSEWHERE = {
     "jobscripts/quickstart.sh": "continuous integration runs it",
     "tests/run.sh": "runs this test",
     "cmake --preset release && cmake --build --preset release": "made the programs that run here",
+    "jobscripts/submit.sh jobscripts/machines/perlmutter/gpu.sh --account=m0000_g --nodes=4 -- input.deck --set run.steps=100":
+        "test_machines.py does, with stand-ins for the site's modules",
+    "SWEEP=lr.txt jobscripts/submit.sh jobscripts/machines/perlmutter/gpu.sh --account=m0000_g -- input.deck": "the same",
+    "source jobscripts/machines/perlmutter/gpu.sh": "the same",
+    "export SITE=jobscripts/machines/perlmutter/gpu.sh PROGRAM=build/cuda/bin/nanotron_hpc": "the same",
+    'export SUBMIT_OPTIONS="${site_options[*]} --account=m0000_g --nodes=4"': "the same",
+    "build/cuda/bin/nanotron_hpc --check input.deck && sbatch $SUBMIT_OPTIONS jobscripts/slurm.sh input.deck": "the same",
     "pip install ./tools": "tests/tools/test_installed.py does",
     "pip install './tools[plot,tokenizers,chat,tensorboard,parquet,zstd,wandb]'": "the same, with packages that are large",
 }
@@ -134,6 +142,8 @@ def prepare(scratch, have_tokenizers):
     (scratch / "pages.jsonl").write_text('{"text": "a page of words"}\n{"text": "a pa\n' + '{"text": "another page"}\n' * 9)
     (scratch / "input.deck").write_text(TINY.format(out="runs/input", hidden=32, heads=4, ffn=64))
     (scratch / "narrow.deck").write_text(TINY.format(out="runs/narrow", hidden=256, heads=4, ffn=64))
+    for name in ("small", "large"):
+        (scratch / f"{name}.deck").write_text(TINY.format(out="overridden", hidden=32, heads=4, ffn=64))
     (scratch / "wide.deck").write_text(TINY.format(out="runs/wide", hidden=512, heads=8, ffn=128))
     model = scratch / "Qwen3-0.6B"
     subprocess.run([python, "tools/nanotron_convert.py", "to-hf", "tests/golden/qwen3", model, "--max-positions", "128",

@@ -96,11 +96,11 @@ def files_are_clean():
     for script in (*machines, *(scripts / name for name in ("slurm.sh", "pbs.pro.sh", "submit.sh"))):
         done = subprocess.run(["bash", "-n", script], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         check(done.returncode == 0, f"{script.name} is bash", done.stdout)
-    page = (root / "doc/machines.md").read_text()
+    page = (root / "doc/job_scripts.md").read_text()
     for machine in machines:
         name = f"{machine.parent.name}/{machine.name}"
         text = machine.read_text()
-        check(name in page, f"doc/machines.md names {name}")
+        check(name in page, f"doc/job_scripts.md names {name}")
         check("never run" in text.lower(), f"{name} says that it has never been run")
         check("https://" in text or machine.parent.name == "generic", f"{name} says where its values are from")
 
