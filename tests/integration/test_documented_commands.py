@@ -36,7 +36,7 @@ DOCUMENTS = (
     "doc/job_scripts.md",
     "doc/reliability.md",
     "doc/troubleshooting.md",
-    "doc/tools.md",
+    "doc/monitoring.md",
     "doc/data.md",
     "doc/fine_tuning.md",
     "doc/checkpoint_format.md",
