@@ -5,7 +5,7 @@ import subprocess
 import h5py
 import numpy
 
-from runs import check, mpiexec, program
+from runs import call, mpiexec, program
 from skips import skip
 
 
@@ -57,13 +57,7 @@ def run_with_faults(case, library, rank, settings, *arguments):
     faulty = ["env", f"LD_PRELOAD={library}", *(f"{key}={value}" for key, value in settings.items())]
     ranks = [[program, *arguments, str(case.deck)], [program, *arguments, str(case.deck)]]
     ranks[rank] = faulty + ranks[rank]
-    command = [mpiexec, "-n", "1", *ranks[0], ":", "-n", "1", *ranks[1]]
-    try:
-        done = subprocess.run(command, text=True, timeout=120, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              stdin=subprocess.DEVNULL)
-    except subprocess.TimeoutExpired as late:
-        check(False, f"{settings} on rank {rank}: no end in {late.timeout} s", late.stdout)
-    return done.returncode, done.stdout
+    return call(mpiexec, "-n", "1", *ranks[0], ":", "-n", "1", *ranks[1], seconds=120)
 
 
 def write_spikes(path, bad_steps, steps, tokens_of_step):

@@ -21,7 +21,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections import deque
@@ -32,7 +31,7 @@ import numpy
 
 import schedulers
 from faults import build
-from runs import check, program, ranks_of, root
+from runs import check, program, ranks_of, report_of, root
 
 DAYS, UNEXPECTED, PLANNED = 54, 419, 47
 PER_MONTH = round((UNEXPECTED + PLANNED) * 30 / DAYS)  # 259
@@ -149,7 +148,7 @@ class Event:
     def __init__(self, number, at, cause, fault, in_start):
         self.number, self.at, self.cause, self.fault = number, at, cause, fault
         self.in_start = in_start  # seconds after the launch of a start, if it comes while the program starts
-        self.host, self.launch, self.code, self.asked, self.ended = "", 0, 0, 0.0, 0.0  # what came of it
+        self.host, self.code, self.asked, self.ended = "", 0, 0.0, 0.0  # what came of it
 
 
 def drawn(count, between, chance, share_of_starts=0.0):
@@ -307,7 +306,7 @@ class Month:
             if event is None and self.events and self.is_due(self.events[0], launched, steps):
                 if self.harm(self.events[0]):
                     event = self.events.popleft()
-                    event.asked, event.launch = time.time(), self.launches
+                    event.asked = time.time()
             check(time.time() - launched < 3600, "a job ends", self.text())
             if event is not None and time.time() - event.asked > 5:
                 gone = (gone or time.time()) if not ranks_of(self.case) else 0.0
@@ -387,10 +386,7 @@ class Month:
 
     @staticmethod
     def ledger_of(case):
-        done = subprocess.run([sys.executable, root / "tools/nanotron_report.py", case.out, "--json"], text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
-        check(done.returncode == 0, "nanotron-report", done.stderr)
-        return json.loads(done.stdout)[0]["ledger"]
+        return report_of(case)["ledger"]
 
 
 def undisturbed(case, grid, keys, chance):

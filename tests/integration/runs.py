@@ -1,4 +1,5 @@
 """Runs of nanotron_hpc in folders of their own, for the scripts beside this one."""
+import json
 import os
 import shutil
 import signal
@@ -52,9 +53,7 @@ class Case:
         return subprocess.Popen(self.command(*arguments), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
 
     def run(self, *arguments, ranks=2):
-        done = subprocess.run(self.command(*arguments, ranks=ranks), text=True, timeout=100,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
-        return done.returncode, done.stdout
+        return call(*self.command(*arguments, ranks=ranks))
 
 
 class Tally:
@@ -77,17 +76,45 @@ def outcome_of(code, hit=True):
     return {0: "same bits", 65: "refused", 71: "ended with 71"}[code] if hit else "not met"
 
 
-def alone(case, *arguments):
-    """A run of one rank, without a launcher."""
-    done = subprocess.run([program, *arguments, str(case.deck)], text=True, timeout=100, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+def call(*command, seconds=100, environment=os.environ, cwd=None, **variables):
+    """Exit code of a command, and what it printed."""
+    words = [str(word) for word in command]
+    try:
+        done = subprocess.run(words, text=True, errors="replace", timeout=seconds, cwd=cwd, env={**environment, **variables},
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    except subprocess.TimeoutExpired as late:
+        check(False, f"{' '.join(words)}: no end in {seconds} s", (late.stdout or b"").decode(errors="replace"))
     return done.returncode, done.stdout
+
+
+def alone(case, *arguments, **variables):
+    """A run of one rank, without a launcher."""
+    return call(program, *arguments, case.deck, **variables)
 
 
 def check(condition, what, output=""):
     if not condition:
         print(f"FAILED: {what}\n{output}")
         sys.exit(1)
+
+
+def expect(*command, code=0, says=(), **options):
+    """What a command printed: it ends with this code and says these words."""
+    found, text = call(*command, **options)
+    what = " ".join(Path(str(word)).name for word in command)
+    check(found == code, f"'{what}' ends with {code}, not {found}", text)
+    for words in says:
+        check(words in text, f"'{what}' says '{words}'", text)
+    return text
+
+
+def report_of(case):
+    """Of nanotron-report."""
+    done = subprocess.run([sys.executable, root / "tools/nanotron_report.py", case.out, "--json"], text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    check(done.returncode == 0, "nanotron-report", done.stderr)
+    report, = json.loads(done.stdout)
+    return report
 
 
 def chosen(cases, names, name_of):

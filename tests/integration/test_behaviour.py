@@ -6,7 +6,6 @@
     test_behaviour.py <folder of the programs>
 """
 import contextlib
-import json
 import math
 import os
 import re
@@ -21,7 +20,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from runs import Case, check, mpiexec, program, ranks_of, root, wait_for
+from runs import Case, call, check, expect, mpiexec, program, ranks_of, report_of, root, wait_for
 
 
 def losses(output):
@@ -42,10 +41,8 @@ def finishes_and_resumes():
         check(losses(again)[10] == losses(text)[10], "the resumed run has the same losses", again)
         code, other = parts.run("--set", "parallel.tp=1", "--set", "run.steps=12")
         check(code == 0 and "dp = 2" in other, "another grid goes on", other)
-        verified = subprocess.run([sys.executable, root / "tools/nanotron_verify.py", parts.out / "metrics.h5"], text=True,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         rows = "verified, 18 rows\n"  # 12 steps, 3 starts, a checkpoint of each
-        check(verified.returncode == 0 and rows in verified.stdout, "its rows have hashes", verified.stdout)
+        expect(sys.executable, root / "tools/nanotron_verify.py", parts.out / "metrics.h5", says=[rows])
 
 
 def a_run_that_is_at_its_end():
@@ -76,9 +73,7 @@ def quiet_console():
 
 def command_lines():
     def refused(*arguments, of="nanotron_hpc", says):
-        done = subprocess.run([str(Path(program).with_name(of)), *arguments], text=True, timeout=100,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
-        check(done.returncode == 78 and says in done.stdout, f"{of} {arguments}: {says}", done.stdout)
+        expect(Path(program).with_name(of), *arguments, code=78, says=[says])
 
     def helps(*arguments, has, lacks):
         done = subprocess.run([program, *arguments], text=True, timeout=100, stdout=subprocess.PIPE)
@@ -306,10 +301,7 @@ def bad_numbers():
 
 
 def state_of(case):
-    done = subprocess.run([sys.executable, root / "tools/nanotron_report.py", case.out, "--json"], text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    check(done.returncode == 0, "nanotron-report", done.stderr)
-    facts, = json.loads(done.stdout)
+    facts = report_of(case)
     return facts["state"], facts["why"]
 
 
@@ -415,10 +407,7 @@ def nodes_with_disks_of_their_own():
         for node in ("a", "b"):
             (case.folder / node).mkdir()
             command += [":"] * bool(command) + ["-n", "1", "-wdir", str(case.folder / node), program, str(case.deck)]
-        done = subprocess.run([mpiexec, *command], text=True, timeout=100, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
-        check(done.returncode == 71, f"a directory that is not shared gives 71, not {done.returncode}", done.stdout)
-        check("rank 1 on host" in done.stdout and "all nodes share" in done.stdout, "and is explained", done.stdout)
+        expect(mpiexec, *command, code=71, says=["rank 1 on host", "all nodes share"])
 
 
 def links_are_not_followed():
@@ -518,20 +507,13 @@ def what_is_told_before_it_happens():
         check(code == 78 and "the ranks on" in text and "the memory of the host" in text,
               "more memory than the host has is refused", text)
     with Case("deadline", steps=100000) as case:
-        done = subprocess.run(case.command("--set", "run.wall_time_margin=55"), text=True, timeout=200,
-                              env=dict(os.environ, SLURM_JOB_END_TIME=str(int(time.time()) + 60)),
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
-        check(done.returncode == 75 and "SLURM_JOB_END_TIME" in done.stdout and "checkpoint written" in done.stdout,
-              "the end of the job is a limit", done.stdout)
-        done = subprocess.run(case.command("--set", "run.stop_after_steps=1"), text=True, timeout=200,
-                              env=dict(os.environ, SLURM_JOB_END_TIME=str(int(time.time()) - 60)),
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
-        check(re.search(r"warning: SLURM_JOB_END_TIME was 6\d s ago", done.stdout), "one that is over is said", done.stdout)
+        expect(*case.command("--set", "run.wall_time_margin=55"), code=75, seconds=200,
+               says=["SLURM_JOB_END_TIME", "checkpoint written"], SLURM_JOB_END_TIME=str(int(time.time()) + 60))
+        _, text = call(*case.command("--set", "run.stop_after_steps=1"), seconds=200,
+                       SLURM_JOB_END_TIME=str(int(time.time()) - 60))
+        check(re.search(r"warning: SLURM_JOB_END_TIME was 6\d s ago", text), "one that is over is said", text)
     with Case("threads") as case:
-        done = subprocess.run(case.command(), text=True, timeout=60, env=dict(os.environ, OMP_NUM_THREADS="100000"),
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
-        check(done.returncode == 78 and "found:    100000" in done.stdout and "OMP_NUM_THREADS" in done.stdout,
-              f"more threads than a host can run are refused, not {done.returncode}", done.stdout)
+        expect(*case.command(), code=78, says=["found:    100000", "OMP_NUM_THREADS"], OMP_NUM_THREADS="100000")
     with Case("prolonged") as case:
         cosine = ["--set", "schedule.kind=cosine", "--set", "schedule.min_lr_ratio=0.1"]
         case.run(*cosine)

@@ -6,13 +6,12 @@ choice per sequence; bit by bit with reproducible = 'layout'."""
 import json
 import os
 import re
-import subprocess
 import sys
 
 import h5py
 import numpy as np
 
-from runs import Case, check, root
+from runs import Case, call, check, root
 
 LENGTH, HEADS, KV_HEADS, EPS, THETA = 32, 4, 2, 1e-6, 1e4
 SETS = ("model.vocab_size=257", "precision.compute=fp64", f"data.sequence_length={LENGTH}", f"model.rms_norm_eps={EPS}",
@@ -112,9 +111,8 @@ def sets(*values):
 def make_questions(case, name, questions):
     path = case.folder / f"{name}.jsonl"
     path.write_text("".join(json.dumps(dict(question=c, choices=list(x), answer=a)) + "\n" for c, x, a in questions))
-    done = subprocess.run([python, root / "tools/nanotron_choices.py", path, "-o", case.folder / f"{name}.h5"],
-                          capture_output=True, text=True)
-    check(done.returncode == 0, "the questions are written", done.stdout + done.stderr)
+    code, said = call(python, root / "tools/nanotron_choices.py", path, "-o", case.folder / f"{name}.h5")
+    check(code == 0, "the questions are written", said)
     return case.folder / f"{name}.h5"
 
 

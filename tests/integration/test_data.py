@@ -5,14 +5,13 @@
 
     test_data.py <folder of the programs>
 """
-import subprocess
 import sys
 import time
 
 import h5py
 import numpy as np
 
-from runs import Case, check, mpiexec, program, root
+from runs import Case, call, check, expect, mpiexec, program, root
 
 GRIDS = {"dp": ("parallel.dp=2", "parallel.tp=1"), "tp": ("parallel.tp=2",), "pp": ("parallel.pp=2", "parallel.tp=1"),
          "cp": ("parallel.cp=2", "parallel.tp=1"), "ZeRO-3": ("parallel.dp=2", "parallel.tp=1", "parallel.zero_stage=3")}
@@ -38,9 +37,7 @@ def run_on_two_hosts(case, *arguments):
     command = []
     for host in ("a", "b"):
         command += [":"] * bool(command) + ["-n", "1", "-wdir", str(case.folder / host), program, *arguments, str(case.deck)]
-    done = subprocess.run([mpiexec, *command], text=True, timeout=100, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          stdin=subprocess.DEVNULL)
-    return done.returncode, done.stdout
+    return call(mpiexec, *command)
 
 
 def settings(keys):
@@ -109,8 +106,7 @@ def tokenizers():
             check(file["tokenizer"].attrs["sha256"].decode() == b, "and the checkpoint has the new one")
         code, text = run("run.steps=9")
         check(code == 0, "which the next run need not accept again", text)
-        listed = subprocess.run([sys.executable, root / "tools/nanotron_ls.py", newest], text=True, capture_output=True)
-        check(listed.returncode == 0 and "\ntokenizer\n" in listed.stdout and b in listed.stdout, "nanotron_ls shows it", listed.stdout + listed.stderr)
+        expect(sys.executable, root / "tools/nanotron_ls.py", newest, says=["\ntokenizer\n", b])
 
         write_tokens(case.folder / "train.h5")
         code, text = run("run.steps=11")

@@ -15,7 +15,6 @@ import random
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import time
 
@@ -24,7 +23,7 @@ import numpy as np
 
 from faults import build, run_with_faults, skip_under_sanitizers
 import runs
-from runs import Case, Tally, check, chosen, outcome_of, root, wait_for
+from runs import Case, Tally, check, chosen, expect, outcome_of, root, wait_for
 
 sys.path.insert(0, str(root / "tools"))
 from nanotron_tools import token_file, token_hashes  # noqa: E402
@@ -290,8 +289,7 @@ def touched_without_a_known_content():
         text, _ = running.communicate(timeout=60)
         command = f"if only its times changed, as by touch, run nanotron-verify --add {path} and start again"
         check(running.returncode == 65 and command in text, f"65 with the command, not {running.returncode}", text)
-        done = subprocess.run([sys.executable, root / "tools/nanotron_verify.py", "--add", path], text=True, capture_output=True)
-        check(done.returncode == 0, "the tool adds hashes", done.stdout + done.stderr)
+        expect(sys.executable, root / "tools/nanotron_verify.py", "--add", path)
         running = case.start("--set", f"data.path={path}")
         wait_for_text(case, "resumed from")
         os.utime(path)
@@ -387,9 +385,7 @@ def verified_by_the_tool():
     with Case("tool") as case:
         path = case.folder / "tokens.h5"
         write_tokens(path, block=token_hashes.BLOCK)
-        tool = [sys.executable, root / "tools/nanotron_verify.py"]
-        done = subprocess.run([*tool, path], text=True, capture_output=True)
-        check(done.returncode == 0 and "verified" in done.stdout, "the tool verifies", done.stdout + done.stderr)
+        expect(sys.executable, root / "tools/nanotron_verify.py", path, says=["verified"])
 
 
 skip_under_sanitizers()

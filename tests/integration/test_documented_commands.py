@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 
 import schedulers
-from runs import check, program, root
+from runs import call, check, program, root
 from skips import lacking, left_out, skip
 
 if os.environ.get("NANOTRON_SANITIZE") == "ON" or os.environ.get("NANOTRON_MPI_FLAVOUR") == "mpich":
@@ -252,13 +252,8 @@ def is_command(line, scratch, path):
 
 def run(text, where, scratch, environment):
     begin = time.time()
-    try:
-        done = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", text], cwd=scratch, env=environment,
-                              text=True, errors="replace", timeout=400,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    except subprocess.TimeoutExpired as late:
-        check(False, f"{where}: {text}\nends within 400 s", str(late.stdout))
-    check(done.returncode == 0, f"{where}: {text}\nends with 0, not {done.returncode}", done.stdout)
+    code, said = call("bash", "-e", "-o", "pipefail", "-c", text, cwd=scratch, environment=environment, seconds=400)
+    check(code == 0, f"{where}: {text}\nends with 0, not {code}", said)
     print(f"{where}: {time.time() - begin:5.1f} s  {text.splitlines()[0]}", flush=True)
 
 

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from runs import check, program, root
+from runs import check, expect, program, root
 from skips import need_tools, skip
 
 # Each program of the bundle: it says what it was built with, and calls a library that only a machine with a GPU has.
@@ -27,34 +27,24 @@ int main(int count, char** words) {
 """
 
 
-def run(*command, code=0, says=(), **environment):
-    done = subprocess.run([str(word) for word in command], text=True, timeout=60, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=os.environ | environment)
-    what = " ".join(map(str, command))
-    check(done.returncode == code, f"'{what}' gives {code}, not {done.returncode}", done.stdout)
-    for words in says:
-        check(words in done.stdout, f"'{what}' says '{words}'", done.stdout)
-    return done.stdout
-
-
 def build(folder, cudnn):
     """A build folder: programs with the libraries of ours for files, and NCCL."""
     (folder / "bin").mkdir(parents=True)
     (folder / "nccl.c").write_text("int ncclGetVersion(int* v) { return *v = 23007, 0; }\nint ncclGroupStart(void) { return 0; }\n")
     (folder / "main.c").write_text(SOURCE.replace("CUDNN", cudnn))
-    run("cc", "-shared", "-fPIC", "-Wl,-soname,libnccl.so.2", "-o", folder / "libnccl.so.2", folder / "nccl.c")
+    expect("cc", "-shared", "-fPIC", "-Wl,-soname,libnccl.so.2", "-o", folder / "libnccl.so.2", folder / "nccl.c")
     linked = subprocess.run(["ldd", program], text=True, capture_output=True, check=True).stdout
     files = [line.split()[2] for line in linked.splitlines() if "libhdf5" in line]
     check(files, "the program has HDF5", linked)
     for name in ("nanotron_hpc", "nanotron_bench", "nanotron_generate", "nanotron_gpu_tests"):
-        run("cc", "-Wl,--no-as-needed", f"-Wl,-rpath,{folder}", "-o", folder / "bin" / name, folder / "main.c", folder / "libnccl.so.2", *files)
+        expect("cc", "-Wl,--no-as-needed", f"-Wl,-rpath,{folder}", "-o", folder / "bin" / name, folder / "main.c", folder / "libnccl.so.2", *files)
     return folder
 
 
 def environment_of(bundle, names, **environment):
     """What the bundle's environment.sh sets."""
     values = " ".join(f'"${name}"' for name in names)
-    text = run("bash", "-c", f"source {bundle}/environment.sh; printf '%s\\n' {values}", **environment)
+    text = expect("bash", "-c", f"source {bundle}/environment.sh; printf '%s\\n' {values}", **environment)
     return text.splitlines()
 
 
@@ -80,17 +70,17 @@ def building(work):
     copy = work / "source/tests"  # whose build folder is nobody's
     shutil.copytree(root / "tests/gpu", copy / "gpu")
     shutil.copy(root / "tests/gpu.sh", copy)
-    run("bash", copy / "gpu.sh", "--bundle", work / "built", code=1, says=["configured", "__OPTIMIZE_SIZE__ 1"],
+    expect("bash", copy / "gpu.sh", "--bundle", work / "built", code=1, says=["configured", "__OPTIMIZE_SIZE__ 1"],
         PATH=f"{tools}:{os.environ['PATH']}", CUDACXX="false")
 
 
 def bundles(work):
-    run("bash", root / "tests/gpu.sh", "--bundle", work / "without", "--build", build(work / "old", "none: built without it"), code=1,
+    expect("bash", root / "tests/gpu.sh", "--bundle", work / "without", "--build", build(work / "old", "none: built without it"), code=1,
         says=["CUDNN_FRONTEND_ROOT"])
     check(not (work / "without").exists(), "no bundle without cuDNN")
 
     bundle = work / "bundle"
-    run("bash", root / "tests/gpu.sh", "--bundle", bundle, "--build", build(work / "build", "9.28.1"), says=["in all, of 50"])
+    expect("bash", root / "tests/gpu.sh", "--bundle", bundle, "--build", build(work / "build", "9.28.1"), says=["in all, of 50"])
     libraries = {path.name for path in (bundle / "lib").iterdir()}
     check(not any(name.startswith(("libssl", "libgnutls")) for name in libraries), "HDF5's access to the web is left out", str(libraries))
     check((bundle / "lib/absent/libnccl.so.2").is_dir() and "libnccl.so.2" not in libraries, "NCCL is the machine's", str(libraries))
@@ -106,10 +96,10 @@ def bundles(work):
     check(missing == "libnanotron_nowhere.so.9", "what is nowhere is told", missing)
 
     here = {"NANOTRON_LIBRARY_PATH": f"{bundle}/lib:{bundle}/lib/absent/libnccl.so.2"}
-    run(bundle / "bin/nanotron_hpc", "--build-info", says=["nccl: 0"], **here)
-    run(bundle / "bin/nanotron_hpc", code=71, says=["libnccl.so.2 is not on this machine"], **here)
+    expect(bundle / "bin/nanotron_hpc", "--build-info", says=["nccl: 0"], **here)
+    expect(bundle / "bin/nanotron_hpc", code=71, says=["libnccl.so.2 is not on this machine"], **here)
     here = {"NANOTRON_LIBRARY_PATH": f"{bundle}/lib:{work}/build"}
-    run(bundle / "bin/nanotron_hpc", "--build-info", says=["nccl: 23007"], **here)
+    expect(bundle / "bin/nanotron_hpc", "--build-info", says=["nccl: 23007"], **here)
 
 
 def configuring(work):
@@ -120,9 +110,9 @@ def configuring(work):
     (work / "cudnn/include/cudnn.h").write_text("")
     command = ["cmake", f"-DCUDNN_ROOT={work}/cudnn", "-DCMAKE_FIND_USE_CMAKE_SYSTEM_PATH=OFF",
                "-DCMAKE_REQUIRE_FIND_PACKAGE_NanotronCudnn=ON"]
-    run(*command, "-P", script, code=1, says=["CUDNN_FRONTEND_ROOT", "NANOTRON_CUDNN_FRONTEND_INCLUDE_DIR"])
+    expect(*command, "-P", script, code=1, says=["CUDNN_FRONTEND_ROOT", "NANOTRON_CUDNN_FRONTEND_INCLUDE_DIR"])
     (work / "cudnn/include/cudnn_frontend.h").write_text("")
-    run(*command, f"-DCUDNN_FRONTEND_ROOT={work}/cudnn", "-P", script, says=["Found NanotronCudnn"])
+    expect(*command, f"-DCUDNN_FRONTEND_ROOT={work}/cudnn", "-P", script, says=["Found NanotronCudnn"])
 
 
 if os.environ.get("NANOTRON_MPI_FLAVOUR", "openmpi") != "openmpi":

@@ -11,7 +11,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from runs import check, program, root
+from runs import check, expect, program, root
 
 SCRIPT = root / "tests/gpu.sh"
 
@@ -91,14 +91,8 @@ exec "$@"
 """
 
 
-def script(*arguments, code=0, says=(), **environment):
-    done = subprocess.run(["bash", str(SCRIPT), *map(str, arguments)], text=True, timeout=60, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=os.environ | environment)
-    what = " ".join(map(str, arguments))
-    check(done.returncode == code, f"'gpu.sh {what}' gives {code}, not {done.returncode}", done.stdout)
-    for words in says:
-        check(words in done.stdout, f"'gpu.sh {what}' says '{words}'", done.stdout)
-    return done.stdout
+def script(*arguments, **options):
+    return expect("bash", SCRIPT, *arguments, **options)
 
 
 def make(folder, name, text):

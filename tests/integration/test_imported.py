@@ -7,21 +7,18 @@
 """
 import json
 import shutil
-import subprocess
 import sys
 
 import h5py
 
-from runs import Case, check, root
+from runs import Case, check, expect, root
 
 GENERATION = {"temperature": 0.6, "eos_token_id": [6, 7], "top_k": 20}
 CONFIG = {"max_position_embeddings": 4096, "bos_token_id": 5, "eos_token_id": [6, 7]}
 
 
 def convert(*arguments):
-    done = subprocess.run([sys.executable, root / "tools/nanotron_convert.py", *map(str, arguments)], text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    check(done.returncode == 0, f"nanotron-convert {arguments}", done.stdout)
+    expect(sys.executable, root / "tools/nanotron_convert.py", *arguments)
 
 
 def exported(checkpoints, target):

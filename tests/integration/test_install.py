@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 import schedulers
-from runs import check, mpiexec, program
+from runs import check, expect, mpiexec, program
 from skips import has_tool, lacking, skip
 
 if os.environ.get("NANOTRON_SANITIZE") == "ON":
@@ -33,16 +33,6 @@ COMPLETIONS = {"nanotron_hpc --pl": {"--plan"}, "nanotron_hpc --set parallel.tp_
                "nanotron_plan --val": {"--validate"}}
 
 
-def run(*command, of, code=0, says=(), environment=None):
-    done = subprocess.run([str(word) for word in command], text=True, errors="replace", timeout=200, cwd=of,
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
-    what = " ".join(Path(str(word)).name for word in command)
-    check(done.returncode == code, f"'{what}' gives {code}, not {done.returncode}", done.stdout)
-    for words in says:
-        check(words in done.stdout, f"'{what}' says '{words}'", done.stdout)
-    return done.stdout
-
-
 def has_module(name):
     return subprocess.run([python, "-c", f"import {name}"], stderr=subprocess.DEVNULL).returncode == 0
 
@@ -54,30 +44,30 @@ def trains_and_looks(prefix, work):
     texts.mkdir()
     for i in range(4):
         (texts / f"{i}.txt").write_text(f"{i}: the quick brown fox jumps over the lazy dog\n" * 3000)
-    run(python, tools / "nanotron_tokenize.py", texts, "--glob", "*.txt", "--output", "runs/quickstart/tokens.h5",
-        of=work)
+    expect(python, tools / "nanotron_tokenize.py", texts, "--glob", "*.txt", "--output", "runs/quickstart/tokens.h5",
+        cwd=work)
     ranks = (mpiexec, "-n", "2")
     hpc = programs / "nanotron_hpc"
-    run(hpc, "--check", deck, of=work, says=["the deck is good"])
-    run(*ranks, hpc, "--set", "run.stop_after_steps=3", deck, of=work, code=75, says=["stopped after step 3 of 220"])
-    run(*ranks, hpc, "--set", "run.stop_after_steps=2", deck, of=work, code=75,
+    expect(hpc, "--check", deck, cwd=work, says=["the deck is good"])
+    expect(*ranks, hpc, "--set", "run.stop_after_steps=3", deck, cwd=work, code=75, says=["stopped after step 3 of 220"])
+    expect(*ranks, hpc, "--set", "run.stop_after_steps=2", deck, cwd=work, code=75,
         says=["resumed from runs/quickstart/checkpoints/step_00000003", "stopped after step 5 of 220"])
-    run(*ranks, programs / "nanotron_generate", "--checkpoint", "runs/quickstart/checkpoints", "--prompt", "the",
-        "--max-new-tokens", "5", of=work)
-    run(python, tools / "nanotron_ls.py", "runs/quickstart", of=work, says=["step_00000005", "valid"])
-    run(python, tools / "nanotron_convert.py", "to-hf", "runs/quickstart", "exported", of=work)
-    run(python, tools / "nanotron_export.py", "runs/quickstart", "--format", "csv", "-o", "csv", of=work,
+    expect(*ranks, programs / "nanotron_generate", "--checkpoint", "runs/quickstart/checkpoints", "--prompt", "the",
+        "--max-new-tokens", "5", cwd=work)
+    expect(python, tools / "nanotron_ls.py", "runs/quickstart", cwd=work, says=["step_00000005", "valid"])
+    expect(python, tools / "nanotron_convert.py", "to-hf", "runs/quickstart", "exported", cwd=work)
+    expect(python, tools / "nanotron_export.py", "runs/quickstart", "--format", "csv", "-o", "csv", cwd=work,
         says=["5 steps", "training.csv"])
-    run(python, tools / "nanotron_report.py", "runs/quickstart", of=work,
+    expect(python, tools / "nanotron_report.py", "runs/quickstart", cwd=work,
         says=["stopped: run%stop_after_steps", "5 of 220", "1, after step 3", "step_00000005", "complete"])
-    run(python, tools / "nanotron_top.py", "runs/quickstart", of=work,
+    expect(python, tools / "nanotron_top.py", "runs/quickstart", cwd=work,
         says=["stopped: run%stop_after_steps", "5 of 220", "step_00000005", "metrics.h5"])
     if has_module("matplotlib"):
-        run(python, tools / "nanotron_plot.py", "runs/quickstart", "-o", "loss.png", of=work)
+        expect(python, tools / "nanotron_plot.py", "runs/quickstart", "-o", "loss.png", cwd=work)
         check((work / "loss.png").stat().st_size > 1000, "a plot is drawn")
     else:
         lacking("no matplotlib: nanotron_plot.py")
-    run(*ranks, programs / "nanotron_bench", "--set", "parallel.tp=3", of=work, code=78,
+    expect(*ranks, programs / "nanotron_bench", "--set", "parallel.tp=3", cwd=work, code=78,
         says=["does not divide the 2 ranks"])  # of the installed default deck
 
 
@@ -87,20 +77,20 @@ def job_scripts_find_the_program(prefix, work):
     log = work / "scheduler.log"
     environment = schedulers.install(work / "stand_ins", log)
     steps = ["--set", "run.stop_after_steps=1"]
-    run("sbatch", scripts / "slurm.sh", "input.deck", *steps, of=work, code=75, environment=environment,
+    expect("sbatch", scripts / "slurm.sh", "input.deck", *steps, cwd=work, code=75, environment=environment,
         says=["stopped after step 6 of 220", "back into the queue"])
-    run("qsub", "-v", f"DECK=input.deck,JOB_SCRIPT={scripts / 'pbs.pro.sh'},OPTIONS=" + " ".join(steps),
-        scripts / "pbs.pro.sh", of=work, code=75, environment=environment, says=["stopped after step 7 of 220"])
+    expect("qsub", "-v", f"DECK=input.deck,JOB_SCRIPT={scripts / 'pbs.pro.sh'},OPTIONS=" + " ".join(steps),
+        scripts / "pbs.pro.sh", cwd=work, code=75, environment=environment, says=["stopped after step 7 of 220"])
     noted = log.read_text()
     check("scontrol requeue 7" in noted and f"-V {scripts / 'pbs.pro.sh'}" in noted, "jobs come again", noted)
-    run("qsub", "-v", "DECK=input.deck", scripts / "pbs.pro.sh", of=work, code=78, environment=environment,
+    expect("qsub", "-v", "DECK=input.deck", scripts / "pbs.pro.sh", cwd=work, code=78, environment=environment,
         says=["JOB_SCRIPT="])
     bare = work / "bare"
     bare.mkdir()
     shutil.copy(scripts / "slurm.sh", bare)
-    run("sbatch", bare / "slurm.sh", "input.deck", of=bare, code=78, environment=environment, says=["give PROGRAM"])
+    expect("sbatch", bare / "slurm.sh", "input.deck", cwd=bare, code=78, environment=environment, says=["give PROGRAM"])
     environment["PATH"] += f":{prefix / 'bin'}"
-    run("sbatch", bare / "slurm.sh", work / "input.deck", *steps, of=work, code=75, environment=environment,
+    expect("sbatch", bare / "slurm.sh", work / "input.deck", *steps, cwd=work, code=75, environment=environment,
         says=["stopped after step 8 of 220"])
 
 
@@ -124,13 +114,13 @@ def manuals_are_complete(prefix, work):
     for name in PROGRAMS:
         page = prefix / f"share/man/man1/{name}.1"
         is_a_manual(page, work)
-        options = re.findall(r"^  (?:-\w,)?(--[\w-]+)", run(prefix / "bin" / name, "--help", of=work), re.M)
+        options = re.findall(r"^  (?:-\w,)?(--[\w-]+)", expect(prefix / "bin" / name, "--help", cwd=work), re.M)
         text = page.read_text().replace("\\-", "-")
         lacking = [option for option in options if f"\\fB{option}\\fR" not in text]
         check(len(options) > 5 and not lacking, f"{name}.1 has every option", str(lacking))
     page = prefix / "share/man/man5/nanotron_hpc.5"
     is_a_manual(page, work)
-    keys = re.findall(r"^  (\w+) +=", run(prefix / "bin/nanotron_hpc", "--print-defaults", of=work), re.M)
+    keys = re.findall(r"^  (\w+) +=", expect(prefix / "bin/nanotron_hpc", "--print-defaults", cwd=work), re.M)
     lacking = [key for key in keys if f"\\fB{key}\\fR" not in page.read_text()]
     check(len(keys) > 100 and not lacking, "nanotron_hpc.5 has every key", str(lacking))
 
@@ -149,7 +139,7 @@ def shells_complete(prefix, work):
     script = 'source "$1"; COMP_LINE="$2" COMP_POINT=${#2}; "_${2%% *}"; printf "%s\\n" "${COMPREPLY[@]}"'
     for line, words in COMPLETIONS.items():
         completion = prefix / "share/bash-completion/completions" / line.split()[0]
-        offered = set(run("bash", "-c", script, "bash", completion, line, of=lines).split())
+        offered = set(expect("bash", "-c", script, "bash", completion, line, cwd=lines).split())
         check(words <= offered and "inputs.txt" not in offered, f"bash completes '{line}' to {words}", str(offered))
 
 
@@ -157,13 +147,13 @@ def module_loads(prefix, work):
     if not has_tool("modulecmd", "the modulefile"):
         return
     environment = dict(os.environ, MODULEPATH=str(prefix / "share/modulefiles"), LOADEDMODULES="", _LMFILES_="")
-    run("modulecmd", "sh", "load", "nanotron_hpc", of=work, environment=environment,
+    expect("modulecmd", "sh", "load", "nanotron_hpc", cwd=work, environment=environment,
         says=[f"{prefix}/bin", f"NANOTRON_HPC_SHARE={prefix}/share/nanotron_hpc"])
 
 
 with tempfile.TemporaryDirectory(prefix="nanotron_install_") as name:
     folder = Path(name)
-    run("cmake", "--install", build, "--prefix", folder / "first", of=folder)
+    expect("cmake", "--install", build, "--prefix", folder / "first", cwd=folder)
     prefix, work = (folder / "first").rename(folder / "a new place"), folder / "work"
     prefix = prefix.rename(folder / "second")
     work.mkdir()

@@ -12,14 +12,12 @@ import json
 import os
 import random
 import re
-import subprocess
-import sys
 import time
 
 import h5py
 import numpy
 
-from runs import Case, check, kill_all, killed_end, ranks_of, root, wait_for
+from runs import Case, check, kill_all, killed_end, ranks_of, report_of, wait_for
 from skips import lacking
 
 STEPS, KILLS, QUEUED = 1500, 3, 5.0
@@ -34,10 +32,7 @@ def steps_logged(case):
 
 
 def report(case):
-    done = subprocess.run([sys.executable, root / "tools/nanotron_report.py", case.out, "--json"], text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    check(done.returncode == 0, "nanotron-report", done.stderr)
-    return json.loads(done.stdout)[0]["ledger"]
+    return report_of(case)["ledger"]
 
 
 def rows(case, group):

@@ -8,12 +8,11 @@ reaches the scheduler and the program. No MPI is started.
 """
 import os
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
 import schedulers
-from runs import check, root
+from runs import check, expect, root
 from skips import skip
 
 scripts = root / "jobscripts"
@@ -62,14 +61,8 @@ class Site:
     def __exit__(self, *_):
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def run(self, *command, code=0, says="", **environment):
-        done = subprocess.run([str(word) for word in command], cwd=self.folder, text=True, timeout=60,
-                              env=dict(self.environment, **environment), stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        what = " ".join(Path(str(word)).name for word in command)
-        check(done.returncode == code, f"'{what}' ends with {code}, not {done.returncode}", done.stdout)
-        check(says in done.stdout, f"'{what}' says '{says}'", done.stdout)
-        return done.stdout
+    def run(self, *command, **options):
+        return expect(*command, cwd=self.folder, environment=self.environment, **options)
 
     def noted(self):
         """The log of the stand-ins, begun anew."""
@@ -94,8 +87,7 @@ class Site:
 
 def files_are_clean():
     for script in (*machines, *(scripts / name for name in ("slurm.sh", "pbs.pro.sh", "submit.sh"))):
-        done = subprocess.run(["bash", "-n", script], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        check(done.returncode == 0, f"{script.name} is bash", done.stdout)
+        expect("bash", "-n", script)
     page = (root / "doc/job_scripts.md").read_text()
     for machine in machines:
         name = f"{machine.parent.name}/{machine.name}"
@@ -112,7 +104,7 @@ def every_machine_submits():
             pbs = "qsub" in machine.read_text()
             account = ("-A", "project") if pbs else ("--account=project",)
             site.run(scripts / "submit.sh", machine, *account, "--", "input.deck", "--set", "run.steps=3",
-                     says="finished")
+                     says=["finished"])
             noted, starts = site.noted(), site.starts()
             check(len(starts) == 2 and starts[0].startswith("--check --set run.steps=3 input.deck"),
                   f"{name}: the deck is checked first", str(starts))
@@ -123,7 +115,7 @@ def every_machine_submits():
             site.run(scripts / "submit.sh", machine, "--", "bad.deck", code=78)
             check("sbatch" not in site.noted() and "qsub" not in site.noted(), f"{name}: a wrong deck is not submitted")
             if "module load" in noted:
-                site.run(scripts / "submit.sh", machine, "--", "input.deck", code=78, says="module",
+                site.run(scripts / "submit.sh", machine, "--", "input.deck", code=78, says=["module"],
                          STAND_IN_MODULE="1")
 
 
@@ -131,21 +123,21 @@ def settings_reach_the_program():
     with Site() as site:
         machine = site.file("submit=sbatch\nsite_options=(--partition=planted --gres=gpu:4)\nMPI_TYPE=default\n"
                             "CPU_BIND=sockets\nexport PLANTED=here NCCL_CROSS_NIC=1 OMP_NUM_THREADS=3\n: $UNSET\n")
-        site.run("sbatch", scripts / "slurm.sh", "input.deck", says="finished", SITE=str(machine))
+        site.run("sbatch", scripts / "slurm.sh", "input.deck", says=["finished"], SITE=str(machine))
         start = site.starts()[0]
         expected = ("PLANTED=here", "NCCL_CROSS_NIC=1", "OMP_NUM_THREADS=3")
         check(all(words in start for words in expected), "in Slurm", start)
         noted = site.noted()
         check("srun --kill" in noted and "--cpu-bind=sockets" in noted and "--mpi" not in noted, "of srun", noted)
-        site.run("sbatch", scripts / "slurm.sh", "input.deck", code=78, says="SITE=", SITE="/no/such/file")
+        site.run("sbatch", scripts / "slurm.sh", "input.deck", code=78, says=["SITE="], SITE="/no/such/file")
         site.run("qsub", "-v", f"DECK=input.deck,JOB_SCRIPT={scripts / 'pbs.pro.sh'}", scripts / "pbs.pro.sh",
-                 says="finished", SITE=str(machine))
+                 says=["finished"], SITE=str(machine))
         start = site.starts()[0]
         check(all(words in start for words in expected), "and in PBS", start)
         site.noted()
         machine.write_text("submit=qsub\nsite_options=(-l select=2:system=x)\nRANKS_PER_NODE=4\n"
                            "MPIEXEC_OPTIONS='--ppn 4'\n")
-        site.run(scripts / "submit.sh", machine, "-q", "fast", "--", "input.deck", says="finished")
+        site.run(scripts / "submit.sh", machine, "-q", "fast", "--", "input.deck", says=["finished"])
         noted = site.noted()
         check("qsub -l select=2:system=x -q fast -V" in noted, "options of the machine, then of the user", noted)
         check("launch -n 4 --hostfile" in noted and "--ppn 4" in noted, "four ranks on one host", noted)
@@ -156,13 +148,13 @@ def the_next_job_asks_for_the_same():
     with Site() as site:
         machine = site.file("submit=sbatch\nsite_options=(--constraint=planted --gres=gpu:4)\n")
         site.run(scripts / "submit.sh", machine, "--account=a", "--", "input.deck", code=75,
-                 says="a job that follows this one", STAND_IN_STATE="stopped", STAND_IN_REQUEUE="1")
+                 says=["a job that follows this one"], STAND_IN_STATE="stopped", STAND_IN_REQUEUE="1")
         noted = site.noted()
         check("sbatch --constraint=planted --gres=gpu:4 --account=a --dependency=afterany:7 --export=ALL" in noted,
               "Slurm", noted)
-        site.run(scripts / "submit.sh", machine, "--array=1-2", "--", "input.deck", code=78, says="comes from SWEEP")
+        site.run(scripts / "submit.sh", machine, "--array=1-2", "--", "input.deck", code=78, says=["comes from SWEEP"])
         machine.write_text("submit=qsub\nsite_options=(-l select=2:system=x)\n")
-        site.run(scripts / "submit.sh", machine, "-A", "a", "--", "input.deck", code=75, says="submitting the next job",
+        site.run(scripts / "submit.sh", machine, "-A", "a", "--", "input.deck", code=75, says=["submitting the next job"],
                  STAND_IN_STATE="stopped")
         noted = site.noted()
         check("qsub -W depend=afterany:7.server -l select=2:system=x -A a -V" in noted, "PBS", noted)
@@ -176,7 +168,7 @@ def elements_have_folders_of_their_own():
             (site.folder / "lr.txt").write_text("--set optimizer.learning_rate=1e-4\nother.deck --set optimizer.learning_rate=2e-4\n"
                                                 "--set optimizer.learning_rate=3e-4 --set run.seed=2\n")
             site.run(scripts / "submit.sh", machine, "--", "input.deck", "--set", "run.steps=3", SWEEP="lr.txt",
-                     says="finished")
+                     says=["finished"])
             starts = site.starts()
             checked = [start for start in starts if start.startswith("--check")]
             runs = [start.splitlines()[0] for start in starts if not start.startswith("--check")]
@@ -198,11 +190,11 @@ def elements_have_folders_of_their_own():
             site.starts()
             following = ["sbatch", scripts / "slurm.sh", "input.deck"] if scheduler == "sbatch" else [
                 "qsub", "-v", f"DECK=input.deck,JOB_SCRIPT={scripts / 'pbs.pro.sh'}", scripts / "pbs.pro.sh"]
-            site.run(*following, SWEEP="lr.txt", ELEMENT="2", says="finished")
+            site.run(*following, SWEEP="lr.txt", ELEMENT="2", says=["finished"])
             start = site.starts()[0]
             check("run.output_dir=lr.txt.runs/2 " in start and "other.deck" in start, "which stays that element", start)
             for element in ("4", "", "x"):
-                site.run(*following, SWEEP="lr.txt", ELEMENT=element, code=78, says="has no line")
+                site.run(*following, SWEEP="lr.txt", ELEMENT=element, code=78, says=["has no line"])
 
 
 if os.environ.get("NANOTRON_SANITIZE") == "ON":

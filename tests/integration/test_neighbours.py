@@ -14,7 +14,7 @@ import subprocess
 import time
 
 from faults import SLOW_DISK, build, write_spikes
-from runs import Case, check, kill_all, mpiexec, program, ranks_of, state_at
+from runs import Case, check, expect, kill_all, mpiexec, program, ranks_of, state_at
 
 STEPS, EVERY = 90, 4
 
@@ -47,10 +47,7 @@ class Job:
         return [mpiexec, *parts[1:]]
 
     def run(self, *arguments, hosts=(("a", 2), ("b", 2))):
-        done = subprocess.run(self.command(hosts, arguments), text=True, timeout=100, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
-        check(done.returncode == 0, f"exit code {done.returncode}", done.stdout)
-        return done.stdout
+        return expect(*self.command(hosts, arguments))
 
     def copied(self):
         """The steps that the log says are copied."""

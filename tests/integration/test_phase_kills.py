@@ -11,11 +11,10 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import time
 
 from faults import build, run_with_faults, skip_under_sanitizers
-from runs import Case, Tally, check, program, state_at
+from runs import Case, Tally, alone, check, state_at
 
 STEPS = 12
 FP64 = ["--set", "precision.compute=fp64"]
@@ -112,13 +111,6 @@ void cblas_dgemm(GEMM_PARAMETERS) {
 """
 
 
-def run_alone(case, library, settings, *arguments):
-    """One rank, without a launcher."""
-    done = subprocess.run([program, *arguments, str(case.deck)], text=True, timeout=100, check=False, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=dict(os.environ, LD_PRELOAD=str(library), **settings))
-    return done.returncode, done.stdout
-
-
 def main(kills, seed):
     skip_under_sanitizers()
     print(f"NANOTRON_KILLS={kills} NANOTRON_SEED={seed}", flush=True)
@@ -143,7 +135,7 @@ def main(kills, seed):
                             "FAULT_WHEN": chance.choice(["before", "after"])}
                 story += f"; {phase}: {settings}"
                 if ranks == 1:
-                    code, text = run_alone(case, library, settings, *arguments)
+                    code, text = alone(case, *arguments, LD_PRELOAD=str(library), **settings)
                 else:
                     code, text = run_with_faults(case, library, chance.randrange(2), settings, *arguments)
                 hit = "fault: killed" in text

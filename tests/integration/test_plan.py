@@ -7,11 +7,10 @@ machine can be planned for, and what is said of files that say too little.
     test_plan.py <folder of the programs>
 """
 import re
-import subprocess
 import tempfile
 from pathlib import Path
 
-from runs import check, mpiexec, program, root
+from runs import check, expect, mpiexec, program, root
 
 programs = Path(program).parent
 a100 = root / "input/machines/a100_80gb.nml"
@@ -19,25 +18,15 @@ SMALL = ["--set", "model.hidden_size=64", "--set", "model.num_hidden_layers=2", 
          "--set", "data.sequence_length=64", "--set", "data.path=none"]
 
 
-def run(*command, code=0, says=()):
-    done = subprocess.run([str(word) for word in command], text=True, timeout=250, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    what = " ".join(Path(str(word)).name for word in command)
-    check(done.returncode == code, f"'{what}' ends with {code}, not {done.returncode}", done.stdout)
-    for words in says:
-        check(words in done.stdout, f"'{what}' says '{words}'", done.stdout)
-    return done.stdout
-
-
 def written_decks_are_good(folder):
     deck = root / "input/llama_7b.deck"
-    text = run(programs / "nanotron_plan", "--ranks", 16, "--machine", a100, "--set", "model.vocab_size=32000", "--write",
+    text = expect(programs / "nanotron_plan", "--ranks", 16, "--machine", a100, "--set", "model.vocab_size=32000", "--write",
                folder / "grids", deck, says=["combinations", "written: "])
     decks = sorted((folder / "grids").glob("grid_*.deck"))
     table = re.findall(r"^ +\d+ +(\d+) +(\d+) +(\d+) +(\d+) +\d+ .*$", text, re.MULTILINE)
     check(len(decks) == 10 and len(table) == 10, "ten decks and ten rows", text)
     for path, (dp, tp, pp, cp) in zip(decks, table, strict=True):
-        run(program, "--check", path,
+        expect(program, "--check", path,
             says=[f"grid: dp {dp} x pp {pp} x cp {cp} x tp {tp} = 16 ranks", "the deck is good"])
 
 
@@ -48,12 +37,12 @@ def decks_for_one_gpu_fit_it():
              if (words := re.search(r"^! Machine: 1 GPU of (\d+) GB", deck.read_text(), re.MULTILINE))}
     check({machines[memory] for memory in decks.values()} == set(machines.values()), "there are decks for GPUs of both sizes", str(decks))
     for deck, memory in decks.items():
-        run(program, "--plan", "--machine", root / "input/machines" / machines[memory], deck, says=["  fits: "])
+        expect(program, "--plan", "--machine", root / "input/machines" / machines[memory], deck, says=["  fits: "])
 
 
 def a_plan_has_a_timeline(folder):
     plan = [program, "--plan", "--machine", a100, "--set", "model.vocab_size=32000"]
-    text = run(*plan, "--set", "parallel.dp=8", "--set", "parallel.tp=2", root / "input/llama_7b.deck",
+    text = expect(*plan, "--set", "parallel.dp=8", "--set", "parallel.tp=2", root / "input/llama_7b.deck",
                says=["timeline of a step on 16 ranks, 2 nodes of DGX A100 80 GB", "node-hours", "kWh"])
     shares = [float(share) for share in re.findall(r" ms +([0-9.]+) %$", text.split("timeline")[1], re.MULTILINE)]
     check(abs(sum(shares) - 100) < 0.5, "the shares are the step", text)
@@ -62,13 +51,13 @@ def a_plan_has_a_timeline(folder):
     small = folder / "small.nml"
     small.write_text(a100.read_text().split("&gemm")[0] + re.sub("memory_gb = 85.9", "memory_gb = 8", re.search(
         "&node.*?^/\n", a100.read_text(), re.DOTALL | re.MULTILINE)[0]))
-    run(program, "--plan", "--machine", small, "--set", "model.vocab_size=32000", "--set", "parallel.dp=8",
+    expect(program, "--plan", "--machine", small, "--set", "model.vocab_size=32000", "--set", "parallel.dp=8",
         root / "input/llama_7b.deck", says=["  does not fit: "])
-    run(program, "--plan", "--set", "model.vocab_size=32000", root / "input/llama_7b.deck",
+    expect(program, "--plan", "--set", "model.vocab_size=32000", root / "input/llama_7b.deck",
         says=["  planned for a host, as --machine names no other"])
     lone = folder / "lone.nml"
     lone.write_text(re.sub(r"&network.*?^/\n", "", a100.read_text(), flags=re.DOTALL | re.MULTILINE))
-    run(program, "--plan", "--machine", lone, "--set", "model.vocab_size=32000", "--set", "parallel.dp=16",
+    expect(program, "--plan", "--machine", lone, "--set", "model.vocab_size=32000", "--set", "parallel.dp=16",
         root / "input/llama_7b.deck", code=78, says=["expected: a group &network"])
 
 
@@ -76,9 +65,9 @@ def a_measured_machine_is_planned_for(folder):
     deck = root / "input/llama_30m.deck"
     for ranks in (1, 2):
         machine = folder / f"here_{ranks}.nml"
-        run(mpiexec, "-n", ranks, programs / "nanotron_bench", "--machine", machine, "--seconds", 0.01, "--deck", deck,
+        expect(mpiexec, "-n", ranks, programs / "nanotron_bench", "--machine", machine, "--seconds", 0.01, "--deck", deck,
             *SMALL, says=["Measured by nanotron_bench", "link_gb_per_s"])
-        run(program, "--plan", "--machine", machine, *SMALL, "--set", f"parallel.dp={ranks}", deck,
+        expect(program, "--plan", "--machine", machine, *SMALL, "--set", f"parallel.dp={ranks}", deck,
             says=[f"timeline of a step on {ranks} ranks, 1 nodes"])
 
 
@@ -87,9 +76,9 @@ def published_runs_are_judged(folder):
     table.write_text("source,parameters_B,layers,hidden,heads,tp,pp,gpus,batch,tflops_per_gpu,seconds_full,"
                      "seconds_selective\nK22,22,48,6144,64,8,1,8,4,,1.42,\n")
     validate = (programs / "nanotron_plan", "--machine", a100, "--validate", table)
-    run(*validate, says=["mean error of 1 runs", "within the bound"])
-    run(*validate, "--max-error", "0.001", code=65, says=["above the bound"])
-    run(programs / "nanotron_plan", "--machine", a100, code=78, says=["--ranks N and a deck"])
+    expect(*validate, says=["mean error of 1 runs", "within the bound"])
+    expect(*validate, "--max-error", "0.001", code=65, says=["above the bound"])
+    expect(programs / "nanotron_plan", "--machine", a100, code=78, says=["--ranks N and a deck"])
 
 
 with tempfile.TemporaryDirectory(prefix="nanotron_plan_") as name:

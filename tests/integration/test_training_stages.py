@@ -7,13 +7,12 @@ has it, "Stages of training", against the token hashes of runs, and the same par
     test_training_stages.py <folder of the programs>
 """
 import re
-import subprocess
 import sys
 
 import h5py
 import numpy as np
 
-from runs import Case, check, root, state_at
+from runs import Case, check, expect, root, state_at
 from test_sample_order import held_out, permuted, place, xxh3_64
 
 MASK = 2**64 - 1
@@ -131,9 +130,7 @@ def the_same_on_every_grid_and_after_restarts():
         last, again = (float(re.findall(r"loss +([0-9.]+)", words)[-1]) for words in (text, evaluated))
         check(abs(last - again) <= 0.5001e-4, f"with the loss {last} of the run", evaluated)
 
-        done = subprocess.run([sys.executable, root / "tools/nanotron_convert.py", "to-hf", whole.out, whole.folder / "hf"],
-                              text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        check(done.returncode == 0, "the export", done.stdout)
+        expect(sys.executable, root / "tools/nanotron_convert.py", "to-hf", whole.out, whole.folder / "hf")
         config = (whole.folder / "hf/config.json").read_text()
         check('"max_position_embeddings": 128' in config and "500000" in config, "the export has the last stage's sizes", config)
 
