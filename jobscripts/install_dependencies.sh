@@ -112,10 +112,10 @@ install_packages() {
 # Not packaged by Debian: tokenizers, which only Hugging Face tokenizers and --train-bpe need; safetensors,
 # which only the tests of nanotron_convert.py need; tensorboard, those of nanotron_export.py; pyarrow, those and the ones of
 # nanotron_tokenize.py, as backports.zstd and jinja2; mkdocs (Debian 12 has an older one), which makes the documents a site; nbclient to
-# h5netcdf, which execute the notebooks of the documents; ruff and mypy, which check the tools.
+# f90nml, which execute the notebooks and examples of the documents; ruff and mypy, which check the tools.
 install_python_packages() {
   local extra=(tokenizers)
-  if [ "$tests" = 1 ]; then extra+=(safetensors tensorboard pyarrow jinja2 mkdocs nbclient ipykernel xarray h5netcdf ruff mypy); fi
+  if [ "$tests" = 1 ]; then extra+=(safetensors tensorboard pyarrow jinja2 mkdocs nbclient ipykernel xarray h5netcdf f90nml ruff mypy); fi
   local venv="$root/build/venv" base=/usr/bin/python3
   [ -x "$base" ] || base="$(command -v python3)"
   if [ "$tests" = 1 ] && "$base" -c 'import sys; sys.exit(sys.version_info >= (3, 14))'; then

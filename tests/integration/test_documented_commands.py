@@ -32,6 +32,7 @@ if os.environ.get("NANOTRON_SANITIZE") == "ON" or os.environ.get("NANOTRON_MPI_F
 DOCUMENTS = (
     "README.md",
     "doc/first_job.md",
+    "doc/decks.md",
     "doc/user_guide.md",
     "doc/job_scripts.md",
     "doc/reliability.md",
@@ -225,7 +226,7 @@ BEFORE = {
 }
 AFTER = {"build/release/bin/nanotron_hpc --print-defaults > input.deck": small_defaults}
 NEEDS = {"tokenizers": r"--train-bpe|--tokenizer|talks\.h5|--merge|runs/chats/", "matplotlib": r"nanotron[_-]plot", "tensorboard": r"tensorboard",
-         "pyarrow": r"parquet", "wandb": r"wandb", "xarray": r"xarray", "h5netcdf": r"h5netcdf", "lm_eval": r"lm_eval"}
+         "pyarrow": r"parquet", "wandb": r"wandb", "xarray": r"xarray", "h5netcdf": r"h5netcdf", "f90nml": r"f90nml", "lm_eval": r"lm_eval"}
 NOT_BROUGHT = ("wandb", "lm_eval")  # by install_dependencies.sh: large
 
 # ---------------------------------------------------------------------------------------------------------------------
