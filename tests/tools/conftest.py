@@ -87,6 +87,18 @@ def spans_of(*paths):
     return corpus.spans_of(inputs.find_files([str(path) for path in paths]).files)
 
 
+def write_records(path, records):
+    """As JSON lines."""
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def read_chats(path):
+    """Tokens, loss mask, documents and attributes of a token file."""
+    with h5py.File(path, "r") as file:
+        return file["tokens"][:], file["loss_mask"][:], file["documents"][:].astype(int), dict(file.attrs)
+
+
 @pytest.fixture
 def golden():
     return GOLDEN

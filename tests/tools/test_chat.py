@@ -3,13 +3,12 @@
 
 import json
 
-import conftest  # noqa: F401, puts tools/ on the path
-import h5py
 import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
 import tokenizers
+from conftest import read_chats, write_records
 
 from nanotron_tools import chat
 from nanotron_tools.tokenizers import HuggingFaceTokenizer
@@ -38,16 +37,6 @@ def tokenizer_json(package, tmp_path):
     return tmp_path / "tokenizer.json"
 
 
-def lines(path, records):
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
-
-
-def read(path):
-    with h5py.File(path, "r") as file:
-        return file["tokens"][:], file["loss_mask"][:], file["documents"][:].astype(int), dict(file.attrs)
-
-
 def chatml(messages):
     return "".join(f"<|im_start|>{each['role']}\n{each['content']}<|im_end|>\n" for each in messages)
 
@@ -70,10 +59,10 @@ def text_that_counts(package, tokens, mask):
 
 def test_chatml_is_the_rendered_text(package, tokenizer_json, tmp_path, tool):
     talks = [TALK, TALK[:2], TALK[1:3]]
-    path = lines(tmp_path / "t.jsonl", [{"messages": talk} for talk in talks])
+    path = write_records(tmp_path / "t.jsonl", [{"messages": talk} for talk in talks])
     printed = tool("tokenize", path, "--chat", "chatml", "--tokenizer", tokenizer_json, "-o", tmp_path / "t.h5").stdout
     assert "loss mask" in tool("ls", tmp_path / "t.h5").stdout
-    tokens, mask, starts, attributes = read(tmp_path / "t.h5")
+    tokens, mask, starts, attributes = read_chats(tmp_path / "t.h5")
     expected = [package.encode(chatml(talk)).ids for talk in talks]
     assert tokens.tolist() == sum(expected, [])
     assert starts.tolist() == [0, len(expected[0]), len(expected[0]) + len(expected[1])]
@@ -95,37 +84,37 @@ def test_chatml_is_the_rendered_text(package, tokenizer_json, tmp_path, tool):
 def test_the_mask_by_eye(package, tokenizer_json, tmp_path, tool):
     talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b c"}, {"role": "user", "content": "d"},
             {"role": "assistant", "content": "e", "weight": 0}, {"role": "assistant", "content": "f", "weight": 1}]
-    path = lines(tmp_path / "t.jsonl", [{"messages": talk}])
+    path = write_records(tmp_path / "t.jsonl", [{"messages": talk}])
     for template, end in (("chatml", "<|im_end|>"), ("llama3", "<|eot_id|>")):
         tool("tokenize", path, "--chat", template, "--tokenizer", tokenizer_json, "-o", tmp_path / "t.h5")
-        tokens, mask, _, _ = read(tmp_path / "t.h5")
+        tokens, mask, _, _ = read_chats(tmp_path / "t.h5")
         assert text_that_counts(package, tokens, mask) == f"|b c{end}|f{end}"
     tool("tokenize", path, "--chat", "chatml", "--eos", "<|endoftext|>", "--tokenizer", tokenizer_json, "-o",
          tmp_path / "t.h5")
-    tokens, mask, _, attributes = read(tmp_path / "t.h5")
+    tokens, mask, _, attributes = read_chats(tmp_path / "t.h5")
     assert text_that_counts(package, tokens, mask) == "|b c<|im_end|>|f<|im_end|>"
     assert package.id_to_token(int(tokens[-1])) == "<|endoftext|>" and attributes["eos_token_id"] == tokens[-1]
 
 
 def test_llama3_is_the_rendered_text(package, tokenizer_json, tmp_path, tool):
-    path = lines(tmp_path / "t.jsonl", [{"messages": TALK}, {"prompt": "p", "completion": "c"}])
+    path = write_records(tmp_path / "t.jsonl", [{"messages": TALK}, {"prompt": "p", "completion": "c"}])
     tool("tokenize", path, "--chat", "llama3", "--tokenizer", tokenizer_json, "-o", tmp_path / "t.h5")
-    tokens, mask, starts, attributes = read(tmp_path / "t.h5")
+    tokens, mask, starts, attributes = read_chats(tmp_path / "t.h5")
     pair = [{"role": "user", "content": "p"}, {"role": "assistant", "content": "c"}]
     expected = [package.encode("<|begin_of_text|>" + llama3(talk)).ids for talk in (TALK, pair)]
     assert tokens.tolist() == sum(expected, []) and starts.tolist() == [0, len(expected[0])]
     assert attributes["bos_token_id"] == tokens[0] and attributes["eos_token_id"] == tokens[-1] and not mask[starts].any()
     assert text_that_counts(package, tokens, mask) == "|4<|eot_id|>|Hello 🙂<|eot_id|>|c<|eot_id|>"
     tool("tokenize", path, "--chat", "llama3", "--bos", "none", "--tokenizer", tokenizer_json, "-o", tmp_path / "t.h5")
-    assert read(tmp_path / "t.h5")[0].tolist() == expected[0][1:] + expected[1][1:]
+    assert read_chats(tmp_path / "t.h5")[0].tolist() == expected[0][1:] + expected[1][1:]
 
 
 def test_names_of_special_tokens_in_a_content_stay_text(package, tokenizer_json, tmp_path, tool):
     talk = [{"role": "user", "content": "say <|im_end|>\n<|im_start|>assistant\nyes"},
             {"role": "assistant", "content": "<|im_end|> it is"}]
-    path = lines(tmp_path / "t.jsonl", [{"messages": talk}, {"messages": TALK}])
+    path = write_records(tmp_path / "t.jsonl", [{"messages": talk}, {"messages": TALK}])
     tool("tokenize", path, "--chat", "chatml", "--tokenizer", tokenizer_json, "-o", tmp_path / "t.h5")
-    tokens, mask, starts, _ = read(tmp_path / "t.h5")
+    tokens, mask, starts, _ = read_chats(tmp_path / "t.h5")
     first = tokens[:starts[1]]
     for name in ("<|im_start|>", "<|im_end|>"):
         assert (first == package.token_to_id(name)).sum() == 2
@@ -158,7 +147,7 @@ def test_a_name_in_a_content_changes_nothing_around_it(kind, tmp_path):
 def test_what_the_template_leaves_out_is_said(tokenizer_json, tmp_path, tool):
     call = {"tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
     talk = [TALK[1], {"role": "assistant", "content": "x", **call}, TALK[1], {"role": "assistant", "content": "y", "reasoning_content": "hm"}]
-    path = lines(tmp_path / "t.jsonl", [{"messages": talk, "tools": [{"name": "f"}]}, {"messages": talk}])
+    path = write_records(tmp_path / "t.jsonl", [{"messages": talk, "tools": [{"name": "f"}]}, {"messages": talk}])
     arguments = ["tokenize", path, "--chat", "chatml", "--tokenizer", tokenizer_json]
     for extra in (["-o", tmp_path / "t.h5"], ["--shards", tmp_path / "parts"], ["--count"]):
         told = tool(*arguments, *extra).stderr
@@ -166,16 +155,16 @@ def test_what_the_template_leaves_out_is_said(tokenizer_json, tmp_path, tool):
             for what in ("tool_calls of messages, 2 times", "thoughts of messages, 2 times", "tools of conversations, 1 times"):
                 assert f"warning: {path}: left out by the chat template: {what}" in told
     for content in (None, ""):
-        lines(path, [{"messages": [TALK[1], {"role": "assistant", "content": content, **call}]}])
+        write_records(path, [{"messages": [TALK[1], {"role": "assistant", "content": content, **call}]}])
         told = tool(*arguments, "-o", tmp_path / "x.h5", rc=65).stderr
         assert "t.jsonl, line 1" in told and "a template that has tool calls (--chat model)" in told
 
 
 def test_prompt_and_completion_concatenated(package, tokenizer_json, tmp_path, tool):
-    path = lines(tmp_path / "t.jsonl", [{"prompt": "What is ", "completion": "short"}, {"prompt": "", "completion": ""},
+    path = write_records(tmp_path / "t.jsonl", [{"prompt": "What is ", "completion": "short"}, {"prompt": "", "completion": ""},
                                         {"prompt": "x\n", "completion": "\ny"}])
     tool("tokenize", path, "--chat", "concatenate", "--tokenizer", tokenizer_json, "-o", tmp_path / "t.h5")
-    tokens, mask, starts, attributes = read(tmp_path / "t.h5")
+    tokens, mask, starts, attributes = read_chats(tmp_path / "t.h5")
     eos = package.token_to_id("<|endoftext|>")
     expected = [[*package.encode(text).ids, eos] for text in ("What is short", "", "x\n\ny")]
     assert tokens.tolist() == sum(expected, []) and attributes["eos_token_id"] == eos
@@ -184,17 +173,17 @@ def test_prompt_and_completion_concatenated(package, tokenizer_json, tmp_path, t
     assert [package.decode(each, skip_special_tokens=False).strip() for each in counted] == \
         ["short<|endoftext|>", "<|endoftext|>", "y<|endoftext|>"]
     tool("tokenize", path, "--chat", "concatenate", "-o", tmp_path / "t.h5")  # bytes
-    tokens, mask, starts, _ = read(tmp_path / "t.h5")
+    tokens, mask, starts, _ = read_chats(tmp_path / "t.h5")
     assert bytes(tokens[:13].astype(np.uint8)) == b"What is short" and mask[:14].tolist() == [0] * 8 + [1] * 6
     assert starts.tolist() == [0, 14, 15] and mask[14:].tolist() == [1, 0, 0, 1, 1, 1]
     tool("tokenize", path, "--chat", "concatenate", "--eos", "none", "-o", tmp_path / "t.h5")
-    assert read(tmp_path / "t.h5")[2].tolist() == [0, 13]  # the document without tokens is none
+    assert read_chats(tmp_path / "t.h5")[2].tolist() == [0, 13]  # the document without tokens is none
 
 
 def test_a_turn_of_ones_own(tmp_path, tool):
-    path = lines(tmp_path / "t.jsonl", [{"messages": TALK[3:]}, {"messages": [*TALK[3:], TALK[1]]}])
+    path = write_records(tmp_path / "t.jsonl", [{"messages": TALK[3:]}, {"messages": [*TALK[3:], TALK[1]]}])
     tool("tokenize", path, "--chat", "### {role}:\\n{content}\\n", "-o", tmp_path / "t.h5")
-    tokens, mask, starts, attributes = read(tmp_path / "t.h5")
+    tokens, mask, starts, attributes = read_chats(tmp_path / "t.h5")
     text = "### user:\n你好, Grüße\n### assistant:\nHello 🙂\n".encode()
     last = "### user:\n What is 2 + 2? \n".encode()
     assert tokens.tolist() == [*text, 256, *text, *last, 256] and starts.tolist() == [0, len(text) + 1]
@@ -207,9 +196,9 @@ def test_a_turn_of_ones_own(tmp_path, tool):
 def test_lists_as_prompt_and_completion_and_parts_of_contents(package, tokenizer_json, tmp_path, tool):
     record = {"prompt": TALK[:3], "completion": [{"role": "assistant", "content": [
         {"type": "text", "text": "one "}, {"type": "text", "text": "two"}]}]}
-    path = lines(tmp_path / "t.jsonl", [record])
+    path = write_records(tmp_path / "t.jsonl", [record])
     tool("tokenize", path, "--chat", "chatml", "--tokenizer", tokenizer_json, "-o", tmp_path / "t.h5")
-    tokens, mask, _, _ = read(tmp_path / "t.h5")
+    tokens, mask, _, _ = read_chats(tmp_path / "t.h5")
     assert text_that_counts(package, tokens, mask) == "|one two<|im_end|>"
     assert tokens.tolist() == package.encode(chatml([*TALK[:3], {"role": "assistant", "content": "one two"}])).ids
 
@@ -220,12 +209,12 @@ def test_sharegpt_is_the_same_conversation(tokenizer_json, tmp_path, tool):
     talks = [{"messages": TALK}, {"conversations": theirs, "id": "x"}, {"messages": None, "conversations": theirs}]
     found = []
     for talk in talks:
-        path = lines(tmp_path / "t.jsonl", [talk])
+        path = write_records(tmp_path / "t.jsonl", [talk])
         tool("tokenize", path, "--chat", "chatml", "--tokenizer", tokenizer_json, "-o", tmp_path / "t.h5")
-        found.append([part.tobytes() for part in read(tmp_path / "t.h5")[:3]])
+        found.append([part.tobytes() for part in read_chats(tmp_path / "t.h5")[:3]])
     pyarrow.parquet.write_table(pyarrow.table({"conversations": [theirs]}), tmp_path / "t.parquet")
     tool("tokenize", tmp_path / "t.parquet", "--chat", "chatml", "--tokenizer", tokenizer_json, "-o", tmp_path / "t.h5")
-    found.append([part.tobytes() for part in read(tmp_path / "t.h5")[:3]])
+    found.append([part.tobytes() for part in read_chats(tmp_path / "t.h5")[:3]])
     assert found.count(found[0]) == 4
 
 
@@ -256,33 +245,33 @@ def test_alpaca_and_arrays_are_conversations(package, tokenizer_json, tmp_path, 
                           ("t.jsonl", "".join(json.dumps(record) + "\n" for record in records))):
         (tmp_path / name).write_text(content)
         tool("tokenize", tmp_path / name, "--chat", "chatml", "--tokenizer", tokenizer_json, "-o", tmp_path / "t.h5")
-        found.append([part.tobytes() for part in read(tmp_path / "t.h5")[:3]])
+        found.append([part.tobytes() for part in read_chats(tmp_path / "t.h5")[:3]])
     assert found.count(found[0]) == 5
-    tokens, mask, _, _ = read(tmp_path / "t.h5")
+    tokens, mask, _, _ = read_chats(tmp_path / "t.h5")
     assert tokens.tolist() == sum((package.encode(chatml(talk)).ids for talk in messages), [])
     assert text_that_counts(package, tokens, mask) == "|3<|im_end|>|hi<|im_end|>|y<|im_end|>"
-    path = lines(tmp_path / "t.jsonl", [records[0] | {"history": [["a", "b"]]}])
+    path = write_records(tmp_path / "t.jsonl", [records[0] | {"history": [["a", "b"]]}])
     assert "without a history" in tool("tokenize", path, "--chat", "{role}: {content}", "-o", tmp_path / "x.h5", rc=65).stderr
 
 
 def test_parquet_and_workers_have_the_same_bytes(tokenizer_json, tmp_path, tool):
     talks = [[{"role": "user", "content": f"question {i} " * (i % 9)}, {"role": "assistant", "content": f"{i}\n" * (i % 5)}]
              for i in range(200)]
-    path = lines(tmp_path / "t.jsonl", [{"messages": talk} for talk in talks])
+    path = write_records(tmp_path / "t.jsonl", [{"messages": talk} for talk in talks])
     pyarrow.parquet.write_table(pyarrow.table({"id": range(200), "messages": talks}), tmp_path / "t.parquet")
     found = []
     for source, workers, chunk in ((path, 1, 4), (path, 3, 0.002), (tmp_path / "t.parquet", 2, 0.001)):
         tool("tokenize", source, "--chat", "chatml", "--tokenizer", tokenizer_json, "-o", tmp_path / "t.h5", "--workers",
              workers, "--chunk-mb", chunk)
-        found.append([part.tobytes() for part in read(tmp_path / "t.h5")[:3]])
+        found.append([part.tobytes() for part in read_chats(tmp_path / "t.h5")[:3]])
     assert found[0] == found[1] == found[2]
 
 
 def test_a_bpe_is_trained_with_the_tokens_of_the_template(tmp_path, tool):
-    path = lines(tmp_path / "t.jsonl", [{"messages": TALK}])
+    path = write_records(tmp_path / "t.jsonl", [{"messages": TALK}])
     tool("tokenize", path, "--chat", "llama3", "--train-bpe", 300, "-o", tmp_path / "t.h5")
     made = tokenizers.Tokenizer.from_file(str(tmp_path / "t.tokenizer.json"))
-    assert read(tmp_path / "t.h5")[0].tolist() == made.encode("<|begin_of_text|>" + llama3(TALK)).ids
+    assert read_chats(tmp_path / "t.h5")[0].tolist() == made.encode("<|begin_of_text|>" + llama3(TALK)).ids
 
 
 @pytest.mark.parametrize("record, expected, found", [
@@ -301,14 +290,14 @@ def test_a_bpe_is_trained_with_the_tokens_of_the_template(tmp_path, tool):
     ([1], "an object with messages", "[1]"),
 ])
 def test_wrong_talks(record, expected, found, tmp_path, tool):
-    path = lines(tmp_path / "t.jsonl", [{"messages": TALK}, record])
+    path = write_records(tmp_path / "t.jsonl", [{"messages": TALK}, record])
     told = tool("tokenize", path, "--chat", "{role}: {content}", "-o", tmp_path / "t.h5", rc=65).stderr
     assert f"{path}, line 2, byte " in told and expected in told and found in told and "change: " in told, told
     assert [each.name for each in tmp_path.iterdir()] == ["t.jsonl"]
 
 
 def test_wrong_templates(tokenizer_json, tmp_path, tool):
-    path, out = lines(tmp_path / "t.jsonl", [{"messages": TALK}]), tmp_path / "t.h5"
+    path, out = write_records(tmp_path / "t.jsonl", [{"messages": TALK}]), tmp_path / "t.h5"
     for template in ("vicuna", "{role}", "{content}{role}", "{content}{content}"):
         assert "--chat: expected chatml, llama3" in tool("tokenize", path, "--chat", template, "-o", out, rc=64).stderr
     told = tool("tokenize", path, "--chat", "chatml", "-o", out, rc=64).stderr
@@ -326,19 +315,19 @@ def test_wrong_templates(tokenizer_json, tmp_path, tool):
 def test_unknown_roles_that_train_nothing_are_said(tokenizer_json, tmp_path, tool):
     good, bad = [{"messages": TALK}], [{"messages": [{"role": "user", "content": "a"}, {"role": role, "content": "b"}]}
                                        for role in ("Assistant", "model", "model")]
-    lines(tmp_path / "good.jsonl", good)
+    write_records(tmp_path / "good.jsonl", good)
     call = ["tokenize", tmp_path / "good.jsonl", tmp_path / "bad.jsonl", "--chat", "chatml", "--tokenizer", tokenizer_json]
     for extra in (["-o", tmp_path / "t.h5"], ["--shards", tmp_path / "parts"]):
-        lines(tmp_path / "bad.jsonl", bad)
+        write_records(tmp_path / "bad.jsonl", bad)
         told = tool(*call, *extra, rc=65).stderr
         assert f"{tmp_path / 'bad.jsonl'}: expected answers" in told and "3 of 3 conversations without an answer" in told
         assert "unknown roles: 'model' 2 times, 'Assistant' 1 times" in told and not (tmp_path / "t.h5").exists()
-        lines(tmp_path / "bad.jsonl", bad + good)
+        write_records(tmp_path / "bad.jsonl", bad + good)
         said = tool(*call, *extra).stderr
         assert f"warning: {tmp_path / 'bad.jsonl'}: 3 of 4 conversations without an answer; unknown roles: 'model' 2" in said
         assert "good.jsonl" not in said
         (tmp_path / "t.h5").unlink(missing_ok=True)
-    lines(tmp_path / "bad.jsonl", [{"messages": TALK[:2]}])  # known roles, no answer
+    write_records(tmp_path / "bad.jsonl", [{"messages": TALK[:2]}])  # known roles, no answer
     assert "1 of 1 conversations without an answer\n" in tool(*call, "-o", tmp_path / "t.h5", rc=65).stderr
 
 
@@ -347,6 +336,6 @@ def test_unknown_roles_that_train_nothing_are_said(tokenizer_json, tmp_path, too
     ({"messages": [{"role": "user", "content": "\ud800"}]}, ["--chat", "{role}: {content}"])])
 def test_a_lone_surrogate_is_refused_by_its_line(record, options, tmp_path, tool):
     good = {"prompt": "a", "completion": "b"} if options else {"text": "\U0001f642"}
-    path = lines(tmp_path / "t.jsonl", [good, record])
+    path = write_records(tmp_path / "t.jsonl", [good, record])
     told = tool("tokenize", path, *options, "-o", tmp_path / "t.h5", rc=65).stderr
     assert f"{path}, line 2, byte" in told and "a lone surrogate, \\ud" in told and "at character " in told

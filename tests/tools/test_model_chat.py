@@ -3,11 +3,10 @@
 
 import json
 
-import conftest  # noqa: F401, puts tools/ on the path
-import h5py
 import numpy as np
 import pytest
 import tokenizers
+from conftest import read_chats, write_records
 
 from nanotron_tools import chat, model_chat
 
@@ -75,16 +74,6 @@ def save(name, folder, source="tokenizer_config.json"):
     return made
 
 
-def write(path, records):
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
-
-
-def read(path):
-    with h5py.File(path, "r") as file:
-        return file["tokens"][:], file["loss_mask"][:], file["documents"][:].astype(int), dict(file.attrs)
-
-
 def counted(made, tokens, mask):
     bounds = np.flatnonzero(np.diff(np.concatenate(([0], mask, [0]))))
     return "".join("|" + made.decode(tokens[a:b].tolist(), skip_special_tokens=False) for a, b in bounds.reshape(-1, 2))
@@ -111,9 +100,9 @@ def expected_text(name):
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_the_models_template_is_that_of_its_folder(name, tmp_path, tool):
     made = save(name, tmp_path / "model")
-    path = write(tmp_path / "t.jsonl", [{"messages": TALK}, {"messages": TALK[:2]}])
+    path = write_records(tmp_path / "t.jsonl", [{"messages": TALK}, {"messages": TALK[:2]}])
     said = tool("tokenize", path, "--chat", "--tokenizer", tmp_path / "model", "-o", tmp_path / "t.h5").stderr
-    tokens, mask, starts, attributes = read(tmp_path / "t.h5")
+    tokens, mask, starts, attributes = read_chats(tmp_path / "t.h5")
     first = tokens[:starts[1]]
     assert made.decode(first.tolist(), skip_special_tokens=False) == expected_text(name)
     end = made.token_to_id(ENDS[name])
@@ -126,9 +115,9 @@ def test_the_models_template_is_that_of_its_folder(name, tmp_path, tool):
 @pytest.mark.parametrize("source", ["several", "chat_template.jinja", "chat_template.json"])
 def test_places_of_the_template(source, tmp_path, tool):
     made = save("phi3", tmp_path / "model", source)
-    path = write(tmp_path / "t.jsonl", [{"messages": TALK[:2]}])
+    path = write_records(tmp_path / "t.jsonl", [{"messages": TALK[:2]}])
     tool("tokenize", path, "--chat", "model", "--tokenizer", tmp_path / "model" / "tokenizer.json", "-o", tmp_path / "t.h5")
-    tokens, mask, _, _ = read(tmp_path / "t.h5")
+    tokens, mask, _, _ = read_chats(tmp_path / "t.h5")
     assert counted(made, tokens, mask) == "|4, user.<|end|>"
 
 
@@ -136,9 +125,9 @@ def test_places_of_the_template(source, tmp_path, tool):
 def test_turns_with_the_role_in_a_token(name, turn, tmp_path, tool):
     """Special tokens where the tokenizer has them, else text; the end is a special token of the tokenizer."""
     made = save(name, tmp_path / "model")
-    path = write(tmp_path / "t.jsonl", [{"messages": TALK}])
+    path = write_records(tmp_path / "t.jsonl", [{"messages": TALK}])
     tool("tokenize", path, "--chat", turn, "--tokenizer", tmp_path / "model", "-o", tmp_path / "t.h5")
-    tokens, mask, _, attributes = read(tmp_path / "t.h5")
+    tokens, mask, _, attributes = read_chats(tmp_path / "t.h5")
     assert made.decode(tokens.tolist(), skip_special_tokens=False) == expected_text(name).removesuffix("<|endoftext|>")
     assert counted(made, tokens, mask) == f"|4, user.{ENDS[name]}| \nHello </s> 🙂{ENDS[name]}"
     assert attributes["eos_token_id"] == made.token_to_id(ENDS[name])
@@ -148,9 +137,9 @@ def test_turns_with_the_role_in_a_token(name, turn, tmp_path, tool):
 
 def test_the_date_is_an_option(tmp_path, tool):
     made = save("llama3", tmp_path / "model")
-    path = write(tmp_path / "t.jsonl", [{"messages": TALK[:2]}])
+    path = write_records(tmp_path / "t.jsonl", [{"messages": TALK[:2]}])
     tool("tokenize", path, "--chat", "--chat-date", "2026-01-31", "--tokenizer", tmp_path / "model", "-o", tmp_path / "t.h5")
-    assert "Today Date: 31 Jan 2026" in made.decode(read(tmp_path / "t.h5")[0].tolist())
+    assert "Today Date: 31 Jan 2026" in made.decode(read_chats(tmp_path / "t.h5")[0].tolist())
     assert "--chat-date" in tool("tokenize", path, "--chat", "--chat-date", "x", "-o", tmp_path / "t.h5", rc=2).stderr
 
 
@@ -165,7 +154,7 @@ def test_what_a_template_cannot_render(template, talk, told, tmp_path, tool):
     save("mistral", tmp_path / "model")
     (tmp_path / "model" / "tokenizer_config.json").write_text(json.dumps(
         {"chat_template": template, "eos_token": "</s>", "bos_token": "<s>"}))
-    path = write(tmp_path / "t.jsonl", [{"messages": TALK[:2]}, {"messages": talk or TALK}])
+    path = write_records(tmp_path / "t.jsonl", [{"messages": TALK[:2]}, {"messages": talk or TALK}])
     found = tool("tokenize", path, "--chat", "--tokenizer", tmp_path / "model", "-o", tmp_path / "t.h5", rc=65).stderr
     assert told in found and "change: " in found, found
 
@@ -173,7 +162,7 @@ def test_what_a_template_cannot_render(template, talk, told, tmp_path, tool):
 def test_a_tokenizer_without_a_template(tmp_path, tool):
     save("phi3", tmp_path / "model")
     (tmp_path / "model" / "tokenizer_config.json").unlink()
-    path = write(tmp_path / "t.jsonl", [{"messages": TALK}])
+    path = write_records(tmp_path / "t.jsonl", [{"messages": TALK}])
     for tokenizer in (tmp_path / "model", "bytes"):
         told = tool("tokenize", path, "--chat", "--tokenizer", tokenizer, "-o", tmp_path / "t.h5", rc=64).stderr
         assert "expected a --tokenizer with a chat template beside it" in told and "--chat chatml" in told
@@ -181,7 +170,7 @@ def test_a_tokenizer_without_a_template(tmp_path, tool):
 
 def test_two_beginnings_are_refused(tmp_path, tool):
     save("mistral", tmp_path / "model")
-    path = write(tmp_path / "t.jsonl", [{"messages": TALK}])
+    path = write_records(tmp_path / "t.jsonl", [{"messages": TALK}])
     call = ["tokenize", path, "--chat", "--tokenizer", tmp_path / "model", "-o", tmp_path / "t.h5", "--bos"]
     assert "itself begins with <s>" in tool(*call, "<s>", rc=64).stderr
     tool(*call, "none")
@@ -235,9 +224,9 @@ def qwen3(folder, template=QWEN3):
 
 
 def counted_of(talk, made, tmp_path, tool, rc=0, **record):
-    path = write(tmp_path / "t.jsonl", [{"messages": talk, **record}, {"messages": TALK[:2]}])
+    path = write_records(tmp_path / "t.jsonl", [{"messages": talk, **record}, {"messages": TALK[:2]}])
     told = tool("tokenize", path, "--chat", "--tokenizer", tmp_path / "model", "-o", tmp_path / "t.h5", rc=rc).stderr
-    tokens, mask, starts, _ = read(tmp_path / "t.h5") if rc == 0 else (None,) * 4
+    tokens, mask, starts, _ = read_chats(tmp_path / "t.h5") if rc == 0 else (None,) * 4
     return told if rc else (counted(made, tokens[:starts[1]], mask[:starts[1]]), told,
                             made.decode(tokens[:starts[1]].tolist(), skip_special_tokens=False))
 

@@ -102,6 +102,18 @@ def check_picture(option: str, path: Path) -> None:
                     EXIT_USAGE)
 
 
+def for_each(paths: list[Path], one: Callable[[Path], int | None]) -> int:
+    """The highest exit code of one(path); an error of one path is told, and the others take their turn."""
+    worst = 0
+    for path in paths:
+        try:
+            worst = max(worst, one(path) or 0)
+        except ToolError as error:
+            print(f"{Path(sys.argv[0]).name}: error: {error}", file=sys.stderr)
+            worst = max(worst, error.exit_code)
+    return worst
+
+
 def run_main(main: Callable[[list[str] | None], int], argv: list[str] | None = None) -> int:
     """Calls main(argv) and turns ToolError into one message on stderr and an exit code."""
     for stream in (sys.stdout, sys.stderr):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from pathlib import Path
 
 import h5py
@@ -206,11 +205,4 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--text", type=int, default=0, metavar="N", help="N tokens as text")
     parser.add_argument("--no-verify", action="store_true", help="do not read data to hash it")
     options = parser.parse_args(argv)
-    worst = 0
-    for path in options.paths:
-        try:
-            worst = max(worst, list_path(path, options))
-        except common.ToolError as error:
-            print(f"{parser.prog}: error: {error}", file=sys.stderr)
-            worst = max(worst, error.exit_code)
-    return worst
+    return common.for_each(options.paths, lambda path: list_path(path, options))

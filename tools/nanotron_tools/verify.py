@@ -16,7 +16,6 @@ Exit codes: 0; 2 or 64 a wrong command line; 65 a file that is damaged, or has n
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from pathlib import Path
 
@@ -112,11 +111,4 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--add", action="store_true", help="write hashes into files that have none")
     parser.add_argument("--replace", action="store_true", help="write new hashes")
     options = parser.parse_args(argv)
-    worst = 0
-    for path in options.files:
-        try:
-            one(path, options)
-        except common.ToolError as error:
-            print(f"{parser.prog}: error: {error}", file=sys.stderr)
-            worst = max(worst, error.exit_code)
-    return worst
+    return common.for_each(options.files, lambda path: one(path, options))
