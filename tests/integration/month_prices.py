@@ -3,7 +3,7 @@ machine by this project: each row says where it is from."""
 MONTH = 30 * 86400.0
 STATE = 405e9 * 12  # bytes: master weights and two moments in fp32
 SHARE = STATE / 16384
-ASSEMBLED = 0.73e9  # bytes of a rank in a second (doc/benchmarks/2026-11-24_checkpoints.md)
+ASSEMBLED = 0.73e9  # bytes of a rank in a second (two cores of a Zen 5 VM, 2026-11-24)
 
 # Name, seconds, what and whose.
 PRICES = [

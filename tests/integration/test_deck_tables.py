@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # timeout: 400
-"""The tables and plans of doc/choosing_a_grid.md, the rooflines of doc/benchmarks, and what the decks say of
+"""The tables and plans of doc/choosing_a_grid.md, the rooflines of doc/benchmarks.md, and what the decks say of
 themselves, are what --plan says.
 
     test_deck_tables.py <folder of the programs> [--print]
@@ -18,7 +18,7 @@ PROGRAM = str(Path(sys.argv[1]).resolve() / "nanotron_hpc")
 PAGE = ROOT / "doc/choosing_a_grid.md"
 NODE = 8  # GPUs
 MACHINE = "input/machines/h100.nml"
-ROOFLINES, H200 = ROOT / "doc/benchmarks/README.md", "input/machines/h200.nml"
+ROOFLINES, H200 = ROOT / "doc/benchmarks.md", "input/machines/h200.nml"
 EXAMPLE = re.compile(rf"^    nanotron_hpc --plan --machine {MACHINE} --set (\S+) (input/\S+\.deck)$")
 COMMAND = re.compile(rf"^    nanotron_hpc --plan --machine {MACHINE} (input/\S+\.deck) --set (\S+)$")
 

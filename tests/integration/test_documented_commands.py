@@ -33,13 +33,13 @@ DOCUMENTS = (
     "README.md",
     "doc/first_job.md",
     "doc/decks.md",
-    "doc/user_guide.md",
     "doc/job_scripts.md",
     "doc/reliability.md",
     "doc/troubleshooting.md",
     "doc/monitoring.md",
     "doc/data.md",
     "doc/fine_tuning.md",
+    "doc/benchmarks.md",
     "doc/checkpoint_format.md",
 )
 python = os.environ.get("NANOTRON_PYTHON", sys.executable)
@@ -65,7 +65,8 @@ TEXT = (r"&\w+$", r"model: ", r"my\.deck:\d+:\d+: ", r"--set:\d+:\d+: ", r"error
         r" +quickstart$", r"runs/[\w/.]+: ", r"validation: ", r"choices: ", r"\d+ choices in ", r"memory of the largest rank", r"#include <",
         r"<output_dir>/$", r"<checkpoint%directory>/ ", r"include/nanotron/", r"\{$",
         r"kind +files +documents", r"left out: ", r"n0012 ", r"goodput ", r"JOBID PARTITION",
-        r"runs/first/$", r"starts of first$")
+        r"runs/first/$", r"starts of first$",
+        r"(bundle/)?tests/(gpu\.sh|simulated_month\.py) ")
 BUILTINS = ("cd", "export", "source", "kill")
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -247,8 +248,9 @@ def environment_in(folder, scratch):
 
 def is_command(line, scratch, path):
     word = line.split()[0]
-    is_file = "/" in word and (scratch / word).is_file()
-    return is_file or word in BUILTINS or word in ELSEWHERE or shutil.which(word, path=path) is not None
+    if "/" in word:
+        return (scratch / word).is_file() or word in ELSEWHERE
+    return word in BUILTINS or shutil.which(word, path=path) is not None
 
 
 def run(text, where, scratch, environment):
