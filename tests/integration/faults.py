@@ -14,32 +14,40 @@ def skip_under_sanitizers():
         skip("a sanitizer wants to be loaded first")
 
 
-# Of cblas_dgemm, for libraries that stand in its place.
-GEMM = r"""
-#define GEMM_PARAMETERS                                                                                              \
-  int order, int a_is, int b_is, int m, int n, int k, double alpha, const double *a, int lda, const double *b, int ldb, \
-      double beta, double *c, int ldc
-#define GEMM_ARGUMENTS order, a_is, b_is, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc
-"""
-
-# A file of this process whose path has SLOW_FILE in it takes SLOW_SECONDS longer to get onto the disk.
-SLOW_DISK = r"""
+# What the libraries share: REAL(name), in a function that stands in the place of another, makes that one `real`.
+COMMON = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-int fsync(int descriptor) {
-  static int (*real)(int);
-  if (!real) real = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
-  char link[64], path[PATH_MAX];
+#define REAL(name) static __typeof__(name) *real; if (!real) real = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
+#define GEMM_PARAMETERS                                                                                              \
+  int order, int a_is, int b_is, int m, int n, int k, double alpha, const double *a, int lda, const double *b, int ldb, \
+      double beta, double *c, int ldc
+#define GEMM_ARGUMENTS order, a_is, b_is, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc
+
+/* Of an open file; empty where it has none. */
+static inline const char *path_of(int descriptor) {
+  static _Thread_local char path[PATH_MAX + 1];
+  char link[64];
   snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
-  const ssize_t length = readlink(link, path, sizeof path - 1);
+  const ssize_t length = readlink(link, path, PATH_MAX);
   path[length < 0 ? 0 : length] = 0;
-  if (strstr(path, getenv("SLOW_FILE")) != NULL) usleep(1e6 * atof(getenv("SLOW_SECONDS")));
+  return path;
+}
+"""
+
+# A file of this process whose path has SLOW_FILE in it takes SLOW_SECONDS longer to get onto the disk.
+SLOW_DISK = r"""
+
+int fsync(int descriptor) {
+  REAL(fsync);
+  if (strstr(path_of(descriptor), getenv("SLOW_FILE")) != NULL) usleep(1e6 * atof(getenv("SLOW_SECONDS")));
   return real(descriptor);
 }
 """
@@ -47,7 +55,7 @@ int fsync(int descriptor) {
 
 def build(folder, text):
     source = folder / "faults.c"
-    source.write_text(GEMM + text)
+    source.write_text(COMMON + text)
     subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", str(folder / "faults.so"), str(source), "-ldl"], check=True)
     return folder / "faults.so"
 

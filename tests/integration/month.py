@@ -55,17 +55,9 @@ DIRECT = ("GPU fails", "host is lost", "rank killed", "rank crashes", "rank hang
 
 # Waits in a file that it maps for the harness to ask for a fault of this rank, and clears the word when it has done it.
 PRELOAD = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 static volatile int *word;  /* 1: a gradient, 2: a weight, 3: writes of checkpoints */
 
@@ -94,8 +86,7 @@ static int is_of_mlp(int k) {
 enum { transposed = 112 };  /* CblasTrans */
 
 void cblas_dgemm(GEMM_PARAMETERS) {
-  static void (*real)(GEMM_PARAMETERS);
-  if (!real) real = (void (*)(GEMM_PARAMETERS))dlsym(RTLD_NEXT, "cblas_dgemm");
+  REAL(cblas_dgemm);
   if (word && *word == 2 && a_is != transposed && is_of_mlp(k)) {
     flip((double *)b + ldb + 1, 0);
     *word = 0;
@@ -108,20 +99,13 @@ void cblas_dgemm(GEMM_PARAMETERS) {
 }
 
 static int refused(int descriptor) {
-  char link[64], path[PATH_MAX];
-  if (!word || *word != 3) return 0;
-  snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
-  const ssize_t length = readlink(link, path, sizeof path - 1);
-  if (length < 0) return 0;
-  path[length] = 0;
-  if (strstr(path, ".partial/checkpoint.h5") == NULL) return 0;
+  if (!word || *word != 3 || strstr(path_of(descriptor), ".partial/checkpoint.h5") == NULL) return 0;
   errno = ENOSPC;
   return 1;
 }
 
 ssize_t pwrite64(int descriptor, const void *from, size_t bytes, off64_t at) {
-  static ssize_t (*real)(int, const void *, size_t, off64_t);
-  if (!real) real = (ssize_t(*)(int, const void *, size_t, off64_t))dlsym(RTLD_NEXT, "pwrite64");
+  REAL(pwrite64);
   return refused(descriptor) ? -1 : real(descriptor, from, bytes, at);
 }
 ssize_t pwrite(int descriptor, const void *from, size_t bytes, off_t at) { return pwrite64(descriptor, from, bytes, at); }

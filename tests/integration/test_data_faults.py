@@ -36,26 +36,13 @@ TOKENS = 3000
 # FAULT_KIND: flips a bit of what this process reads of the token file, or makes its reads or its stats fail with
 # FAULT_ERRNO, FAULT_COUNT times from FAULT_FIRST on.
 PRELOAD = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <errno.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 static long reads, stats;
 static void tell(void) __attribute__((destructor));
 static void tell(void) { fprintf(stderr, "token file reads: %ld, stats: %ld\n", reads, stats); }
 static int is_tokens(const char *path) {
   const size_t length = strlen(path);
   return length >= 9 && strcmp(path + length - 9, "tokens.h5") == 0;
-}
-static int is_open_tokens(int descriptor) {
-  char link[64], path[PATH_MAX] = "";
-  snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
-  return readlink(link, path, sizeof path - 1) > 0 && is_tokens(path);
 }
 static int is_due(const char *kind, long number) {
   const long first = atol(getenv("FAULT_FIRST")), end = first + atol(getenv("FAULT_COUNT"));
@@ -68,10 +55,9 @@ static int failed(void) {
   return -1;
 }
 ssize_t pread64(int descriptor, void *to, size_t bytes, off64_t at) {
-  static ssize_t (*real)(int, void *, size_t, off64_t);
-  if (!real) real = (ssize_t(*)(int, void *, size_t, off64_t))dlsym(RTLD_NEXT, "pread64");
+  REAL(pread64);
   const ssize_t got = real(descriptor, to, bytes, at);
-  if (got <= 0 || !is_open_tokens(descriptor)) return got;
+  if (got <= 0 || !is_tokens(path_of(descriptor))) return got;
   const long number = reads++;
   if (is_due("flip", number))
     ((unsigned char *)to)[(got * 7 / 11 + number * atol(getenv("FAULT_STRIDE"))) % got] ^= 4;
@@ -79,14 +65,12 @@ ssize_t pread64(int descriptor, void *to, size_t bytes, off64_t at) {
 }
 ssize_t pread(int descriptor, void *to, size_t bytes, off_t at) { return pread64(descriptor, to, bytes, at); }
 int stat(const char *path, struct stat *to) {
-  static int (*real)(const char *, struct stat *);
-  if (!real) real = (int (*)(const char *, struct stat *))dlsym(RTLD_NEXT, "stat");
+  REAL(stat);
   return is_tokens(path) && is_due("stat", stats++) ? failed() : real(path, to);
 }
 int fstat(int descriptor, struct stat *to) {
-  static int (*real)(int, struct stat *);
-  if (!real) real = (int (*)(int, struct stat *))dlsym(RTLD_NEXT, "fstat");
-  return is_open_tokens(descriptor) && is_due("stat", stats++) ? failed() : real(descriptor, to);
+  REAL(fstat);
+  return is_tokens(path_of(descriptor)) && is_due("stat", stats++) ? failed() : real(descriptor, to);
 }
 """
 

@@ -28,37 +28,23 @@ hanging_ranks = str(Path(sys.argv[1]).resolve().parent / "tests" / "integration"
 
 # On the rank with FAULT: fsync of a checkpoint never returns. With NO_SHARED_MEMORY groups on one host use MPI.
 PRELOAD = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <errno.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/types.h>
-#include <unistd.h>
 
 static int meant(int descriptor, const char *fault) {
   const char *const wanted = getenv("FAULT");
-  char link[64], path[PATH_MAX];
   if (!wanted || strcmp(wanted, fault) != 0) return 0;
-  snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
-  const ssize_t length = readlink(link, path, sizeof path - 1);
-  if (length <= 0) return 0;
-  path[length] = 0;
+  const char *const path = path_of(descriptor);
   return strstr(path, "checkpoint.h5") != NULL && strstr(path, "step_00000005") == NULL;
 }
 
 int fsync(int descriptor) {
-  static int (*real)(int);
-  if (!real) real = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+  REAL(fsync);
   while (meant(descriptor, "fsync")) pause();
   return real(descriptor);
 }
 
 int shm_open(const char *name, int flags, mode_t mode) {
-  static int (*real)(const char *, int, mode_t);
-  if (!real) real = (int (*)(const char *, int, mode_t))dlsym(RTLD_NEXT, "shm_open");
+  REAL(shm_open);
   if (!getenv("NO_SHARED_MEMORY") || strncmp(name, "/nanotron_", 10) != 0) return real(name, flags, mode);
   errno = ENOSPC;
   return -1;

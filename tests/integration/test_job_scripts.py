@@ -130,14 +130,9 @@ def a_status_file_that_cannot_be_looked_at(scheduler):
         job = Job(case, scheduler)
         job.start("--set", "run.stop_after_steps=2", code=75, says="exit code 75")
         library = faults.build(case.folder, r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <errno.h>
-#include <string.h>
 #include <sys/stat.h>
 int stat(const char *restrict path, struct stat *restrict status) {
-  static int (*real)(const char *, struct stat *);
-  if (!real) real = (int (*)(const char *, struct stat *))dlsym(RTLD_NEXT, "stat");
+  REAL(stat);
   if (strcmp(program_invocation_short_name, "bash") != 0 || !strstr(path, ".status")) return real(path, status);
   errno = ESTALE;
   return -1;

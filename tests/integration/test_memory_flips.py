@@ -21,12 +21,7 @@ NEEDLE = 32  # bytes that are looked for
 SAME = ["precision.compute=fp64"]
 
 PRELOAD = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { needle_bytes = 32, transposed = 112 /* CblasTrans */ };
 
@@ -66,8 +61,7 @@ static void flip_stored(void) {
 }
 
 int rename(const char *from, const char *to) {
-  static int (*real)(const char *, const char *);
-  if (!real) real = (int (*)(const char *, const char *))dlsym(RTLD_NEXT, "rename");
+  REAL(rename);
   const char *const step = getenv("FAULT_STEP");
   if (step && strstr(from, step) && strstr(from, ".partial") && !strstr(to, ".partial")) flip_stored();
   return real(from, to);
@@ -75,9 +69,8 @@ int rename(const char *from, const char *to) {
 
 /* Weight gradients: C = A^T B. */
 void cblas_dgemm(GEMM_PARAMETERS) {
-  static void (*real)(GEMM_PARAMETERS);
+  REAL(cblas_dgemm);
   static long count;
-  if (!real) real = (void (*)(GEMM_PARAMETERS))dlsym(RTLD_NEXT, "cblas_dgemm");
   real(GEMM_ARGUMENTS);
   if (a_is == transposed && count++ == number("FAULT_GEMM")) flip(&c[m / 2 * ldc + n / 2], 62);
 }

@@ -25,19 +25,11 @@ KINDS = ["ESTALE", "EIO", "EDQUOT"]
 # Counts this process' calls for what lies in FAULT_UNDER; from FAULT_FIRST on FAULT_COUNT of them fail. With the kind
 # "empty" it counts listings, and they have no entries.
 PRELOAD = r"""
-#define _GNU_SOURCE
 #include <dirent.h>
-#include <dlfcn.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static atomic_long count;
 
@@ -55,15 +47,13 @@ static int counts(const char *call, const char *path) {
 }
 
 static int fails(const char *call, int folder, const char *path) {
-  char link[64], whole[2 * PATH_MAX];
+  char whole[2 * PATH_MAX];
   const char *const kind = getenv("FAULT_KIND");
   if (!kind || strcmp(kind, "empty") == 0) return 0;
   if (!path || (path[0] != '/' && folder != AT_FDCWD)) {
-    snprintf(link, sizeof link, "/proc/self/fd/%d", folder);
-    const ssize_t length = readlink(link, whole, PATH_MAX);
-    if (length < 0) return 0;
-    whole[length] = 0;
-    if (path) snprintf(whole + length, sizeof whole - (size_t)length, "/%s", path);
+    const char *const of = path_of(folder);
+    if (!*of) return 0;
+    snprintf(whole, sizeof whole, "%s%s%s", of, path ? "/" : "", path ? path : "");
     path = whole;
   }
   if (!counts(call, path)) return 0;
@@ -71,7 +61,6 @@ static int fails(const char *call, int folder, const char *path) {
   return 1;
 }
 
-#define REAL(name) static __typeof__(name) *real; if (!real) real = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
 #define CALL(type, name, parameters, folder, path, arguments) \
   type name parameters { REAL(name); return fails(#name, folder, path) ? (type)-1 : real arguments; }
 #define POINTER(type, name, parameters, path, arguments) \
@@ -134,15 +123,11 @@ OPEN(openat64, (int folder, const char *path, int flags, ...), folder, (folder, 
 
 static struct dirent *next(DIR *d, struct dirent *(*real)(DIR *)) {
   static _Thread_local DIR *empty;
-  char link[64], path[PATH_MAX + 1];
   if (strcmp(getenv("FAULT_KIND") ? getenv("FAULT_KIND") : "", "empty") != 0)
     return fails("readdir", dirfd(d), NULL) ? NULL : real(d);
   if (d == empty) return NULL;
-  snprintf(link, sizeof link, "/proc/self/fd/%d", dirfd(d));
-  const ssize_t length = readlink(link, path, PATH_MAX);
-  if (length < 0 || telldir(d) != 0) return real(d);
-  path[length] = 0;
-  if (!counts("listing", path)) return real(d);
+  const char *const path = path_of(dirfd(d));
+  if (!*path || telldir(d) != 0 || !counts("listing", path)) return real(d);
   empty = d;
   return NULL;
 }

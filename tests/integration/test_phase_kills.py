@@ -44,17 +44,10 @@ PHASES = {
 # Kills this process before or after the call FAULT_CALL whose path has FAULT_PATH in it, when it is met for the
 # FAULT_COUNT-th time.
 PRELOAD = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/types.h>
-#include <unistd.h>
 
 static int is_met(const char *call, const char *path) {
   static atomic_long count;
@@ -72,18 +65,13 @@ static void die(int is_here) {
 static int is_before(void) { return strcmp(getenv("FAULT_WHEN"), "before") == 0; }
 
 static int is_met_by(const char *call, int descriptor) {
-  char link[64], path[PATH_MAX];
-  snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
-  const ssize_t length = readlink(link, path, sizeof path - 1);
-  if (length < 0) return 0;
-  path[length] = 0;
-  return is_met(call, path);
+  const char *const path = path_of(descriptor);
+  return *path && is_met(call, path);
 }
 
 #define AROUND(result, name, met, parameters, arguments)                        \
   result name parameters {                                                      \
-    static result(*real) parameters;                                            \
-    if (!real) real = (result(*) parameters)dlsym(RTLD_NEXT, #name);            \
+    REAL(name);                                                                 \
     const int here = met;                                                       \
     die(here && is_before());                                                   \
     const result done = real arguments;                                         \
@@ -103,8 +91,7 @@ AROUND(ssize_t, pread, is_met_by("pread", file), (int file, void *to, size_t byt
 AROUND(ssize_t, pread64, is_met_by("pread", file), (int file, void *to, size_t bytes, off64_t at), (file, to, bytes, at))
 
 void cblas_dgemm(GEMM_PARAMETERS) {
-  static void (*real)(GEMM_PARAMETERS);
-  if (!real) real = (void (*)(GEMM_PARAMETERS))dlsym(RTLD_NEXT, "cblas_dgemm");
+  REAL(cblas_dgemm);
   die(is_met("gemm", ""));
   real(GEMM_ARGUMENTS);
 }

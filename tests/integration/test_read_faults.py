@@ -19,27 +19,15 @@ MODEL = ["--set", "model.hidden_size=256", "--set", "model.intermediate_size=704
 
 # Counts this process' reads of the checkpoint that is resumed from; from FAULT_FIRST on FAULT_COUNT of them fail.
 PRELOAD = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <errno.h>
-#include <limits.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 static atomic_long count;
 
 static ssize_t fault(int descriptor, void *to, ssize_t got) {
-  char link[64], path[PATH_MAX];
-  snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
-  const ssize_t length = readlink(link, path, sizeof path - 1);
-  const char *const name = "/step_00000010/checkpoint.h5";
-  if (length < (ssize_t)strlen(name) || got <= 0) return got;
-  path[length] = 0;
-  if (strcmp(path + length - strlen(name), name) != 0) return got;
+  const char *const path = path_of(descriptor), *const name = "/step_00000010/checkpoint.h5";
+  const size_t length = strlen(path);
+  if (got <= 0 || length < strlen(name) || strcmp(path + length - strlen(name), name) != 0) return got;
   const long number = atomic_fetch_add(&count, 1), first = atol(getenv("FAULT_FIRST"));
   if (number < first || number >= first + atol(getenv("FAULT_COUNT"))) return got;
   fprintf(stderr, "fault: read %ld, %s\n", number, getenv("FAULT_KIND"));
@@ -52,14 +40,12 @@ static ssize_t fault(int descriptor, void *to, ssize_t got) {
 }
 
 ssize_t pread64(int descriptor, void *to, size_t bytes, off64_t at) {
-  static ssize_t (*real)(int, void *, size_t, off64_t);
-  if (!real) real = (ssize_t(*)(int, void *, size_t, off64_t))dlsym(RTLD_NEXT, "pread64");
+  REAL(pread64);
   return fault(descriptor, to, real(descriptor, to, bytes, at));
 }
 ssize_t pread(int descriptor, void *to, size_t bytes, off_t at) { return pread64(descriptor, to, bytes, at); }
 ssize_t preadv64(int descriptor, const struct iovec *to, int pieces, off64_t at) {
-  static ssize_t (*real)(int, const struct iovec *, int, off64_t);
-  if (!real) real = (ssize_t(*)(int, const struct iovec *, int, off64_t))dlsym(RTLD_NEXT, "preadv64");
+  REAL(preadv64);
   const ssize_t got = real(descriptor, to, pieces, at);
   return fault(descriptor, to[0].iov_base, got < (ssize_t)to[0].iov_len ? got : (ssize_t)to[0].iov_len) < 0 ? -1 : got;
 }
@@ -67,8 +53,7 @@ ssize_t preadv(int descriptor, const struct iovec *to, int pieces, off_t at) {
   return preadv64(descriptor, to, pieces, at);
 }
 ssize_t read(int descriptor, void *to, size_t bytes) {
-  static ssize_t (*real)(int, void *, size_t);
-  if (!real) real = (ssize_t(*)(int, void *, size_t))dlsym(RTLD_NEXT, "read");
+  REAL(read);
   return fault(descriptor, to, real(descriptor, to, bytes));
 }
 """

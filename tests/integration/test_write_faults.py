@@ -22,26 +22,13 @@ KINDS = ["eio", "enospc", "lost", "torn", "flip", "short", "fsync"]
 
 # Counts this process' writes into half-written checkpoints; from FAULT_FIRST on FAULT_COUNT of them go wrong.
 PRELOAD = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <errno.h>
-#include <limits.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 static atomic_long count;
 
 static int meets(int descriptor, int kind_is_fsync) {
-  char link[64], path[PATH_MAX];
-  snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
-  const ssize_t length = readlink(link, path, sizeof path - 1);
   const char *const kind = getenv("FAULT_KIND");
-  if (length < 0 || (strcmp(kind, "fsync") == 0) != kind_is_fsync) return 0;
-  path[length] = 0;
-  if (strstr(path, ".partial/checkpoint.h5") == NULL) return 0;
+  if ((strcmp(kind, "fsync") == 0) != kind_is_fsync || strstr(path_of(descriptor), ".partial/checkpoint.h5") == NULL) return 0;
   const long number = atomic_fetch_add(&count, 1), first = atol(getenv("FAULT_FIRST"));
   if (number < first || number >= first + atol(getenv("FAULT_COUNT"))) return 0;
   fprintf(stderr, "fault: write %ld, %s\n", number, kind);
@@ -51,8 +38,7 @@ static int meets(int descriptor, int kind_is_fsync) {
 static size_t half(size_t bytes) { return bytes >= 8192 ? bytes / 8192 * 4096 : bytes / 2 + 1; }
 
 static ssize_t put(int descriptor, const void *from, size_t bytes, off64_t at) {
-  static ssize_t (*real)(int, const void *, size_t, off64_t);
-  if (!real) real = (ssize_t(*)(int, const void *, size_t, off64_t))dlsym(RTLD_NEXT, "pwrite64");
+  REAL(pwrite64);
   if (bytes == 0 || !meets(descriptor, 0)) return real(descriptor, from, bytes, at);
   const char *const kind = getenv("FAULT_KIND");
   if (strcmp(kind, "eio") == 0 || strcmp(kind, "enospc") == 0) {
@@ -75,8 +61,7 @@ ssize_t pwrite64(int descriptor, const void *from, size_t bytes, off64_t at) { r
 ssize_t pwrite(int descriptor, const void *from, size_t bytes, off_t at) { return put(descriptor, from, bytes, at); }
 
 int fsync(int descriptor) {
-  static int (*real)(int);
-  if (!real) real = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+  REAL(fsync);
   if (!meets(descriptor, 1)) return real(descriptor);
   errno = EIO;
   return -1;
