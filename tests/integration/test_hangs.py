@@ -17,7 +17,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from faults import skip_under_sanitizers
+from faults import build, skip_under_sanitizers
 from runs import Case, check, mpiexec, program, ranks_of, wait_for
 
 TIMEOUT = 2.0
@@ -256,10 +256,7 @@ def main(seed, everything):
     print(f"NANOTRON_SEED={seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="nanotron_hangs_") as scratch:
         folder = Path(scratch)
-        source = folder / "faults.c"
-        source.write_text(PRELOAD)
-        subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", str(folder / "faults.so"), str(source), "-ldl"], check=True)
-        put = {"library": folder / "faults.so", "folder": folder}
+        put = {"library": build(folder, PRELOAD), "folder": folder}
         only = os.environ.get("NANOTRON_ONLY", "")
         cases = [c for c in sample(random.Random(seed), everything) if only in " ".join(map(str, c))]
         check(cases, f"NANOTRON_ONLY={only} is of no case")
