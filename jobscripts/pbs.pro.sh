@@ -10,41 +10,40 @@
 # GPU nodes: one rank per GPU, instead of the line above.
 ##PBS -l select=2:ncpus=64:mpiprocs=4:ngpus=4
 
-# A training job for PBS Pro or OpenPBS that goes on by itself until run%steps is reached:
+# A training job for PBS Pro or OpenPBS that submits its successor until run%steps is reached (doc/job_scripts.md):
 #
 #   qsub -v DECK=input.deck jobscripts/pbs.pro.sh
 #
-# The program is told the time that is left (run%wall_time_limit), stops in time for a last checkpoint
-# with exit code 75, and the job submits its successor; after touch <output_dir>/STOP it does not. PBS itself gives a job only a few seconds
-# between SIGTERM and SIGKILL.
+# The program gets the time left (run%wall_time_limit) and stops with a checkpoint before it ends, since PBS leaves only
+# a few seconds between SIGTERM and SIGKILL. touch <output_dir>/STOP ends the run with a checkpoint and without a
+# successor.
 #
-# The job is finished when the program says so in STATUS_FILE, not when mpiexec returns 0: a launch that
-# failed may do that too. Where the system failed (a rank lost, exit code 71) it tries again, at most
-# MAX_FAILURES times without a checkpoint or copy of a later step in between. A job that is lost with its first
-# node submits nothing: submit it again with the same STATUS_FILE, and it goes on.
+# The outcome is read from STATUS_FILE, since mpiexec may return 0 after a failed launch. After a system failure (a lost
+# rank, exit code 71) the job tries again, until MAX_FAILURES starts brought no checkpoint or copy of a later step. A
+# job that is lost with its first node submits nothing: submit it again with the same STATUS_FILE.
 #
-# Where PBS does not answer for QSTAT_SECONDS, the job runs all the same, without a limit of time: at its end the steps
-# since the last checkpoint or copy may be lost. Its first SIGTERM is taken for that end, and the next job is submitted at
-# once; if it was your qdel, delete that one too.
+# If PBS does not answer for QSTAT_SECONDS, the job runs without a time limit: at the end of its time, the steps since
+# the last checkpoint or copy may be lost. Its first SIGTERM is taken for that end and the next job is submitted; if it
+# came from your qdel, delete the next job too.
 #
 #   DECK           the deck, required; paths are relative to where qsub was called
 #   OPTIONS        options of nanotron_hpc, separated by blanks
-#   PROGRAM        the program (build/release/bin/nanotron_hpc, or that of the installation JOB_SCRIPT is of)
-#   JOB_SCRIPT     this file, to submit it again (jobscripts/pbs.pro.sh); PBS runs a copy and does not tell its name
+#   PROGRAM        the program (build/release/bin/nanotron_hpc, or that of the installation of JOB_SCRIPT)
+#   JOB_SCRIPT     this file, to submit it again (jobscripts/pbs.pro.sh): PBS runs a copy without its name
 #   SITE           settings of a machine, jobscripts/machines/<site>/<nodes>.sh (doc/job_scripts.md)
-#   RANKS_PER_NODE where the node file names each node once, as with select=<nodes> alone
+#   RANKS_PER_NODE if the node file names each node once, as with select=<nodes> alone
 #   MPIEXEC_OPTIONS options of mpiexec, separated by blanks
-#   SWEEP          a file with a line for each element of an array (qsub -J 1-<lines> -r y): <option>... or
+#   SWEEP          file with one line per element of an array (qsub -J 1-<lines> -r y): <option>... or
 #                  <deck> <option>...; element i writes into <SWEEP>.runs/i
-#   SUBMIT_OPTIONS options of qsub, separated by blanks, for the next job too: it does not know this one's
-#   WALLTIME       the time of each job, seconds or [[H:]M:]S; without it PBS is asked (qstat)
-#   QSTAT_SECONDS  how long a PBS that does not answer is asked again (60)
-#   LAUNCH_SECONDS how long mpiexec takes to start all ranks (30): taken off the time that is left, which has to exceed it
-#                  by run%wall_time_margin (60 s), else exit code 78
-#   STATUS_FILE    how the run stands (nanotron-<number of the first job>.status where qsub was called)
-#   RESTARTS       how many jobs came before (0); MAX_RESTARTS: give up there (1000)
-#   MAX_FAILURES   give up after this many starts that brought no checkpoint or copy of a later step than before (3)
-#   VERDICT_SECONDS how long after the verdict of a hang the launcher may take to end (60)
+#   SUBMIT_OPTIONS options of qsub, separated by blanks, for the next job: it does not inherit those of this one
+#   WALLTIME       time limit of each job, seconds or [[H:]M:]S (default: from qstat)
+#   QSTAT_SECONDS  how long qstat is repeated if PBS does not answer (60)
+#   LAUNCH_SECONDS time that mpiexec takes to start all ranks (30), subtracted from the time left. The rest must exceed
+#                  run%wall_time_margin (60 s), else exit code 78
+#   STATUS_FILE    state of the run (nanotron-<number of the first job>.status in the folder of qsub)
+#   RESTARTS       number of previous jobs (0); MAX_RESTARTS: give up there (1000)
+#   MAX_FAILURES   give up after this many starts without a checkpoint or copy of a later step (3)
+#   VERDICT_SECONDS how long the launcher may run after the verdict of a hang (60)
 set -uo pipefail
 
 cd "${PBS_O_WORKDIR:-.}" || exit 71
@@ -53,7 +52,7 @@ if [ -z "${DECK:-}" ]; then
   exit 78
 fi
 if [ -z "${PBS_JOBID:-}" ]; then
-  echo "this is no job of PBS: submit it, with qsub -v DECK=$DECK $0; without PBS: mpirun -np <ranks> nanotron_hpc $DECK" >&2
+  echo "not a PBS job: submit it with qsub -v DECK=$DECK $0; without PBS: mpirun -np <ranks> nanotron_hpc $DECK" >&2
   exit 78
 fi
 script="${JOB_SCRIPT:-jobscripts/pbs.pro.sh}"
@@ -175,7 +174,7 @@ judge() {
   case $how in
     "exit code 65" | "exit code 70" | "exit code 78")
       rm -f "$STATUS_FILE.failures"
-      echo "failed: $how is not one that another start would mend (README.md, exit codes)" && return
+      echo "failed: $how is not retried (README.md, exit codes)" && return
       ;;
   esac
   if [ -f "$STATUS_FILE.failures" ]; then
@@ -197,7 +196,7 @@ judge() {
     return
   fi
   if ! printf '%s\n' "$failures" "$highest" "$now" >"$STATUS_FILE.failures"; then
-    echo "failed: $how, and $STATUS_FILE.failures cannot be written, which counts the failures" && return
+    echo "failed: $how, and the count of failures, $STATUS_FILE.failures, cannot be written" && return
   fi
   echo "again$counted"
 }
@@ -218,7 +217,7 @@ launch() {
     if ! kill -0 "$launcher" 2>/dev/null; then exit; fi
     touch "$ended"
     kill -TERM "$launcher" 2>/dev/null
-    echo "the run has ended with a verdict, the launcher has not: killed" >&2
+    echo "the launcher still runs after the verdict of a hang: killed" >&2
     rest 10
     kill -KILL "$launcher" 2>/dev/null
   ) &
@@ -276,7 +275,7 @@ follow() {
   # shellcheck disable=SC2086  # SUBMIT_OPTIONS is a list
   if ! next="$(qsub "${after[@]}" ${SUBMIT_OPTIONS:-} -V "$script")"; then
     next=""
-    echo "qsub refuses it: NO JOB FOLLOWS, submit it again with STATUS_FILE=$STATUS_FILE" >&2 && return
+    echo "qsub failed: NO JOB FOLLOWS, submit it again with STATUS_FILE=$STATUS_FILE" >&2 && return
   fi
   next="${next:-submitted}"
   echo "the next job: $next"
@@ -304,7 +303,7 @@ case $verdict in again* | failed*) sed -i 's/^state = .*/state = judged/' "$STAT
 if [[ "$verdict" != again* ]] && [ -n "$next" ]; then qdel "$next"; fi
 case $verdict in
   finished) echo "finished" && exit 0 ;;
-  held) echo "stopped by the file STOP: no job follows; qsub -v STATUS_FILE=$STATUS_FILE,... goes on" && exit "$code" ;;
+  held) echo "stopped by the file STOP: no job follows; to continue: qsub -v STATUS_FILE=$STATUS_FILE,..." && exit "$code" ;;
   again*)
     if [ "$restarts" -ge "${MAX_RESTARTS:-1000}" ]; then
       echo "exit code $code after $restarts restarts: not submitted again (MAX_RESTARTS)" >&2

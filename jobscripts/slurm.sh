@@ -18,36 +18,34 @@
 ##SBATCH --gpus-per-node=4
 ##SBATCH --cpus-per-task=16
 
-# A training job that goes on by itself until run%steps is reached:
+# A training job that requeues itself until run%steps is reached (doc/job_scripts.md):
 #
 #   sbatch jobscripts/slurm.sh input.deck [<option of nanotron_hpc>...]
 #
-# touch <output_dir>/STOP ends it with a checkpoint. Before the end of its time it stops, with a checkpoint too, and puts
-# itself into the queue again. Slurm sends the program SIGUSR1 300 s before the end: these have to hold one step and one checkpoint, so give more in --signal
-# when they take longer. The program also knows the time that is left (run%wall_time_limit), should the
-# signal not arrive or run%wall_time_margin be longer. Without "B:" in --signal the signal goes to the
-# steps of srun, which is where it is wanted.
+# touch <output_dir>/STOP ends it with a checkpoint. Before the time limit it writes a checkpoint and requeues itself:
+# Slurm sends the program SIGUSR1 300 s before the limit, and the program knows the time left (run%wall_time_limit). If
+# a step and a checkpoint take longer than 300 s, increase --signal. Without "B:" the signal goes to the steps of srun,
+# as it should.
 #
-# The job is finished when the program says so in STATUS_FILE, not when srun returns 0: a launch that
-# failed may do that too. Where the system failed (a node or rank lost, exit code 71) it tries again, at
-# most MAX_FAILURES times without a checkpoint or copy of a later step in between, after two on other nodes if there
-# are as many. Hosts in <output_dir>/excluded_hosts (doc/reliability.md) are excluded from then on, besides those of your
-# --exclude; take a repaired one out of the file.
+# The outcome is read from STATUS_FILE, since srun may return 0 after a failed launch. After a system failure (a lost
+# node or rank, exit code 71) the job tries again, until MAX_FAILURES starts brought no checkpoint or copy of a later
+# step; after two failures on other nodes, if the partition has as many. Hosts in <output_dir>/excluded_hosts
+# (doc/reliability.md) are excluded in addition to your --exclude. Remove a repaired host from the file.
 #
-#   PROGRAM        the program (build/release/bin/nanotron_hpc, or that of the installation the script is of)
+#   PROGRAM        the program (build/release/bin/nanotron_hpc, or that of the installation of this script)
 #   SITE           settings of a machine, jobscripts/machines/<site>/<nodes>.sh (doc/job_scripts.md)
-#   MPI_TYPE       srun --mpi=<this> (pmix; srun --mpi=list shows others). The word "default" leaves the option out
-#   CPU_BIND       srun --cpu-bind (cores)
-#   SWEEP          a file with a line for each element of an array (sbatch --array=1-<lines>): <option>... or
+#   MPI_TYPE       value of srun --mpi (pmix; srun --mpi=list shows others); "default" omits the option
+#   CPU_BIND       value of srun --cpu-bind (cores)
+#   SWEEP          file with one line per element of an array (sbatch --array=1-<lines>): <option>... or
 #                  <deck> <option>...; element i writes into <SWEEP>.runs/i
 #   MAX_RESTARTS   give up after this many restarts (1000)
-#   MAX_FAILURES   give up after this many starts that brought no checkpoint or copy of a later step than before (3)
-#   VERDICT_SECONDS how long after the verdict of a hang the launcher may take to end (60)
-#   STATUS_FILE    how the run stands (nanotron-<job>.status where sbatch was called)
-#   REQUEUE        no: submit a new dependent job in place of scontrol requeue. It need not wait the two minutes for
-#                  which Slurm holds a requeued job, but has a new job number and no age priority
-#   SUBMIT_OPTIONS options of sbatch for a job that follows this one
-#   LAUNCH_SECONDS how long srun takes to start all ranks (30): taken off the time that is left, which has to exceed it by
+#   MAX_FAILURES   give up after this many starts without a checkpoint or copy of a later step (3)
+#   VERDICT_SECONDS how long the launcher may run after the verdict of a hang (60)
+#   STATUS_FILE    state of the run (nanotron-<job>.status in the folder of sbatch)
+#   REQUEUE        no: submit a new dependent job instead of scontrol requeue. It avoids the two minutes for which
+#                  Slurm holds a requeued job, but has a new job number and no age priority
+#   SUBMIT_OPTIONS options of sbatch for the next job, if it is a new one
+#   LAUNCH_SECONDS time that srun takes to start all ranks (30), subtracted from the time left. The rest must exceed
 #                  run%wall_time_margin (60 s), else exit code 78
 set -uo pipefail
 
@@ -56,7 +54,7 @@ if [ $# -lt 1 ]; then
   exit 78
 fi
 if [ -z "${SLURM_JOB_ID:-}" ]; then
-  echo "this is no job of Slurm: submit it, with sbatch $0 $*; without Slurm: mpirun -np <ranks> nanotron_hpc $*" >&2
+  echo "not a Slurm job: submit it with sbatch $0 $*; without Slurm: mpirun -np <ranks> nanotron_hpc $*" >&2
   exit 78
 fi
 # In a job, Slurm has copied this script elsewhere: the job begins where sbatch was called.
@@ -170,7 +168,7 @@ judge() {
   case $how in
     "exit code 65" | "exit code 70" | "exit code 78")
       rm -f "$STATUS_FILE.failures"
-      echo "failed: $how is not one that another start would mend (README.md, exit codes)" && return
+      echo "failed: $how is not retried (README.md, exit codes)" && return
       ;;
   esac
   if [ -f "$STATUS_FILE.failures" ]; then
@@ -192,7 +190,7 @@ judge() {
     return
   fi
   if ! printf '%s\n' "$failures" "$highest" "$now" >"$STATUS_FILE.failures"; then
-    echo "failed: $how, and $STATUS_FILE.failures cannot be written, which counts the failures" && return
+    echo "failed: $how, and the count of failures, $STATUS_FILE.failures, cannot be written" && return
   fi
   echo "again$counted"
 }
@@ -213,7 +211,7 @@ launch() {
     if ! kill -0 "$launcher" 2>/dev/null; then exit; fi
     touch "$ended"
     kill -TERM "$launcher" 2>/dev/null
-    echo "the run has ended with a verdict, the launcher has not: killed" >&2
+    echo "the launcher still runs after the verdict of a hang: killed" >&2
     rest 10
     kill -KILL "$launcher" 2>/dev/null
   ) &
@@ -292,12 +290,12 @@ into_the_queue() {
   export LEFT_NODES="${leaving:-${LEFT_NODES:-}}"
   hosts="$(union "$faulty" "$LEFT_NODES")"
   if [ "$hosts" = "${EXCLUDED:-}" ] && [ "${REQUEUE:-yes}" = no ]; then
-    echo "a job that follows this one (REQUEUE=no)"
+    echo "submitting a dependent job (REQUEUE=no)"
   elif [ "$hosts" = "${EXCLUDED:-}" ]; then  # as this job was submitted: a running job cannot exclude more
     if scontrol requeue "$job"; then return; fi
-    echo "requeueing is not allowed here: a job that follows this one"
+    echo "requeueing is not allowed here: submitting a dependent job"
   else
-    echo "a job that follows this one, without ${hosts:-the exclusion of hosts}"
+    echo "submitting a dependent job without ${hosts:-the exclusion of hosts}"
     export EXCLUDED="$hosts"
   fi
   export RESTARTS=$((starts + 1))
@@ -316,8 +314,8 @@ into_the_queue() {
   # shellcheck disable=SC2086  # SUBMIT_OPTIONS is a list
   if env -u SLURM_ARRAY_JOB_ID -u SLURM_ARRAY_TASK_ID -u SLURM_RESTART_COUNT \
     sbatch ${SUBMIT_OPTIONS:-} --dependency="afterany:$job" --export=ALL "${asked[@]}" "$script" "$@"; then return; fi
-  echo "sbatch refuses it: this job again, as it is" >&2
-  if ! scontrol requeue "$job"; then echo "requeueing is refused too: NO JOB FOLLOWS, submit it again" >&2; fi
+  echo "sbatch failed: requeueing this job instead" >&2
+  if ! scontrol requeue "$job"; then echo "requeueing failed too: NO JOB FOLLOWS, submit it again" >&2; fi
 }
 
 starts=$((${RESTARTS:-0} + ${SLURM_RESTART_COUNT:-0}))
@@ -348,14 +346,14 @@ verdict="$(judge "exit code $code")"
 case $verdict in again* | failed*) sed -i 's/^state = .*/state = judged/' "$STATUS_FILE" ;; esac
 case $verdict in
   finished) echo "finished" && exit 0 ;;
-  held) echo "stopped by the file STOP: not requeued; STATUS_FILE=$STATUS_FILE sbatch ... goes on" && exit "$code" ;;
+  held) echo "stopped by the file STOP: not requeued; to continue: STATUS_FILE=$STATUS_FILE sbatch ..." && exit "$code" ;;
   again*)
     if [ "$starts" -ge "$max_restarts" ]; then
       echo "exit code $code after $starts restarts: not requeued (MAX_RESTARTS)" >&2
     elif [ -n "$signalled" ] && [ "$(squeue -h -j "$job" -o %T)" != RUNNING ]; then
-      echo "exit code $code: Slurm ends this job, which is not requeued" >&2
+      echo "exit code $code: Slurm is ending this job: not requeued" >&2
     else
-      echo "exit code $code, state $state: back into the queue"
+      echo "exit code $code, state $state: requeueing the job"
       into_the_queue "$@"
     fi
     ;;

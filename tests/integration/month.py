@@ -329,7 +329,7 @@ class Month:
         event.ended, event.code = time.time(), code
         self.done.append(event)
         what = f"{event.fault} on {event.host}"
-        check("into the queue" in text or "a job that follows" in text, f"{what}: the job comes again", text)
+        check("requeueing" in text or "submitting a dependent job" in text, f"{what}: the job comes again", text)
         if event.fault == "rank hangs":
             check(code == 71 and "the run hangs" in text, f"{what}: the watchdog ends it, not {code}", text)
         if event.fault == "job stopped":

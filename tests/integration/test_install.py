@@ -78,7 +78,7 @@ def job_scripts_find_the_program(prefix, work):
     environment = schedulers.install(work / "stand_ins", log)
     steps = ["--set", "run.stop_after_steps=1"]
     expect("sbatch", scripts / "slurm.sh", "input.deck", *steps, cwd=work, code=75, environment=environment,
-        says=["stopped after step 6 of 220", "back into the queue"])
+        says=["stopped after step 6 of 220", "requeueing the job"])
     expect("qsub", "-v", f"DECK=input.deck,JOB_SCRIPT={scripts / 'pbs.pro.sh'},OPTIONS=" + " ".join(steps),
         scripts / "pbs.pro.sh", cwd=work, code=75, environment=environment, says=["stopped after step 7 of 220"])
     noted = log.read_text()

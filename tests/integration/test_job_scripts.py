@@ -89,18 +89,18 @@ def what_another_start_mends_and_what_not():
         for code in (65, 70, 78):
             job.start(code=code, says=f"failed: exit code {code}", STAND_IN_LAUNCH=str(code))
         check(job.requeued() == 0, "decks, data and numbers are the user's", job.log.read_text())
-        job.start(code=71, says="back into the queue", STAND_IN_LAUNCH="71")
-        job.start(code=137, says="back into the queue", STAND_IN_LAUNCH="137")
-        job.start("--set", "run.stop_after_steps=2", code=75, says="exit code 75, state stopped: back into the queue")
-        job.start(code=71, says="back into the queue", STAND_IN_LAUNCH="71", MAX_RESTARTS="4")
+        job.start(code=71, says="requeueing the job", STAND_IN_LAUNCH="71")
+        job.start(code=137, says="requeueing the job", STAND_IN_LAUNCH="137")
+        job.start("--set", "run.stop_after_steps=2", code=75, says="exit code 75, state stopped: requeueing the job")
+        job.start(code=71, says="requeueing the job", STAND_IN_LAUNCH="71", MAX_RESTARTS="4")
         check(job.requeued() == 4, "a checkpoint resets the count of failures", job.log.read_text())
         job.start(code=71, says="not requeued (MAX_RESTARTS)", STAND_IN_LAUNCH="71", SLURM_RESTART_COUNT="1000")
-        job.start(code=71, says="a job that follows this one", STAND_IN_LAUNCH="71", STAND_IN_REQUEUE="1",
+        job.start(code=71, says="submitting a dependent job", STAND_IN_LAUNCH="71", STAND_IN_REQUEUE="1",
                   MAX_FAILURES="9", SLURM_JOB_NUM_NODES="3", SLURM_JOB_PARTITION="gpu")
         noted = job.log.read_text()
         check("sbatch --dependency=afterany:7 --export=ALL --nodes=3 --partition=gpu" in noted, "a chain of jobs", noted)
         requeued = job.requeued()
-        job.start(code=71, says="a job that follows this one (REQUEUE=no)", STAND_IN_LAUNCH="71", REQUEUE="no", MAX_FAILURES="9")
+        job.start(code=71, says="submitting a dependent job (REQUEUE=no)", STAND_IN_LAUNCH="71", REQUEUE="no", MAX_FAILURES="9")
         check(job.requeued() == requeued and job.log.read_text().count("--dependency=afterany:7") == 2, "without waiting",
               job.log.read_text())
 
@@ -114,7 +114,7 @@ def a_killed_rank_costs_no_checkpoint(scheduler):
         check(code == 0, "a run without a job", text)
         job = Job(killed, scheduler)
         if scheduler == "slurm":
-            job.start(code=137, says="exit code 137, state running: back into the queue", STAND_IN_LAUNCH="killed")
+            job.start(code=137, says="exit code 137, state running: requeueing the job", STAND_IN_LAUNCH="killed")
         else:
             job.start("--set", "run.stop_after_steps=7", code=75, says="submitting the next job")
         step = int(job.state()["checkpoint"][-8:])
@@ -149,11 +149,11 @@ def lost_starts_count():
         for _ in range(2):
             job.status.write_text(f"state = running\ndirectory = {case.out}/checkpoints\ncheckpoint = \n")
             job.start(code=78, says="failed: exit code 78", STAND_IN_LAUNCH="78", MAX_FAILURES="2")
-        job.start(code=71, says="back into the queue", STAND_IN_LAUNCH="71")
+        job.start(code=71, says="requeueing the job", STAND_IN_LAUNCH="71")
         for failures in (2, 3):
             job.status.write_text("state = running\n")
             if failures < 3:
-                job.start(code=71, says="back into the queue", STAND_IN_LAUNCH="71", MAX_FAILURES="4")
+                job.start(code=71, says="requeueing the job", STAND_IN_LAUNCH="71", MAX_FAILURES="4")
             else:
                 job.start(code=71, says="the last with a lost node or batch script: not started", MAX_FAILURES="4")
         job.start(code=78, says="cannot be written", STATUS_FILE="/no/such/folder/x")
@@ -169,7 +169,7 @@ fi"""
 
 
 def only_later_steps_are_progress(scheduler):
-    launcher, again = ("srun", "back into the queue") if scheduler == "slurm" else ("mpiexec", "submitting the next job")
+    launcher, again = ("srun", "requeueing the job") if scheduler == "slurm" else ("mpiexec", "submitting the next job")
     given_up = "failed: 3 starts brought no checkpoint or copy of a later step"
     for steps in ((110, 110, 110, 110), (110, 105, 110, 105, 110, 105)):
         with Case("copies", steps=6) as case:
@@ -241,15 +241,15 @@ def elements_of_an_array_go_on():
 def faulty_hosts_are_left_out():
     with Case("faulty", steps=8) as case:
         job = Job(case)
-        job.start("--set", "run.stop_after_steps=6", code=75, says="back into the queue")
+        job.start("--set", "run.stop_after_steps=6", code=75, says="requeueing the job")
         check(job.state()["output_dir"] == str(case.out), "the run is known", str(job.state()))
         (case.out / "excluded_hosts").write_text("n7.site.org 2026-01-01T00:00:00Z step 3: memory\nn3 2026-01-02 step 5: sums\n")
-        job.start(code=71, says="a job that follows this one, without n3,n7", STAND_IN_LAUNCH="71")
+        job.start(code=71, says="submitting a dependent job without n3,n7", STAND_IN_LAUNCH="71")
         check("sbatch --dependency=afterany:7 --export=ALL --nodes=1 --exclude=n3,n7" in job.log.read_text(), "by its name")
-        job.start(code=71, says="sbatch refuses it: this job again", STAND_IN_LAUNCH="71", STAND_IN_SBATCH="1")
+        job.start(code=71, says="sbatch failed: requeueing this job", STAND_IN_LAUNCH="71", STAND_IN_SBATCH="1")
         check(job.requeued() == 2, "as it is", job.log.read_text())
         job.start(code=71, says="NO JOB FOLLOWS", STAND_IN_LAUNCH="71", STAND_IN_SBATCH="1", STAND_IN_REQUEUE="1", MAX_FAILURES="9")
-        job.start(code=71, says="back into the queue", STAND_IN_LAUNCH="71", EXCLUDED="n3,n7", MAX_FAILURES="9")
+        job.start(code=71, says="requeueing the job", STAND_IN_LAUNCH="71", EXCLUDED="n3,n7", MAX_FAILURES="9")
         check(job.requeued() == 4, "a job that excludes them is requeued as it is", job.log.read_text())
     with Case("faulty", steps=8) as case:
         job = Job(case, "pbs")
@@ -265,23 +265,23 @@ def other_nodes_after_two_failures():
         job = Job(case)
         own = dict(STAND_IN_LAUNCH="71", SLURM_JOB_NODELIST="n1,n2", SLURM_JOB_NUM_NODES="2", SLURM_JOB_PARTITION="gpu",
                    STAND_IN_NODES="n1 n2 n3 n4", MAX_FAILURES="9")
-        job.start(code=71, says="back into the queue", **own)
+        job.start(code=71, says="requeueing the job", **own)
         check(job.requeued() == 1 and "--exclude" not in job.log.read_text(), "one failure: the same job", job.log.read_text())
-        job.start(code=71, says="a job that follows this one, without n1,n2", **own)
+        job.start(code=71, says="submitting a dependent job without n1,n2", **own)
         check("--partition=gpu --exclude=n1,n2" in job.log.read_text(), "two: others", job.log.read_text())
-        job.start(code=71, says="a job that follows this one, without n3,n4",
+        job.start(code=71, says="submitting a dependent job without n3,n4",
                   **own | dict(SLURM_JOB_NODELIST="n3,n4", LEFT_NODES="n1,n2", EXCLUDED="n1,n2"))
     with Case("nodes", steps=6) as case:
         job = Job(case)
         for _ in range(2):
-            job.start(code=71, says="back into the queue", **own | dict(STAND_IN_NODES="n1 n2 n3"))
+            job.start(code=71, says="requeueing the job", **own | dict(STAND_IN_NODES="n1 n2 n3"))
         check(job.requeued() == 2, "too few others: the same nodes", job.log.read_text())
-        job.start(code=71, says="back into the queue", **own | dict(USER_EXCLUDED="n4"))
+        job.start(code=71, says="requeueing the job", **own | dict(USER_EXCLUDED="n4"))
         check(job.requeued() == 3, "one that the user excludes is none", job.log.read_text())
     with Case("nodes", steps=6) as case:
         job = Job(case)
         job.before("srun", COPIES_AT_A_STEP)
-        for step, says in ((110, "queue"), (100, "queue"), (100, "follows this one, without n1,n2"), (105, "queue")):
+        for step, says in ((110, "requeueing"), (100, "requeueing"), (100, "job without n1,n2"), (105, "requeueing")):
             job.start(code=71, says=says, STAND_IN_STEP=str(step), **own)
         check(job.requeued() == 3, "nodes on which it got further are kept", job.log.read_text())
 
@@ -296,7 +296,7 @@ if [ "$*" = "show hostnames n[8-9]" ]; then printf 'n8\\nn9\\n' && exit; fi""")
         case.out.mkdir()
         job.status.write_text(f"state = judged\noutput_dir = {case.out}\n")
         own = dict(code=71, STAND_IN_LAUNCH="71", REQUEUE="no", MAX_FAILURES="9")
-        job.start(says="a job that follows", STAND_IN_EXCLUDED="n[8-9]", **own)
+        job.start(says="submitting a dependent job", STAND_IN_EXCLUDED="n[8-9]", **own)
         check("--nodes=1 --exclude=n8,n9 --time" in job.log.read_text(), "of the first job", job.log.read_text())
         (case.out / "excluded_hosts").write_text("n3 2026-01-02 step 5: sums\n")
         job.start(says="without n3", STAND_IN_EXCLUDED="n[8-9]", USER_EXCLUDED="n8,n9", **own)
@@ -304,7 +304,7 @@ if [ "$*" = "show hostnames n[8-9]" ]; then printf 'n8\\nn9\\n' && exit; fi""")
         (case.out / "excluded_hosts").unlink()
         job.start(says="without the exclusion", STAND_IN_EXCLUDED="n[3,8-9]", USER_EXCLUDED="n8,n9", EXCLUDED="n3", **own)
         check(job.log.read_text().count("--nodes=1 --exclude=n8,n9 --time") == 2, "which are repaired", job.log.read_text())
-        job.start(says="a job that follows", STAND_IN_EXCLUDED="(null)", **own)
+        job.start(says="submitting a dependent job", STAND_IN_EXCLUDED="(null)", **own)
         check("--nodes=1 --time" in job.log.read_text(), "nobody's", job.log.read_text())
 
 
@@ -319,7 +319,7 @@ def what_the_next_job_is_given():
 if [[ " $*" = *" --dependency="* ]]; then echo "restarts $RESTARTS + ${SLURM_RESTART_COUNT:-none}" >> "$STAND_IN_LOG"; fi""")
         job.before("scontrol", f"""
 if [ "$1 $2" = "show job" ]; then printf '   Command=%s %s --set run.seed=3\\n   WorkDir=/\\n' "$STAND_IN_SCRIPT" {case.deck} && exit; fi""")
-        job.start("--set", "run.seed=3", code=71, says="a job that follows", STAND_IN_LAUNCH="71", REQUEUE="no", RESTARTS="2",
+        job.start("--set", "run.seed=3", code=71, says="submitting a dependent job", STAND_IN_LAUNCH="71", REQUEUE="no", RESTARTS="2",
                   SLURM_RESTART_COUNT="3")
         noted = job.log.read_text()
         check("restarts 6 + none" in noted, "restarts count once", noted)
@@ -344,7 +344,7 @@ if [ "$1 $2" = "show job" ]; then printf '   SubmitTime=2026-01-02T03:04:05 x=y\
         job.log.write_text("")
         job.start(says="no limit of seconds left", STAND_IN_LEFT="UNLIMITED", **own)
         check("srun" in job.log.read_text() and "wall_time_limit" not in job.log.read_text(), "no limit", job.log.read_text())
-        job.start(says="a job that follows", STAND_IN_LEFT="45", REQUEUE="no", SLURM_NTASKS_PER_NODE="4", SLURM_CPUS_PER_TASK="8",
+        job.start(says="submitting a dependent job", STAND_IN_LEFT="45", REQUEUE="no", SLURM_NTASKS_PER_NODE="4", SLURM_CPUS_PER_TASK="8",
                   SLURM_GPUS_PER_NODE="2", SLURM_JOB_PARTITION="gpu", SLURM_JOB_ACCOUNT="physics", SLURM_JOB_QOS="long", **own)
         check("--nodes=1 --ntasks-per-node=4 --cpus-per-task=8 --gpus-per-node=2 --partition=gpu --account=physics --qos=long "
               "--time=1:00:00" in job.log.read_text(), "the next job", job.log.read_text())
@@ -430,18 +430,18 @@ def a_launcher_does_not_wait_for_ever():
     with Case("waits", steps=6) as case:
         job = Job(case)
         began = time.time()
-        job.start(code=71, says="the launcher has not: killed", STAND_IN_LAUNCH="waits", STAND_IN_RUN=str(case.out),
+        job.start(code=71, says="the launcher still runs after the verdict of a hang: killed", STAND_IN_LAUNCH="waits", STAND_IN_RUN=str(case.out),
                   VERDICT_SECONDS="1")
         check(time.time() - began < 60, "after the verdict")
         check(job.requeued() == 1 and job.state()["state"] == "judged", "the job is tried again", job.log.read_text())
-        job.start(code=71, says="the launcher has not: killed", STAND_IN_LAUNCH="waits", STAND_IN_RUN=str(case.out),
+        job.start(code=71, says="the launcher still runs after the verdict of a hang: killed", STAND_IN_LAUNCH="waits", STAND_IN_RUN=str(case.out),
                   STAND_IN_ENDS="yes", VERDICT_SECONDS="1")  # one that ends at once
         job.start(code=0, says="finished", VERDICT_SECONDS="0")  # an old verdict ends nothing
 
 
 def outside_of_a_job_they_say_how():
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "PBS_"))}
-    for name, says in (("slurm.sh", "submit it, with sbatch"), ("pbs.pro.sh", "submit it, with qsub -v DECK=x.deck")):
+    for name, says in (("slurm.sh", "submit it with sbatch"), ("pbs.pro.sh", "submit it with qsub -v DECK=x.deck")):
         done = subprocess.run(["bash", root / "jobscripts" / name, "x.deck"], env=environment | {"DECK": "x.deck"}, text=True,
                               capture_output=True)
         check(done.returncode == 78 and says in done.stderr, f"{name} outside of a job says '{says}'", done.stderr)

@@ -148,7 +148,7 @@ def the_next_job_asks_for_the_same():
     with Site() as site:
         machine = site.file("submit=sbatch\nsite_options=(--constraint=planted --gres=gpu:4)\n")
         site.run(scripts / "submit.sh", machine, "--account=a", "--", "input.deck", code=75,
-                 says=["a job that follows this one"], STAND_IN_STATE="stopped", STAND_IN_REQUEUE="1")
+                 says=["submitting a dependent job"], STAND_IN_STATE="stopped", STAND_IN_REQUEUE="1")
         noted = site.noted()
         check("sbatch --constraint=planted --gres=gpu:4 --account=a --dependency=afterany:7 --export=ALL" in noted,
               "Slurm", noted)

@@ -29,7 +29,7 @@ def started(slurm, case, job, at_least=1):
 
 
 def requeued(case):
-    return log_of(case).count("back into the queue")
+    return log_of(case).count("requeueing the job")
 
 
 def wall_time(slurm, case):
@@ -73,7 +73,7 @@ def batch_signalled(slurm, case):
         known = copies(case)
         slurm.wait(case, "the job runs", lambda known=known: copies(case) > known, job)
         slurm.run("scancel", *options, str(job))
-        slurm.wait(case, f"{options}: back into the queue", lambda count=count: requeued(case) == count, job)
+        slurm.wait(case, f"{options}: requeueing the job", lambda count=count: requeued(case) == count, job)
     slurm.finish(case, job)
     check(log_of(case).count("a signal asked for it") == 2, "two stopped with a checkpoint", log_of(case))
 
@@ -136,7 +136,7 @@ def all_memory_lost(slurm, case):
 
 
 def requeue(slurm, case):
-    """An administrator, or a job of a higher priority, puts it back into the queue."""
+    """An administrator, or a job of a higher priority, puts it requeueing the job."""
     job = slurm.submit(case, *keys_of(case, EVERY))
     started(slurm, case, job)
     slurm.run("scontrol", "requeue", str(job))
@@ -153,7 +153,7 @@ def chain(slurm, case):
     while "state = finished" not in "".join(path.read_text() for path in case.folder.glob("*.status")):
         check(time.time() < limit, "the chain ends", log_of(case) + slurm.run("squeue"))
         time.sleep(0.2)
-    check(log_of(case).count("a job that follows this one") == 2, "two followers", log_of(case))
+    check(log_of(case).count("submitting a dependent job") == 2, "two followers", log_of(case))
     check(slurm.show(job)["Requeue"] == "0", "no job was requeued")
 
 
