@@ -67,8 +67,8 @@ build() {
   say "$name"
   {
     cmake -S "$source" -B "$work/build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX="$prefix" \
-      -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DBUILD_SHARED_LIBS=OFF \
-      "$@" ${options[@]+"${options[@]}"} &&
+      -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_POSITION_INDEPENDENT_CODE=ON \
+      -DBUILD_SHARED_LIBS=OFF "$@" ${options[@]+"${options[@]}"} &&
       cmake --build "$work/build" --parallel "${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}" --target install
   } >"$work/log" 2>&1 || {
     tail -n 40 "$work/log" >&2
@@ -77,6 +77,8 @@ build() {
 }
 options=("$@")
 
+# The names of these options in oneDNN 2.
+dnnl_2="-DDNNL_BUILD_TESTS=OFF -DDNNL_BUILD_EXAMPLES=OFF"
 # Of each library: name on the release page, Debian's name, folder of CMakeLists.txt, options.
 required=("fmt fmtlib . -DFMT_TEST=OFF -DFMT_DOC=OFF"
   "CLI11 cli11 . -DCLI11_BUILD_TESTS=OFF -DCLI11_BUILD_EXAMPLES=OFF -DCLI11_BUILD_DOCS=OFF"
@@ -84,7 +86,7 @@ required=("fmt fmtlib . -DFMT_TEST=OFF -DFMT_DOC=OFF"
   "xxHash xxhash cmake_unofficial -DXXHASH_BUILD_XXHSUM=OFF")
 optional=("googletest googletest . -DBUILD_GMOCK=OFF"
   "kokkos kokkos . -DCMAKE_CXX_STANDARD=20 -DKokkos_ENABLE_SERIAL=ON"
-  "oneDNN onednn . -DONEDNN_BUILD_TESTS=OFF -DONEDNN_BUILD_EXAMPLES=OFF -DDNNL_BUILD_TESTS=OFF -DDNNL_BUILD_EXAMPLES=OFF")
+  "oneDNN onednn . -DONEDNN_BUILD_TESTS=OFF -DONEDNN_BUILD_EXAMPLES=OFF $dnnl_2")
 
 missing=()
 for library in "${required[@]}"; do
