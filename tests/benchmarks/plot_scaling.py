@@ -3,7 +3,7 @@
 
     plot_scaling.py <folder of the programs> [--out doc/images]
 
-Writes scaling_weak.svg and scaling_strong.svg, and prints the figures as tables.
+Writes scaling_weak.png and scaling_strong.png, and prints the figures as tables.
 """
 import argparse
 import csv
@@ -15,8 +15,7 @@ from pathlib import Path
 
 import matplotlib
 
-matplotlib.use("svg")
-matplotlib.rcParams["svg.hashsalt"] = "nanotron"
+matplotlib.use("agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,7 +81,7 @@ def save(figure, axes, path, title):
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
     figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    figure.savefig(path, dpi=130, metadata={"Software": None})
     plt.close(figure)
 
 
@@ -105,7 +104,7 @@ def main():
         weak[name] = {gpus: predicted(arguments.programs, settings, gpus, replica, sequences * gpus // replica)
                       for gpus in points}
         axes.plot(points, list(weak[name].values()), ".-", label=f"{name} on H100, predicted")
-    save(figure, axes, arguments.out / "scaling_weak.svg", "Weak scaling: the batch grows with the machine")
+    save(figure, axes, arguments.out / "scaling_weak.png", "Weak scaling: the batch grows with the machine")
 
     figure, axes = plt.subplots(figsize=(7, 4.2))
     strong = {}
@@ -114,7 +113,7 @@ def main():
         strong[name] = {gpus: predicted(arguments.programs, settings, gpus, replica, batch) for gpus in points}
         axes.plot(points, list(strong[name].values()), ".-", label=f"{name} on H100, predicted")
     axes.plot(list(PUBLISHED_405B), list(PUBLISHED_405B.values()), "ks", label="Llama 3 405B on H100, published")
-    save(figure, axes, arguments.out / "scaling_strong.svg", "Strong scaling: 2048 sequences of 8192 tokens per step")
+    save(figure, axes, arguments.out / "scaling_strong.png", "Strong scaling: 2048 sequences of 8192 tokens per step")
 
     for title, found in (("Weak scaling on H100, TFLOP/s per GPU", weak), ("Strong scaling on H100, TFLOP/s per GPU", strong)):
         table(title, ["GPUs", *found], [(gpus, *(found[name].get(gpus, "") for name in found)) for gpus in GPUS])
