@@ -163,6 +163,16 @@ TEST(Parameters, DocPageIsNotStale) {
       << "doc/input_parameters.md is stale: nanotron_hpc --parameters-markdown > doc/input_parameters.md";
 }
 
+TEST(Parameters, ExamplesOfTheDocPageAreADeckOfAllGroups) {
+  std::istringstream page(parameters_markdown());
+  std::string line, text;
+  while (std::getline(page, line))
+    if (line.starts_with("    ")) text += line + "\n";
+  for (const NamelistGroup& group : parameter_groups())
+    EXPECT_NE(text.find("    &" + group.name + "\n"), std::string::npos) << group.name;
+  EXPECT_NO_THROW(read_deck_text(text, "examples", {})) << text;
+}
+
 TEST(Config, ReadsKeysAndOverrides) {
   const Config c = decks.read("&precision compute = 'bf16' /\n&schedule kind='1-sqrt' min_lr_ratio=1d-2/",
                               {"run.seed=7", "schedule.kind=wsd", "run.output_dir=a b", "parallel.overlap=f"});
