@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # timeout: 120
-"""The tables of doc/parallelism_formulas.md against published runs are what nanotron_plan --validate says.
+"""The tables of doc/parallelism_formulas.md against published runs are what nanotron_plan --validate says, and the search in
+doc/choosing_a_grid.md is what nanotron_plan prints.
 
     test_scaling_tables.py <folder of the programs> [--print]
 
@@ -31,6 +32,18 @@ def rows_of(runs, machine):
             for source, run, _, measured, predicted, error in found], float(mean[2])
 
 
+def compare_search():
+    """Lines below the command of a search on the page that nanotron_plan does not print."""
+    page = (ROOT / "doc/choosing_a_grid.md").read_text(encoding="utf-8")
+    shown = re.search(r"^    nanotron_plan (--ranks .*\.deck)\n((?:    .*\n)+)", page, re.MULTILINE)
+    if not shown:
+        return ["doc/choosing_a_grid.md shows no search"]
+    done = subprocess.run([PROGRAM, *shown[1].split()], capture_output=True, text=True, timeout=100, cwd=ROOT,
+                          stdin=subprocess.DEVNULL, check=False)
+    printed = [line.strip() for line in done.stdout.splitlines()]
+    return [f"the search prints {line!r}" for line in printed if line not in shown[2]] + ["the search ends badly"] * (not printed)
+
+
 def main():
     results = [rows_of(*names) for names in RUNS]
     if "--print" in sys.argv:
@@ -39,7 +52,8 @@ def main():
     page = PAGE.read_text(encoding="utf-8")
     on_page = [line for line in page.splitlines() if re.search(r" s \| .* s \| [+-][\d.]+ % \|$", line)]
     true = [row for rows, _ in results for row in rows]
-    mistakes = [f"not true: {row}" for row in on_page if row not in true] + [f"missing: {row}" for row in true if row not in on_page]
+    mistakes = compare_search()
+    mistakes += [f"not true: {row}" for row in on_page if row not in true] + [f"missing: {row}" for row in true if row not in on_page]
     of_decks = sum(mean for _, mean in results[2:]) / 2
     for words, mean in (("Mean error", results[0][1]), ("mean error", results[1][1]), ("(`tests/data/deck_runs_*.csv`):", of_decks)):
         said = re.search(re.escape(words) + r" ([\d.]+) %", page)
