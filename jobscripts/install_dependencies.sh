@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Installs what the build needs on Debian or Ubuntu, or says exactly what an administrator should
-# install. Quick when everything is there.
+# Installs the packages that the build needs on Debian or Ubuntu, or prints the command for an
+# administrator. Fast if all are installed.
 #
 #   jobscripts/install_dependencies.sh [--mpi openmpi|mpich|both] [--tests]
 #
 #   --mpi     which MPI, with its parallel HDF5 (openmpi)
-#   --tests   also what the test suite needs
+#   --tests   also the packages of the test suite
 #
-# Exit code 71 when something is missing and may not be installed here.
+# Exit code 71 if a package is missing and cannot be installed.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -42,8 +42,9 @@ case "$mpi" in
     libmpich-dev mpich libhdf5-mpich-dev) ;;
   *) usage_error "--mpi is openmpi, mpich or both, not '$mpi'" ;;
 esac
-if [ "$tests" = 1 ]; then packages+=(ccache libgtest-dev gfortran mandoc python3-pytest shellcheck slurm-wlm munge iproute2
-  zsh environment-modules); fi
+if [ "$tests" = 1 ]; then
+  packages+=(ccache libgtest-dev gfortran mandoc python3-pytest shellcheck slurm-wlm munge iproute2 zsh environment-modules)
+fi
 
 is_installed() {
   [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2> /dev/null)" = installed ]
@@ -69,7 +70,7 @@ find_missing() {
   if [ "$tests" = 1 ] && ! is_installed chromium && apt-cache show chromium > /dev/null 2>&1; then missing+=(chromium); fi
 }
 
-# True when CMake finds every library elsewhere (modules, Spack, a private installation), and the tests their compiler.
+# True if CMake finds every library elsewhere (modules, Spack, a private installation), and the tests find gfortran.
 configures_without_packages() {
   command -v cmake > /dev/null || return 1
   if [ "$tests" = 1 ]; then command -v gfortran > /dev/null || return 1; fi
@@ -109,13 +110,17 @@ install_packages() {
   }
 }
 
-# Not packaged by Debian: tokenizers, which only Hugging Face tokenizers and --train-bpe need; safetensors,
-# which only the tests of nanotron_convert.py need; tensorboard, those of nanotron_export.py; pyarrow, those and the ones of
-# nanotron_tokenize.py, as backports.zstd and jinja2; mkdocs (Debian 12 has an older one), which makes the documents a site; nbclient to
-# f90nml, which execute the notebooks and examples of the documents; ruff and mypy, which check the tools.
+# Packages that Debian 12 does not have:
+#   tokenizers                            Hugging Face tokenizers and --train-bpe
+#   safetensors, tensorboard, pyarrow, jinja2, backports.zstd   tests of the tools
+#   mkdocs                                the documents as a site (Debian has an older version)
+#   nbclient ... f90nml                   notebooks and examples of the documents
+#   ruff, mypy                            checks of the tools
 install_python_packages() {
   local extra=(tokenizers)
-  if [ "$tests" = 1 ]; then extra+=(safetensors tensorboard pyarrow jinja2 mkdocs nbclient ipykernel xarray h5netcdf f90nml ruff mypy); fi
+  if [ "$tests" = 1 ]; then
+    extra+=(safetensors tensorboard pyarrow jinja2 mkdocs nbclient ipykernel xarray h5netcdf f90nml ruff mypy)
+  fi
   local venv="$root/build/venv" base=/usr/bin/python3
   [ -x "$base" ] || base="$(command -v python3)"
   if [ "$tests" = 1 ] && "$base" -c 'import sys; sys.exit(sys.version_info >= (3, 14))'; then

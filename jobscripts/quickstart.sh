@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# From a fresh clone to a trained model, on one machine with two or more cores:
-# installs what is missing, builds, makes a token file from text found here, trains on a tensor-parallel
-# grid, resumes on a data-parallel one, writes a sample and plots the loss.
+# From a fresh clone to a trained model on one machine with two or more cores: installs missing packages,
+# builds, makes a token file from text of this machine, trains on a tensor-parallel grid, resumes on a
+# data-parallel grid, prints a sample and plots the loss.
 #
 #   jobscripts/quickstart.sh [--help] [<folder of text>]
 #
 #   <folder of text>   instead of the C and C++ headers under /usr/include
 #
-# Everything it makes lies under runs/quickstart; it may be run again, and then goes on from there.
+# All results are in runs/quickstart. A second call continues from there.
 # Exit codes are those of the programs (README.md).
 set -euo pipefail
 
@@ -26,11 +26,11 @@ began=$SECONDS
 say() { printf '\n=== quickstart, %d s: %s\n' "$((SECONDS - began))" "$*"; }
 
 if [ ! -d "$text" ]; then
-  echo "quickstart: '$text' is not a folder; name one that holds text files" >&2
+  echo "quickstart: '$text' is not a folder: give a folder of text files" >&2
   exit 65
 fi
 
-say "what the build needs"
+say "install dependencies"
 jobscripts/install_dependencies.sh
 # shellcheck source=environment.sh
 source jobscripts/environment.sh
@@ -42,7 +42,7 @@ cmake --build --preset release --target nanotron_hpc nanotron_generate
 bin="$root/build/release/bin"
 mpirun="${MPIEXEC:-mpirun} -np 2"
 
-say "tokens from $text"
+say "tokenize $text"
 mkdir -p "$run"
 if [ "$(cat "$run/text.from" 2> /dev/null)" != "$text" ]; then
   patterns=(--glob '*')
@@ -53,14 +53,14 @@ if [ "$(cat "$run/text.from" 2> /dev/null)" != "$text" ]; then
   echo "$text" > "$run/text.from"
 fi
 
-say "train, tensor parallel over 2 ranks (input/quickstart.deck)"
+say "train with tensor parallelism on 2 ranks (input/quickstart.deck)"
 $mpirun "$bin/nanotron_hpc" input/quickstart.deck
 
-say "resume the checkpoint on another grid: tensor parallel 1, data parallel 2"
+say "resume on another grid: tp = 1, dp = 2"
 $mpirun "$bin/nanotron_hpc" --set parallel.tp=1 --set parallel.dp=2 --set run.steps=300 \
   input/quickstart.deck
 
-say "a sample"
+say "generate a sample"
 $mpirun "$bin/nanotron_generate" --checkpoint "$run/checkpoints" --tokens-file "$run/tokens.h5" \
   --prompt '#include <' --max-new-tokens 240 --temperature 0.7 --seed 1 | tee "$run/sample.txt"
 
@@ -77,9 +77,9 @@ with h5py.File(f"{run}/metrics.h5") as m, h5py.File(f"{run}/tokens.h5") as t:
     first, last = float(m["loss"][0]), float(m["loss"][-20:].mean())
     validation = float(m["validation_loss"][-1])
     entropy = float(t.attrs["unigram_entropy"])
-print(f"loss: {first:.3f} at the first step, {last:.3f} over the last 20, {validation:.3f} on text held out")
-print(f"unigram entropy of the data: {entropy:.3f} nats per token (the best without any context)")
+print(f"loss: {first:.3f} at the first step, {last:.3f} over the last 20, {validation:.3f} on held-out text")
+print(f"unigram entropy of the data: {entropy:.3f} nats per token (the best loss without context)")
 print(f"curve: {run}/loss.png   sample: {run}/sample.txt   numbers: {run}/metrics.h5   log: {run}/run.log")
 if not last < 0.8 * entropy:
-    sys.exit("quickstart: the loss has not fallen far below the unigram entropy")
+    sys.exit("quickstart: the loss is not below 0.8 times the unigram entropy")
 PYTHON

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Checks a deck here, with the modules of a machine, and submits the job script with the machine's directives.
+# Checks a deck on the login node, with the modules of a machine, and submits the job script with its directives.
 #
 #   jobscripts/submit.sh jobscripts/machines/<site>/<nodes>.sh [<option of sbatch or qsub>...] -- \
 #     input.deck [<option of nanotron_hpc>...]
 #
-# The account is yours to give: --account=<project> for sbatch, -A <project> for qsub. Options come after those of
-# the machine: sbatch takes the last of two; machines with PBS say which variables change theirs.
+# Give your account: --account=<project> for sbatch, -A <project> for qsub. Your options follow those of the machine:
+# sbatch uses the last of two. For qsub, the machine file names the variables that change its options.
 #
-#   PROGRAM   the program (build/release/bin/nanotron_hpc, or that of the installation the script is of)
-#   SWEEP     a file with a line for each element of an array, [<deck>] <option>...; each is checked
+#   PROGRAM   the program (build/release/bin/nanotron_hpc, or that of the installation of this script)
+#   SWEEP     file with one line per element of an array, [<deck>] <option>...; each one is checked
 #
-# Exit code: that of the check (78: the deck is wrong), or of sbatch or qsub.
+# Exit code: that of the check (78: wrong deck), or of sbatch or qsub.
 set -euo pipefail
 
 scripts="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
