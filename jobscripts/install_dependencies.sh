@@ -157,4 +157,4 @@ else
   say "not a Debian or Ubuntu machine: CMake will say what is missing (doc/install.md, spack.yaml)"
 fi
 install_python_packages
-say "everything is there (MPI: $mpi)"
+say "all packages are installed (MPI: $mpi)"
