@@ -341,7 +341,7 @@ def what_ended_a_run():
         for name in ("run.log", "metrics.h5"):
             os.utime(case.out / name, (time.time() - 3600,) * 2)
         state, why = state_of(case)
-        check(state == "no sign of life" and "nothing was written for 1:00:0" in why and "a step takes" in why,
+        check(state == "no recent output" and "nothing was written for 1:00:0" in why and "a step takes" in why,
               "one that was killed", (state, why))
 
 

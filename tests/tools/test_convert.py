@@ -284,7 +284,7 @@ def test_gpt2_as_published(mask, golden, hf, tmp_path, tool):
     ({"scale_attn_weights": False}, "scale_attn_weights"),
     ({"activation_function": "relu"}, "activation_function 'relu'"),
     ({"add_cross_attention": True}, "cross attention"),
-    ({"n_head": 3}, "no multiple"),
+    ({"n_head": 3}, "not a multiple"),
 ])
 def test_refused_of_gpt2(config, word, hf, tmp_path, tool):
     assert word in tool("convert", "from-hf", hf("gpt2", **config), tmp_path / "out", rc=65).stderr
@@ -369,7 +369,7 @@ def hf(golden, tmp_path, tool):
     ({"quantization_config": {"bits": 4}}, "quantized"),
     ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
     ({"architectures": ["GemmaForCausalLM"]}, "GemmaForCausalLM"),
-    ({"num_attention_heads": 3}, "no multiple"),
+    ({"num_attention_heads": 3}, "not a multiple"),
     ({"hidden_size": "many"}, "malformed"),
 ])
 def test_refuses_what_the_program_has_not(config, word, hf, tmp_path, tool):
@@ -401,7 +401,7 @@ def test_tensors_must_fit(hf, tmp_path, tool):
     def reshape(data):
         data["model.norm.weight"] = np.ones(33, np.float32)
 
-    for change, word in ((drop, "up_proj.weight is missing"), (extra, "has no place"),
+    for change, word in ((drop, "up_proj.weight is missing"), (extra, "does not belong to"),
                          (reshape, "expected shape (32,), found (33,)")):
         error = tool("convert", "from-hf", hf(tensors=change), tmp_path / "out", rc=65).stderr
         assert word in error

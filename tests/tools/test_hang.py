@@ -73,4 +73,4 @@ def test_mistakes(reports, tool, tmp_path):
     (reports / "rank_00000.txt").write_text("something\n")
     assert "in its first line" in tool("report", "--hang", reports, rc=65).stderr
     (reports / "rank_00000.txt").write_text(hang.FIRST_LINE + "\nrank\tx\n")
-    assert "is not understood" in tool("report", "--hang", reports, rc=65).stderr
+    assert "invalid line" in tool("report", "--hang", reports, rc=65).stderr

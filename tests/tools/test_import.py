@@ -229,7 +229,7 @@ def test_ids_outside_the_vocabulary(tmp_path, tool):
     told = tool("import", *call, "int32", "--vocab-size", 10, rc=65).stderr
     assert "a.bin, byte 8 (token 2): expected an id from 0 to 9" in told and "found:  -1" in told
     told = tool("import", *call, "uint32", rc=65).stderr  # without a vocabulary's size: taken for damage
-    assert f"expected an id from 0 to {join.MOST_IDS - 1}" in told and "4294967295" in told
+    assert f"expected an id from 0 to {join.MAX_IDS - 1}" in told and "4294967295" in told
     assert "an id below 4" in tool("import", *call, "uint16", "--vocab-size", 4, "--eos-id", 4, rc=64).stderr
     assert not (tmp_path / "t.h5").exists()
 

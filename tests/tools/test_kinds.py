@@ -76,7 +76,7 @@ REFUSED = {
     "twice.csv": (b"text,text\na,b\n", "one column 'text'\n  found:  2 of this name"),
     "quote.tsv": (b'id\ttext\n1\t"hello\n2\tmore\n3\tend"\n', "quote.tsv, lines 2 to 4: expected a quote"),
     "open.tsv": (b'id\ttext\n1\t"hello\n2\tmore\n', "open.tsv, after line 1"), "pretty.json": (b'{\n "a": 1\n}\n', "JSON without records"),
-    "two.json": (b'{\n "text": "a"\n}\n{\n "text": "b"\n}\n', "JSON objects that are no lines"),
+    "two.json": (b'{\n "text": "a"\n}\n{\n "text": "b"\n}\n', "JSON objects that are not lines"),
     "names.json": (b'["a", "b"]', "JSON without records"),
     "utf16.jsonl": ('{"text": "x"}\n'.encode("utf-16"), "UTF-16"), "utf16.txt": ("text".encode("utf-16"), "UTF-16"),
     "nul.txt": (b"one \0 byte\n" + b"a good line\n" * 1000, "a NUL byte in line 1, byte 4"),
@@ -141,11 +141,11 @@ def test_the_snapshot_of_a_dataset_is_its_records(tmp_path, tool):
     result = tool("tokenize", folder, "-o", tmp_path / "t.h5")
     assert documents_of(tmp_path / "t.h5") == [*TEXTS, "prose"]
     for name in (".gitattributes", ".git", "README.md", "dataset_infos.json", "LICENSE", "image.png"):
-        assert re.search(rf"^passed over: .*{re.escape(name)}\b", result.stderr, re.MULTILINE), (name, result.stderr)
+        assert re.search(rf"^skipped: .*{re.escape(name)}\b", result.stderr, re.MULTILINE), (name, result.stderr)
     table = result.stdout.splitlines()[:7]
     assert table[0].split() == ["kind", "files", "documents", "bytes"]
     assert [line.split()[:3] for line in table[1:3]] == [["JSON", "lines", "1"], ["text", "1", "1"]]
-    assert sum(line.startswith("passed over") for line in table) == 4
+    assert sum(line.startswith("skipped") for line in table) == 4
     assert "2" in table[3] and "hidden" in table[3] and "--as-text" in "".join(table)
     tool("tokenize", folder, "--glob", "*.md", "-o", tmp_path / "t.h5")  # asked for
     assert documents_of(tmp_path / "t.h5") == ["---\nlicense: other\n---\n# a card\n"]
@@ -245,7 +245,7 @@ def test_quiet_and_an_empty_field(tmp_path, tool):
     (tmp_path / "in/empty").touch()
     (tmp_path / "in/.hidden").touch()
     told = tool("tokenize", tmp_path / "in", "-o", tmp_path / "t.h5").stderr
-    assert f"passed over: {tmp_path}/in/empty (empty)" in told and ".hidden" in told
+    assert f"skipped: {tmp_path}/in/empty (empty)" in told and ".hidden" in told
     told = tool("tokenize", tmp_path / "in", "-o", tmp_path / "t.h5", "--quiet")
     assert not told.stderr and not told.stdout
     assert "--field: expected a name" in tool("tokenize", tmp_path / "in", "-o", tmp_path / "t.h5", "--field", "", rc=2).stderr
@@ -280,7 +280,7 @@ def test_links_to_folders_and_names_like_those_of_cards(tmp_path, tool):
     (folder / "link").symlink_to(tmp_path / "other")
     told = tool("tokenize", folder, "-o", tmp_path / "t.h5").stderr
     assert documents_of(tmp_path / "t.h5") == ["a", "in/copying_machines.txt", "in/licenses_corpus.txt"]
-    assert f"passed over: {folder / 'link'} (a link to a folder" in told and "LICENSE" in told and "Readme.zh.md" in told
+    assert f"skipped: {folder / 'link'} (a link to a folder" in told and "LICENSE" in told and "Readme.zh.md" in told
 
 
 def test_a_pipe_is_refused(tmp_path, tool):

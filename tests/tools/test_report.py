@@ -70,17 +70,17 @@ def test_states_and_damage(run, tool):
     for path in (log, run / "metrics.h5"):
         os.utime(path, (time.time() - 7200,) * 2)
     facts, = report(tool, run)
-    assert facts["state"] == "no sign of life"
+    assert facts["state"] == "no recent output"
     assert facts["why"].startswith("nothing was written for 2:00:00, and a step takes 0.1 s")
     shown = tool("top", run, "--once").stdout
-    assert "run: no sign of life: nothing was written for 2:00:00" in shown and "50 of 90 (55.6 %), ETA -" in shown
+    assert "run: no recent output: nothing was written for 2:00:00" in shown and "50 of 90 (55.6 %), ETA -" in shown
     assert [item["state"] for item in facts["checkpoints"]] == ["complete", "damaged: no good manifest", "unfinished"]
     log.write_text(FIRST + "error: step 31: the numbers are not finite\n")
     facts, = report(tool, run)
     assert (facts["state"], facts["why"]) == ("failed", "step 31: the numbers are not finite")
-    log.write_text(FIRST + "[rank 1] error: a call of MPI failed\nended with exit code 71\n")
+    log.write_text(FIRST + "[rank 1] error: a call to MPI failed\nended with exit code 71\n")
     facts, = report(tool, run)
-    assert (facts["state"], facts["why"]) == ("failed", "a call of MPI failed")
+    assert (facts["state"], facts["why"]) == ("failed", "a call to MPI failed")
     log.write_text(FIRST + RESUMED + FINISHED + RESUMED + "nothing to do: run is at step 50 of run%steps = 50\n")
     facts, = report(tool, run)
     assert facts["state"] == "finished" and facts["restarts"] == 1
@@ -92,7 +92,7 @@ def test_states_and_damage(run, tool):
     assert "not finite" in tool("report", run).stdout
 
 
-@pytest.mark.parametrize(("end", "state"), [(0, "no sign of life"), (1, "finished"), (2, "stopped"), (3, "failed")])
+@pytest.mark.parametrize(("end", "state"), [(0, "no recent output"), (1, "finished"), (2, "stopped"), (3, "failed")])
 def test_the_end_that_only_metrics_have(run, tool, end, state):
     """Of the same start as the last one of the log."""
     row = {"start": 1, "begin": 10.0, "last": 20.0, "submitted": np.nan, "job_began": np.nan, "resumed_step": 0,
@@ -118,7 +118,7 @@ def test_the_end_that_only_metrics_have(run, tool, end, state):
     if end == 0:
         assert now(PROGRAM + begin + PROGRESS.format(40, 2.4) + "error: a rank is lost\n") == "failed"
         assert report(tool, run)[0]["ledger"]["starts"][-1]["end"] == "failed"
-    assert now(PROGRAM + begin + PROGRESS.format(40, 2.4) + PROGRAM + begin.replace("07Z", "08Z")) == "no sign of life"
+    assert now(PROGRAM + begin + PROGRESS.format(40, 2.4) + PROGRAM + begin.replace("07Z", "08Z")) == "no recent output"
 
 
 def test_checkpoints_elsewhere(run, tool, tmp_path):

@@ -168,7 +168,7 @@ def test_a_text_that_changes_meanwhile_is_told(tmp_path, monkeypatch):
         path.write_text("Text")
         os.utime(path, ns=(1, 1))
 
-    with encode.Pool(encoder, 1) as pool, pytest.raises(common.ToolError, match="was written meanwhile"):
+    with encode.Pool(encoder, 1) as pool, pytest.raises(common.ToolError, match="was modified meanwhile"):
         tokenize.write_tokens(shard.path, pool, chunks(), lambda writer: None, inputs.Tally(found), shard)
     assert not list((tmp_path / "parts").iterdir())
 
@@ -238,7 +238,7 @@ def test_command_lines(texts, tmp_path, tool):
     assert "a folder outside of the input" in told and not (texts / "parts").exists()
     assert "plan.json" in tool("tokenize", "--merge", tmp_path, "-o", out, rc=65).stderr
     (tmp_path / "plan.json").write_text("{}")
-    assert "make the shards again" in tool("tokenize", "--merge", tmp_path, "-o", out, rc=65).stderr
+    assert "recreate the shards" in tool("tokenize", "--merge", tmp_path, "-o", out, rc=65).stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "plan.json"]
 
 

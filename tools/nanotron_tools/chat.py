@@ -260,7 +260,7 @@ class ChatEncoder:
         self.names = re.compile("|".join(map(re.escape, sorted(special, key=len, reverse=True))) or r"(?!)")
         if missing := [name for name in template.required if name not in special]:
             raise common.wrong(f"--chat {template.name}", f"a tokenizer with the special tokens {', '.join(missing)}",
-                               f"{tokenizer.name}, which has not", "give another --tokenizer or --chat; --train-bpe "
+                               f"{tokenizer.name}, which lacks them", "give another --tokenizer or --chat; --train-bpe "
                                "trains one with them", common.EXIT_USAGE)
 
     def encode(self, record: Any) -> tuple[np.ndarray, np.ndarray, bool]:

@@ -3,29 +3,29 @@
     nanotron-choices questions.jsonl --output questions.h5
     nanotron-choices questions.jsonl --tokenizer tokenizer.json --token-file tokens.h5 --output questions.h5
 
-Input: lines of JSON, each an object with these fields; others are passed over.
+Input: lines of JSON, each an object with these fields; others are ignored.
     context     the text before the choices; or `question`, the same
     choices     a list of two or more texts
-    answer      which of them is right, from 0
+    answer      index of the right one, from 0
 
-A choice is scored behind its context and --delimiter, a blank by default. Give the training's token file
+A choice is scored after its context and --delimiter, a blank by default. Give the training's token file
 (--token-file), from which the tokens that begin and end texts are taken, or its --bos and --eos. Tokens are those of
-lm-evaluation-harness, but for names of special tokens in a text, which stay text: context and choice are encoded in one
+lm-evaluation-harness, except that names of special tokens stay text: context and choice are encoded in one
 piece, and the tokens of the context alone are counted off at the left; blanks at the end of a context belong to the
 choice. A context without text is the token --bos, where there is none --eos.
 
 Output, an HDF5 file that appears under its name only when it is complete:
-    /tokens                uint16, or uint32 from a vocabulary of 65537: choice after choice, each behind its context
+    /tokens                uint16, or uint32 from a vocabulary of 65537: choice after choice, each after its context
     /documents             uint64, where the context of each choice starts
-    /choices/tokens        uint64, so many tokens at its end are the choice itself
-    /choices/characters    uint64, of the choice without the delimiter: acc_norm divides by it
-    /choices/bytes         uint64, in UTF-8: acc_bytes divides by it
-    /questions/choices     uint64, how many choices the question has
-    /questions/answer      uint64, the right one, from 0
-    /questions/line        uint64, in the input, from 1
+    /choices/tokens        uint64, number of tokens of the choice itself, at the end
+    /choices/characters    uint64, length of the choice without the delimiter: acc_norm divides by it
+    /choices/bytes         uint64, the same in bytes of UTF-8: acc_bytes divides by it
+    /questions/choices     uint64, number of choices of the question
+    /questions/answer      uint64, index of the right choice, from 0
+    /questions/line        uint64, line in the input, from 1
     attributes             vocab_size, eos_token_id, bos_token_id, tokenizer, tokenizer_sha256; group /provenance
 
-Exit codes: 0; 2 or 64 a wrong command line; 65 questions or a tokenizer that cannot be used; 71 the system failed.
+Exit codes: 0 done; 2 or 64 wrong command line; 65 unusable questions or tokenizer; 71 system failure.
 """
 
 from __future__ import annotations
@@ -120,9 +120,9 @@ def add_question(columns: Columns, tokenizer: Tokenizer, question: Question, del
     for number, choice in enumerate(question.choices, 1):
         tokens, scored = encode_pair(tokenizer, question.context, delimiter + choice)
         if not 1 <= scored < len(tokens):
-            what = "at least one token of context" if scored >= 1 else "at least one token behind the context"
+            what = "at least one token of context" if scored >= 1 else "at least one token after the context"
             raise refuse(f"{where}, choice {number}", what + "; change: --bos or --eos names the token of an empty "
-                         "context", f"{len(tokens)} tokens, {scored} of them behind the context")
+                         "context", f"{len(tokens)} tokens, {scored} of them after the context")
         columns.tokens.append(tokens)
         columns.scored.append(scored)
         columns.characters.append(len(choice))

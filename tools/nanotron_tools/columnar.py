@@ -13,7 +13,7 @@ from typing import Any, Union
 from . import common
 
 STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
-MOST_ROWS = 256  # read at a time: what a row needs, packed, says little of its size
+MAX_ROWS = 256  # read at a time: what a row needs, packed, says little of its size
 
 
 def show(value: object) -> str:
@@ -28,7 +28,7 @@ def guarded(path: Path, what: str, action: Callable[[], Any]) -> Any:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise common.wrong(path, what, f"{show(error)}, in a file of {path.stat().st_size} bytes",
-                           "fetch or write it again") from None
+                           "download or recreate it") from None
 
 
 class Parquet:
@@ -50,7 +50,7 @@ class Parquet:
         return found
 
     def rows_in(self, chunk_bytes: int) -> int:
-        return max(1, min(MOST_ROWS, chunk_bytes * int(sum(self.rows)) // max(1, int(sum(self.sizes)))))
+        return max(1, min(MAX_ROWS, chunk_bytes * int(sum(self.rows)) // max(1, int(sum(self.sizes)))))
 
 
 class Arrow:
@@ -81,11 +81,11 @@ class Arrow:
         with open(self.path, "rb") as file:
             file.seek(max(0, self.source.tell() - len(STREAM_END)))
             if file.read(len(STREAM_END)) != STREAM_END:
-                raise common.wrong(self.path, "an Arrow stream with a mark at its end", f"none after {rows} rows: it "
-                                   "is cut", "fetch or write it again")
+                raise common.wrong(self.path, "an Arrow stream with an end marker", f"none after {rows} rows: it is "
+                                   "truncated", "download or recreate it")
 
     def rows_in(self, chunk_bytes: int) -> int:
-        return MOST_ROWS
+        return MAX_ROWS
 
 
 Table = Union[Parquet, Arrow]

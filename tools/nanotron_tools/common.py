@@ -26,7 +26,7 @@ PROJECT_PYTHON = ROOT / "build" / "venv" / "bin" / "python"
 
 
 class ToolError(Exception):
-    """A mistake the user can mend; the tools print it and end with `exit_code`."""
+    """A mistake that the user can fix; the tools print it and end with `exit_code`."""
 
     def __init__(self, message: str, exit_code: int = EXIT_DATA):
         super().__init__(message)

@@ -7,19 +7,19 @@ and nanotron_hpc checkpoints.
 from-hf reads config.json and model.safetensors (or the shards of model.safetensors.index.json) as
 transformers 4 and 5 write them, writes step_00000000 with its manifest, prints the &model group (and
 &moe) of a deck for the model and leaves it beside the step folder as model.nml. config.json and
-generation_config.json are kept in the checkpoint, and a run hands them on to its own, for to-hf. bf16 and
-fp16 weights are widened to fp32 without loss; infinite or NaN ones are refused. There is no optimizer state in
-the result: a run from it starts with zero moments. A folder with later checkpoints is refused, since a run
-there would go on from the newest.
+generation_config.json are kept in the checkpoint, and a run copies them to its own checkpoints, for to-hf.
+bf16 and fp16 weights are converted to fp32 without loss; infinite or NaN weights are refused. The result has no
+optimizer state: a run from it starts with zero moments. A folder with later checkpoints is refused, since a run
+there would resume from the newest.
 
 to-hf takes a step folder, or the newest valid one of a run or checkpoints folder, and writes
 config.json, generation_config.json and safetensors. --dtype fp32 is exact for a run in fp32 or bf16
 (master weights); bf16 rounds to nearest even. The tokenizer's own files are not part of a checkpoint.
-What is not in the weights comes from the options; else from what from-hf kept, where the run began with an
+Other entries come from the options; else from the files that from-hf kept, if the run started from an
 imported model; else from the checkpoint's deck (max_position_embeddings is its sequence_length) and the
 deck's token file (bos and eos).
 
-Everything moves in pieces of 64 MiB, so the size of the model does not matter.
+Tensors are converted in blocks of 64 MiB, so memory does not depend on the size of the model.
 Needs numpy and h5py; the safetensors format is read and written here.
 """
 
@@ -78,7 +78,7 @@ def check_target(folder: Path, options: argparse.Namespace) -> None:
     if later and not options.beside_later:
         raise common.ToolError(
             f"{folder.parent}: expected no later checkpoints, found {later[-1].name}: a run with checkpoint%resume = "
-            "'auto' would go on from that and never read the import. Give another folder (and run%output_dir), or move "
+            "'auto' would resume from it and never read the import. Give another folder (and run%output_dir), or move "
             f"the old run away; or --beside-later, and resume with --set checkpoint.resume={folder}")
 
 

@@ -147,7 +147,7 @@ def read_text(chunk: Chunk) -> str:
 
 
 def read_chunk(chunk: Chunk) -> tuple[bytes, int]:
-    """(bytes, where the first is in the file). A byte order mark is no part of a text."""
+    """(bytes, where the first is in the file). A byte order mark is not part of a text."""
     with open(chunk.path, "rb") as file:
         whole = bool(chunk.field)
         start = line_boundary(file, chunk.start, chunk.size, whole)
@@ -181,7 +181,7 @@ def items_of(block: Block) -> Iterator[tuple[int, Any]]:
 def record_of(block: Block, position: int, item: Any) -> Any:
     if isinstance(item, BadRow):
         raise common.BadRecord(str(common.wrong(f"{block.path}, {item.place}", item.expected, item.found,
-                                                f"mend or delete it; {SKIP_BAD}")))
+                                                f"fix or delete it; {SKIP_BAD}")))
     if block.rows is not None:
         return item
     try:
@@ -191,7 +191,7 @@ def record_of(block: Block, position: int, item: Any) -> Any:
                            CONVERT) from None
     except ValueError as error:
         raise wrong_record(block, position, "a line of JSON", f"{show(item)} ({error})",
-                           "mend or delete the line") from None
+                           "fix or delete the line") from None
 
 
 def place(block: Block, position: int) -> str:
@@ -229,7 +229,7 @@ def text_of(block: Block, position: int, record: Any, field: str) -> bytes:
             text = text.decode("utf-8")
         except UnicodeDecodeError as error:
             found = f"0x{text[error.start]:02x} at its byte {error.start}: {error.reason}"
-            raise wrong_record(block, position, f"{IN_UTF8} in '{field}'", found, "mend or delete it") from None
+            raise wrong_record(block, position, f"{IN_UTF8} in '{field}'", found, "fix or delete it") from None
     if not isinstance(text, str):
         found = f"no text in {show(record)}"
         if isinstance(record, dict):
@@ -237,7 +237,7 @@ def text_of(block: Block, position: int, record: Any, field: str) -> bytes:
             found = f"no text field '{field}', but {show(text)}" if field in record else \
                 f"no text field '{field}', but the fields {names}"
         raise wrong_record(block, position, f"an object with a text in the field '{field}'", found,
-                           "name the field with --field, mend the record, or take JSON as plain text with --as-text")
+                           "name the field with --field, fix the record, or take JSON as plain text with --as-text")
     if lone := common.lone_surrogate(text):
-        raise wrong_record(block, position, f"a text in the field '{field}'", lone, "mend or delete it")
+        raise wrong_record(block, position, f"a text in the field '{field}'", lone, "fix or delete it")
     return text.encode("utf-8")

@@ -20,7 +20,7 @@ from . import columnar, corpus, streams
 from .corpus import Block, Chunk, Span
 from .encode import Encoded, Pool
 
-LEAST_CHUNKS = 30  # from that number on means are normal enough for 1.96 standard errors
+MIN_CHUNKS = 30  # from that number on means are normal enough for 1.96 standard errors
 Unit = Union[Chunk, tuple[Span, Optional[int]]]  # what is drawn: a chunk, a row group, or a whole file
 
 
@@ -71,7 +71,7 @@ def count(pool: Pool, spans: list[Span], step: int, field: str, share: float, se
     """Of all chunks (share 1), or of that share of them."""
     units = list(units_of(spans, step, field))
     drawn = sorted(random.Random(seed).sample(range(len(units)),
-                                              min(len(units), max(LEAST_CHUNKS, math.ceil(share * len(units))))))
+                                              min(len(units), max(MIN_CHUNKS, math.ceil(share * len(units))))))
     owners: list[int] = []
 
     def parts() -> Iterator[Chunk | Block]:

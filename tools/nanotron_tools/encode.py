@@ -52,7 +52,7 @@ def chats_of(block: Block, position: int) -> Iterator[None]:
     try:
         yield
     except chat.WrongChat as error:
-        raise corpus.wrong_record(block, position, error.args[0], error.args[1], "mend or delete it") from None
+        raise corpus.wrong_record(block, position, error.args[0], error.args[1], "fix or delete it") from None
 
 
 class Encoder:
@@ -190,5 +190,5 @@ class Pool:
         except BrokenProcessPool:
             raise common.ToolError(
                 f"expected {self.workers} worker processes to the end, found that one was killed or could not start "
-                "(the kernel does so where memory runs out: dmesg); change: fewer --workers or a smaller --chunk-mb",
+                "(the kernel kills some when memory runs out: dmesg); change: fewer --workers or a smaller --chunk-mb",
                 common.EXIT_SYSTEM) from None

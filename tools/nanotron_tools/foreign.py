@@ -3,7 +3,7 @@
     .ds     Nanotron's and datatrove's: bare ids of 2 or 4 bytes; <name>.ds.index has where each document ends, in
             tokens (uint64), .ds.metadata two lines, 'tokenizer' or 'tokenizer|bytes of a token' and the number of
             tokens, .ds.loss a byte for each token, 1 where it counts
-    bare    ids one after another, as nanoGPT's train.bin, or behind a header of NumPy (.npy) or llm.c
+    bare    ids one after another, as nanoGPT's train.bin, or after a header of NumPy (.npy) or llm.c
     rows    lists of ids in the column input_ids of Parquet and Arrow files, as datasets of Hugging Face have them
     .h5     token files of nanotron_hpc
 
@@ -61,7 +61,7 @@ def read_array(path: Path, offset: int, dtype: np.dtype, count: int) -> np.ndarr
         data = np.fromfile(file, dtype=dtype, count=count)
     if data.size != count:
         raise wrong(f"{path}, byte {offset}", f"{count * dtype.itemsize} bytes",
-                    f"{data.size * dtype.itemsize}: the file ends there", "fetch or write it again")
+                    f"{data.size * dtype.itemsize}: the file ends there", "download or recreate it")
     return data
 
 
@@ -107,8 +107,8 @@ class IdFile:
             falls = np.flatnonzero(np.diff(ends, prepend=last) < 0)
             if falls.size:
                 at = int(falls[0])
-                raise wrong(f"{self.index}, byte {8 * (begin + at)}", "ends of documents that rise",
-                            f"{ends[at]} after {ends[at - 1] if at else last}", "write the file again")
+                raise wrong(f"{self.index}, byte {8 * (begin + at)}", "increasing ends of documents",
+                            f"{ends[at]} after {ends[at - 1] if at else last}", "rewrite the file")
             yield np.concatenate(([last], ends[:-1]))
             last = int(ends[-1])
 
@@ -125,7 +125,7 @@ class IdFile:
 
 
 def bare_file(path: Path, dtype: np.dtype | None, eos: int | None) -> IdFile:
-    """Ids alone, of `dtype`, or behind a header, which says their type."""
+    """Only ids, of `dtype`, or ids after a header that gives their type."""
     with open(path, "rb") as file:
         begin = file.read(16)
     header = numpy_header(path) if begin.startswith(b"\x93NUMPY") else llmc_header(path)
@@ -147,13 +147,13 @@ def numpy_header(path: Path) -> tuple[np.dtype, int]:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise wrong(path, "a NumPy array", str(error), "fetch or write it again") from None
+        raise wrong(path, "a NumPy array", str(error), "download or recreate it") from None
     if array.dtype.kind not in "iu" or array.dtype.byteorder == ">" or not array.flags.c_contiguous:
         raise wrong(path, "an array of little-endian integers, row after row", f"{array.dtype}, {array.shape}",
                     "write the ids as numpy.uint16 or uint32")
     if path.stat().st_size != array.offset + array.nbytes:
         raise wrong(path, f"{array.offset + array.nbytes} bytes, as its header says with the shape {array.shape}",
-                    f"{path.stat().st_size}", "fetch or write it again")
+                    f"{path.stat().st_size}", "download or recreate it")
     return array.dtype, array.offset
 
 
@@ -168,7 +168,7 @@ def llmc_header(path: Path) -> tuple[np.dtype, int] | None:
     found = (path.stat().st_size - LLMC_HEADER) / dtype.itemsize
     if version != expected or tokens != found:
         raise wrong(path, f"llm.c's version {expected} and {tokens} tokens, as its header says",
-                    f"version {version} and {found:g}", "fetch or write it again")
+                    f"version {version} and {found:g}", "download or recreate it")
     return dtype, LLMC_HEADER
 
 
@@ -188,7 +188,7 @@ def metadata_of(path: Path) -> tuple[int | None, int | None]:
     lines = metadata.read_text(encoding="utf-8", errors="replace").splitlines()
     name, _, size = lines[0].rpartition("|") if lines else ("", "", "")
     if len(lines) < 2 or not lines[1].strip().isdigit():
-        raise wrong(f"{metadata}, line 2", "the number of tokens", repr(lines[1:2]), "write it again, or delete it")
+        raise wrong(f"{metadata}, line 2", "the number of tokens", repr(lines[1:2]), "rewrite or delete it")
     return (int(size) if name and size in ("2", "4") else None), int(lines[1])
 
 
@@ -199,7 +199,7 @@ def type_of(path: Path, width: int | None, tokens: int | None) -> np.dtype:
         width = next((width for width in (2, 4) if size == tokens * width), None)
         if width is None:
             raise wrong(path, f"{tokens} tokens of 2 or 4 bytes, as the files beside it say", f"{size} bytes",
-                        "fetch or write the files again")
+                        "download or recreate the files")
     if width is None and size:
         raise wrong(path, "to know how many bytes an id has", f"neither {path.name}.index nor {path.name}.metadata",
                     "give --token-type uint16 or uint32")
@@ -212,20 +212,20 @@ def ds_file(path: Path, dtype: np.dtype | None, eos: int | None) -> IdFile:
     bytes_said, tokens = metadata_of(path)
     if index.is_file():
         if index.stat().st_size % 8:
-            raise wrong(index, "ends of documents of 8 bytes", f"{index.stat().st_size} bytes", "write it again")
+            raise wrong(index, "ends of documents of 8 bytes", f"{index.stat().st_size} bytes", "rewrite it")
         count = index.stat().st_size // 8
         last = int(read_array(index, 8 * (count - 1), np.dtype("<u8"), 1)[0]) if count else 0
         if tokens is not None and tokens != last:
             raise wrong(index, f"{tokens} tokens, as {path.name}.metadata says", f"documents that end at {last}",
-                        "write the files again")
+                        "rewrite the files")
         tokens = last
     dtype = dtype or type_of(path, bytes_said, tokens)
     made = id_file(path, dtype, eos)
     if tokens is not None and tokens != made.tokens:
         raise wrong(path, f"{tokens} tokens, as the files beside it say", f"{made.tokens} of {dtype.itemsize} bytes",
-                    "give the --token-type that was written, or write the files again")
+                    "give the --token-type that was written, or rewrite the files")
     if loss.is_file() and loss.stat().st_size != made.tokens:
-        raise wrong(loss, f"{made.tokens} bytes, one for each token", f"{loss.stat().st_size}", "write it again")
+        raise wrong(loss, f"{made.tokens} bytes, one for each token", f"{loss.stat().st_size}", "rewrite it")
     return IdFile(path, dtype, eos, index if index.is_file() else None, loss if loss.is_file() else None)
 
 
@@ -269,11 +269,11 @@ class TokenFile:
                 self.documents, self.masked = "documents" in file, "loss_mask" in file
                 if self.masked and file["loss_mask"].shape != (self.tokens,):
                     raise wrong(path, f"/loss_mask of {self.tokens} values", f"the shape {file['loss_mask'].shape}",
-                                "write the file again")
+                                "rewrite the file")
                 self.attributes = {name: hdf5.as_text(value) if isinstance(value, bytes) else value
                                    for name, value in file.attrs.items()}
         except OSError as error:
-            raise wrong(path, "an HDF5 file", str(error), "fetch or write it again") from None
+            raise wrong(path, "an HDF5 file", str(error), "download or recreate it") from None
 
     def place(self, token: int) -> str:
         return f"{self.path}, /tokens[{token}]"
@@ -291,4 +291,4 @@ class TokenFile:
                 yield Piece(digests.add("tokens", file["tokens"][part]), NO_STARTS, mask)
             if bad := digests.wrong():
                 raise wrong(self.path, "the data that were written", f"another hash of {', '.join(bad)}",
-                            "delete the file and make it again")
+                            "delete the file and recreate it")

@@ -55,7 +55,7 @@ def sizes_from_config(kind: str, config: dict[str, Any]) -> model_sizes.ModelSiz
     """Model sizes of a config.json of which nothing is refused."""
     hidden, heads = size_of(config, "n_embd", 768), size_of(config, "n_head", 12)
     if hidden % heads:
-        raise ValueError(f"n_embd {hidden} is no multiple of n_head {heads}")
+        raise ValueError(f"n_embd {hidden} is not a multiple of n_head {heads}")
     shared = kind == "gpt_bigcode" and config.get("multi_query") is not False
     return model_sizes.ModelSizes(
         hidden_size=hidden, num_hidden_layers=size_of(config, "n_layer", 12), num_attention_heads=heads,

@@ -89,7 +89,7 @@ def read_report(path: Path) -> Report:
                 report.operations.append(Operation(words[0], int(words[1]), words[2], int(words[3]), float(words[4]),
                                                    float(words[5]), int(words[6]), words[7]))
     except (ValueError, IndexError) as error:
-        raise common.ToolError(f"{path}: a line is not understood ({error})") from None
+        raise common.ToolError(f"{path}: invalid line ({error})") from None
     return report
 
 
@@ -139,7 +139,7 @@ def offsets_of(reports: dict[int, Report]) -> dict[int, float]:
 
 def show(folder: Path, reports: dict[int, Report]) -> None:
     verdict = folder / "verdict.txt"
-    print(verdict.read_text().rstrip() if verdict.is_file() else "no verdict: the run went on, or was ended by others")
+    print(verdict.read_text().rstrip() if verdict.is_file() else "no verdict: the run continued, or others ended it")
     rows: list[tuple[Any, ...]] = [("rank", "host", "s without progress", "at", "in")]
     for rank, report in sorted(reports.items()):
         waits = report.system_call or "-"

@@ -104,7 +104,7 @@ def mismatches(kind: str, config: dict[str, Any]) -> list[str]:
     if config.get("model_type") not in (None, kind):
         found.append(f"model_type '{config['model_type']}' with the architecture of '{kind}'")
     if foreign := [name for name in own_classes(config) if not name.startswith(stem)]:
-        found.append(f"a model of its own code, {', '.join(foreign)} (auto_map)")
+        found.append(f"a model with its own code, {', '.join(foreign)} (auto_map)")
     return found
 
 
@@ -172,7 +172,7 @@ def _unknown_to(kind: str, config: dict[str, Any]) -> list[str]:
 
 
 def expert_count(kind: str, config: dict[str, Any]) -> int:
-    """transformers 4 writes num_experts but for Mixtral, transformers 5 num_local_experts more often."""
+    """transformers 4 writes num_experts except for Mixtral, transformers 5 num_local_experts more often."""
     given = {int(config[key]) for key in ("num_experts", "num_local_experts") if config.get(key) is not None}
     if len(given) > 1:
         raise ValueError("num_experts and num_local_experts differ")
@@ -236,13 +236,13 @@ def sizes_from_config(config: dict[str, Any], where: object) -> ModelSizes:
     kind = kind_of_config(config, where)
     try:
         if problems := refusals(kind, config):
-            raise common.ToolError(f"{where}: this model needs what nanotron_hpc does not have: "
+            raise common.ToolError(f"{where}: this model needs features that nanotron_hpc does not have: "
                                    + "; ".join(problems))
         sizes = _read(kind, config)
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise common.ToolError(f"{where}: missing or malformed entry ({error!r})") from None
     if sizes.num_attention_heads % sizes.num_key_value_heads:
-        raise common.ToolError(f"{where}: {sizes.num_attention_heads} attention heads are no multiple "
+        raise common.ToolError(f"{where}: {sizes.num_attention_heads} attention heads are not a multiple "
                                f"of {sizes.num_key_value_heads} key/value heads")
     return sizes
 
@@ -343,7 +343,7 @@ def loading_limits(sizes: ModelSizes, kind: str) -> list[str]:
     if kind == "qwen2_moe" and heads * sizes.head_dim != sizes.hidden_size:
         found.append("transformers 4 refuses a Qwen2-MoE whose num_attention_heads * head_dim is not hidden_size")
     if kind == "llama" and sizes.hidden_size % heads:
-        found.append("transformers 5 refuses a Llama whose hidden_size is no multiple of num_attention_heads")
+        found.append("transformers 5 refuses a Llama whose hidden_size is not a multiple of num_attention_heads")
     if kind in FAMILIES and not FAMILIES[kind].is_of_transformers:
         found.append(f"transformers has no {FAMILIES[kind].architecture}: it needs the code of a published model of "
                      "that name, and auto_map in config.json")

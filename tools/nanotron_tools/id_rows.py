@@ -46,7 +46,7 @@ class IdRows:
             for name, (values, others) in found.items():
                 if not np.array_equal(others, lengths):
                     raise wrong(f"{self.path}, rows {row} to {row + batch.num_rows - 1}", f"{name} as long as {IDS}",
-                                f"{values.size} and {tokens.size} values", "write the file again")
+                                f"{values.size} and {tokens.size} values", "rewrite the file")
             kept = found[ATTENTION][0] != 0 if ATTENTION in found else np.ones(tokens.size, bool)
             before = np.concatenate(([0], np.cumsum(kept)))[np.cumsum(lengths) - lengths]
             mask = found[LABELS][0][kept] != IGNORED if self.masked else None

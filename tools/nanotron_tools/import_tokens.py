@@ -1,4 +1,4 @@
-"""Makes a token file for nanotron_hpc of tokens that another program wrote.
+"""Makes a token file for nanotron_hpc from tokens that another program wrote.
 
     nanotron-import megatron/my_text_document --tokenizer tokenizer.json --output tokens.h5
     nanotron-import datatrove/ --tokenizer tokenizer.json --output tokens.h5
@@ -6,24 +6,23 @@
     nanotron-import data.parquet --tokenizer tokenizer.json --output tokens.h5
     nanotron-import a.h5 b.h5 --output tokens.h5
 
-Formats, known by the names of the inputs or told by --format; several inputs follow one another as given:
+Formats, detected from the names of the inputs or set by --format; several inputs are joined in the given order:
     megatron  <prefix>.bin and .idx of Megatron-LM's preprocess_data.py: give the prefix or either file
     ds        .ds files of Nanotron and datatrove, or folders of them (sorted by name), with .ds.index (documents),
-              .ds.metadata and .ds.loss (a loss mask) where they are there
-    bare      ids one after another, of --token-type, as nanoGPT's train.bin; or behind a header of NumPy (.npy) or
-              llm.c, which says the type
-    rows      Parquet and Arrow files, or folders of them, with a column input_ids, a document each row;
-              attention_mask 0 is padding, labels -100 an id that does not count in the loss
+              .ds.metadata and .ds.loss (a loss mask) if they exist
+    bare      plain ids of --token-type, such as nanoGPT's train.bin; or ids after a header of NumPy (.npy) or
+              llm.c, which has the type
+    rows      Parquet and Arrow files, or folders of them, with a column input_ids, one document per row;
+              attention_mask 0: padding; labels -100: ids that do not count in the loss
     token-file  .h5 files of nanotron-tokenize or of this tool, of one tokenizer, are joined
 
-The tokens are copied as they are: nothing is added or taken away. Where documents begin comes from the
-index, or from --eos-id, the id that ends each of them; documents without tokens are left out. Without
-either the file has no /documents, and document_mask cannot be used. --tokenizer gives the file the
-vocabulary's size, text and hash. Without it --vocab-size, or else the largest id and one (which
-reads everything twice). Every id is checked.
+The tokens are copied unchanged. Document boundaries are taken from the index, or from --eos-id, the id that
+ends each document; documents without tokens are left out. Without either the file has no /documents, and
+document_mask cannot be used. --tokenizer supplies the size, text and hash of the vocabulary. Without it the
+size is --vocab-size, or else the largest id plus one (which reads everything twice). Every id is checked.
 
-Memory is bounded, whatever the size of the inputs. The output appears under its name only when it is
-complete. Exit codes: 0; 2 or 64 a wrong command line; 65 files that cannot be used; 71 the system failed.
+Memory is bounded for any size of the inputs. The output appears under its name only when it is complete.
+Exit codes: 0 done; 2 or 64 wrong command line; 65 unusable files; 71 system failure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which files a corpus has, of which kind, and in which order; and which were passed over, and why."""
+"""Which files a corpus has, of which kind, and in which order; and which were skipped, and why."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # it reads the files
 EVERYTHING = "*"
 EMPTY = "empty"
 CARDS = ("readme", "license", "licence", "notice", "copying", "citation")  # without what follows a dot
-SHOWN = 5  # names of files passed over for one reason
+SHOWN = 5  # names of files skipped for one reason
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def find_files(inputs: list[str], globs: list[str] | None = None, as_text: bool 
     different folders) in the order of the inputs.
 
     A file that is named is read or refused. Of folders what is hidden is left out, and, unless `globs` ask for it, a
-    dataset's cards; what is of a kind that is not read is passed over. `fields`: an object with one is a record.
+    dataset's cards; files of unreadable kinds are skipped. `fields`: an object with one is a record.
     """
     passed: list[Passed] = []
     listed: list[tuple[str, int, Path, bool]] = []
@@ -111,7 +111,7 @@ def files_below(root: Path, globs: list[str], passed: list[Passed]) -> Iterator[
             if path.is_file():
                 yield path
             else:
-                passed.append(Passed(path, "no file, or a link to none", 0))
+                passed.append(Passed(path, "not a file, or a broken link", 0))
 
 
 def without_cards(files: list[tuple[int, bool, InputFile]], passed: list[Passed]) -> list[tuple[int, bool, InputFile]]:
@@ -142,7 +142,7 @@ def describe(passed: Iterable[Passed]) -> list[str]:
     for why, found in reasons.items():
         names = ", ".join(str(each.path) for each in found[:SHOWN])
         more = f" and {len(found) - SHOWN:,} more" if len(found) > SHOWN else ""
-        lines.append(f"passed over: {names}{more} ({why})")
+        lines.append(f"skipped: {names}{more} ({why})")
     return lines
 
 
@@ -217,7 +217,7 @@ class Tally:
         rows += [(kind, *(f"{value:,}" for value in values), "") for kind, values in sorted(self.read.items())]
         for why in dict.fromkeys(each.why for each in self.passed):
             sizes = [each.bytes for each in self.passed if each.why == why]
-            rows.append(("passed over", f"{len(sizes):,}", "", f"{sum(sizes):,}", why))
+            rows.append(("skipped", f"{len(sizes):,}", "", f"{sum(sizes):,}", why))
         widths = [max(map(len, column)) for column in zip(*rows)]
         return ["  ".join(f"{cell:{align}{width}}" for cell, align, width in zip(row, "<>>><", widths)).rstrip()
                 for row in rows]

@@ -14,7 +14,7 @@ from .common import wrong
 from .foreign import Piece, Source, TokenFile
 from .token_writer import TokenWriter
 
-MOST_IDS = 1 << 24  # without a vocabulary's size a larger id is taken for damage
+MAX_IDS = 1 << 24  # without a vocabulary's size a larger id is taken for damage
 
 
 def checked(source: Source, limit: int) -> Iterator[Piece]:
@@ -31,7 +31,7 @@ def checked(source: Source, limit: int) -> Iterator[Piece]:
 
 
 def largest_id(sources: Sequence[Source]) -> int:
-    return max((int(piece.tokens.max()) for source in sources for piece in checked(source, MOST_IDS)
+    return max((int(piece.tokens.max()) for source in sources for piece in checked(source, MAX_IDS)
                 if piece.tokens.size), default=0)
 
 
@@ -44,7 +44,7 @@ def agree(sources: Sequence[Source]) -> None:
             if here != there:
                 has = source if here else first
                 lacks = first if here else source
-                change = "make files of them apart" + (", or name the id that ends documents with --eos-id"
+                change = "make separate files of them" + (", or name the id that ends documents with --eos-id"
                                                        if name == "/documents" else "")
                 raise wrong(lacks.path, f"{name}, as {has.path} has", "none", change)
 

@@ -52,7 +52,7 @@ RECORD = Kind("JSON object")  # a record that is the whole file
 PARQUET, ARROW, ARROW_STREAM = Kind("Parquet"), Kind("Arrow file"), Kind("Arrow stream")
 AS_TEXT = "or take it as plain text with --as-text"
 OBJECT = Kind("JSON without records", change=f"give lines or an array of objects, {AS_TEXT}")
-OBJECTS = Kind("JSON objects that are no lines", change=f"write each on a line, as with jq -c ., {AS_TEXT}")
+OBJECTS = Kind("JSON objects that are not lines", change=f"write each on a line, as with jq -c ., {AS_TEXT}")
 IDS = "of token ids nanotron-import makes a token file"
 STREAMED = "write its texts as JSON lines or Parquet with the library that made it"
 # Patterns of first bytes that no text has: prose may begin with BZh, PAR1 or %PDF.
@@ -100,7 +100,7 @@ def sniff(path: Path, size: int, as_text: bool = False, fields: Collection[str] 
         return pack(kind_of(inside, name, len(inside) < JSON_HEAD, as_text, fields), packing, name)
     kind = kind_of(head, name, len(head) == size, as_text, fields)
     if promised and not kind.name.startswith(promised):
-        change = "fetch or write it again, or rename it"
+        change = "download or recreate it, or rename it"
         return Kind(kind.name, "", change, True, f"a {promised} file, as its name says")
     return kind
 
@@ -137,7 +137,7 @@ def kind_of(head: bytes, name: str, whole: bool, as_text: bool, fields: Collecti
         return Kind(f"{wide} text", change=f"convert it: iconv -f {wide} -t UTF-8")
     if b"\0" in head[:TEXT_HEAD] and not name.endswith(LINE_NAMES):
         at = head.index(b"\0")
-        return Kind("binary", change="leave it out, or mend it, as with tr -d '\\0'",
+        return Kind("binary", change="leave it out, or fix it, as with tr -d '\\0'",
                     detail=f", a NUL byte in line {1 + head.count(10, 0, at)}, byte {at}")
     if as_text:
         return TEXT

@@ -257,7 +257,7 @@ def match(tensors: Tensors, sizes: model_sizes.ModelSizes, kind: str, where: obj
         if name not in expected:
             if is_no_parameter(name, kind) or name == head:
                 continue
-            raise common.ToolError(f"{where}: {name} {tensors[name].shape} has no place in this model")
+            raise common.ToolError(f"{where}: {name} {tensors[name].shape} does not belong to this model")
         if tensors[name].dtype not in st.FLOATS:
             raise common.ToolError(f"{where}: {name}: type {tensors[name].dtype} is not supported (supported: "
                                    f"{', '.join(st.FLOATS)})")

@@ -1,9 +1,9 @@
 """The ledger of a run: where its wall-clock time went over all its starts, and what became of each of them.
 
-Every second from the submission of the first job (else the begin of the first start) to the last sign of life belongs
-to one class: useful, lost (steps that a later start computed again, or that training went back from), checkpoint
-(training waited for one), restart (a start before its first step and after its last), queued, and waiting (no start was
-alive, and no job in the queue).
+Every second from the submission of the first job (else the beginning of the first start) to the last record of the run
+belongs to one class: useful, lost (steps that a later start computed again, or that training went back from),
+checkpoint (training waited for one), restart (a start before its first step and after its last), queued, and waiting
+(no start was alive, and no job in the queue).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def rows_of(group: h5py.Group) -> list[dict[str, Any]]:
 
 def seconds_until(step: int, points: dict[int, float]) -> float:
     """points: seconds of training of a start at some steps, its first and last among them. Between two of them, as
-    where a run goes on from copies on its hosts, each step counts the same."""
+    where a run resumes from copies on its hosts, each step counts the same."""
     if step in points:
         return points[step]
     before, after = max(s for s in points if s < step), min(s for s in points if s > step)

@@ -46,15 +46,15 @@ class Megatron:
                         "make it with Megatron-LM's preprocess_data.py (older kinds of index are not read)")
         _, version, code, self.sequences, self.entries = HEADER.unpack(header)
         if version != 1:
-            raise wrong(f"{self.index}, byte 9", "the version 1", str(version), "write it again")
+            raise wrong(f"{self.index}, byte 9", "the version 1", str(version), "rewrite it")
         if code not in CODES:
             raise wrong(f"{self.index}, byte 17", f"a type of integers, {', '.join(map(str, CODES))}", str(code),
-                        "this is no file of token ids, or it is damaged: write it again")
+                        "this is not a file of token ids, or it is damaged: rewrite it")
         self.dtype = np.dtype(CODES[code])
         needed = HEADER.size + 12 * self.sequences + 8 * self.entries
         if size not in (needed, needed + self.sequences):
             raise wrong(self.index, f"{needed} bytes for {self.sequences} sequences and {self.entries} places of "
-                        "documents", f"{size} bytes", "fetch or write it again")
+                        "documents", f"{size} bytes", "download or recreate it")
         if size != needed and self.sequences:
             self._check_modes(needed)
         self._check_documents()
@@ -66,7 +66,7 @@ class Megatron:
             if modes.any():
                 at = begin + int(np.flatnonzero(modes)[0])
                 raise wrong(f"{self.index}, byte {offset + at}", "sequences of text alone, of mode 0",
-                            f"the mode {modes[at - begin]} of sequence {at}", "leave out what is no text")
+                            f"the mode {modes[at - begin]} of sequence {at}", "leave out what is not text")
 
     def _check_documents(self) -> None:
         last, offset = 0, self._documents_at
@@ -78,11 +78,11 @@ class Megatron:
             if wrong_at.size:
                 at = int(wrong_at[0])
                 raise wrong(f"{self.index}, byte {offset + 8 * (begin + at)}",
-                            "first sequences of documents, from 0 on and rising", str(entries[at]), "write it again")
+                            "first sequences of documents, from 0 on and rising", str(entries[at]), "rewrite it")
             last = int(entries[-1])
         if last != self.sequences:
             raise wrong(f"{self.index}, byte {offset + 8 * (self.entries - 1)}", f"documents up to sequence "
-                        f"{self.sequences}", f"up to {last}", "write it again")
+                        f"{self.sequences}", f"up to {last}", "rewrite it")
 
     @property
     def _documents_at(self) -> int:
@@ -101,7 +101,7 @@ class Megatron:
                 at = int(bad[0])
                 raise wrong(f"{self.index}, sequence {begin + at}",
                             f"tokens inside of {self.path.name}, of {size} bytes",
-                            f"{lengths[at]} tokens from byte {pointers[at]} on", "fetch or write both files again")
+                            f"{lengths[at]} tokens from byte {pointers[at]} on", "download or recreate both files")
             yield begin, lengths, pointers
 
     def place(self, token: int) -> str:

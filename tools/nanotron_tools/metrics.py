@@ -95,7 +95,7 @@ def read_metrics(path: Path, last: int = 0) -> dict[str, Array]:
         items = columns(file)
         for name in ("step", "loss"):
             if name not in items:
-                raise common.ToolError(f"{path}: no dataset '{name}', so these are no metrics of a run")
+                raise common.ToolError(f"{path}: no dataset '{name}', so this is not a metrics file of a run")
         training = {name: item for name, item in items.items() if not name.startswith("validation_")}
         validation = {name: item for name, item in items.items() if name.startswith(VALIDATION)}
         if validation and "validation_step" in items:

@@ -59,7 +59,7 @@ class ModelTemplate:
         return name in self.turn + self.tools_turn
 
     def render(self, messages: list[Message], contents: list[str], record: dict[str, Any], prompt: bool = False) -> str:
-        """`prompt`: with what an answer begins with behind it."""
+        """`prompt`: followed by what an answer begins with."""
         made = [{**each.rest, "role": each.role, "content": None if each.is_null else content}
                 for each, content in zip(messages, contents)]
         tools = tools_of(record)
@@ -122,7 +122,7 @@ class ModelTemplate:
 
     @staticmethod
     def _rewritten(number: int, message: Message) -> WrongChat:
-        return WrongChat("messages whose contents the model's template leaves as they are, but for white space around",
+        return WrongChat("messages whose contents the model's template leaves unchanged, except white space around",
                          f"message {number}, of the role {message.role}, rewritten: {message.content[:60]!r}")
 
 
@@ -200,7 +200,7 @@ def rendered(source: str, date: str, variables: dict[str, Any]) -> str:
         template = compiled(source, date)
     except jinja2.TemplateSyntaxError as error:
         raise common.wrong("--chat model", "a template of Jinja", f"{error}, in its line {error.lineno}",
-                           "mend it, or give another --chat") from None
+                           "fix it, or give another --chat") from None
     try:
         text: str = template.render(**variables)
     except (jinja2.TemplateError, TypeError, ValueError) as error:

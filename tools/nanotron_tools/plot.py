@@ -10,8 +10,8 @@ checkpoint, the later record counts. --token-file draws the unigram entropy of t
 model without any context reaches at best.
 
 Bold lines are moving averages over --smooth steps. Towards the start the window narrows, since the loss
-falls steeply there; towards the end it stays behind, so the line ends in the mean of a whole window: the
-number in the legend. Validation sets of names of their own are drawn and labelled each.
+falls steeply there; towards the end it lags, so the line ends in the mean of a full window: the
+number in the legend. Each named validation set is drawn with its own label.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ MARKERS = "Dos^vP*X"
 
 
 def smooth(values: np.ndarray, width: int) -> np.ndarray:
-    """Centred moving average over an odd number of values, NaN passed over. Towards the start the window
-    narrows; towards the end it stays behind, so the last value is the mean of a whole window."""
+    """Centred moving average over an odd number of values, ignoring NaN. Towards the start the window
+    narrows; towards the end it lags, so the last value is the mean of a whole window."""
     if width <= 1 or values.size < 3:
         return values
     good = np.isfinite(values)

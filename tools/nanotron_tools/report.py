@@ -1,15 +1,15 @@
 """Summarises runs: how far they are, how fast, how good, how often restarted, and their checkpoints.
 
     nanotron-report run/
-    nanotron-report 'tp 2'=run-a/ 'tp 1'=run-b/           beside each other
+    nanotron-report 'tp 2'=run-a/ 'tp 1'=run-b/           side by side
     nanotron-report run/ --json
     nanotron-report --hang run/hang --figure hang.png     what each rank did last in a run that hung
 
 A run is its directory (A+B: its parts, log and checkpoints those of B). Only its files are read: metrics.h5, run.log,
-and the checkpoints, whose sizes are compared with their manifests (nanotron-ls checks the hashes too). Speeds leave
-out the first row after each start. Mean tokens/s are tokens over seconds; MFU is against the stated peak, a mean over
-the time. "at least" stands before a wall time where a start ended without saying how long it took: of that one only
-the steps that are recorded count.
+and the checkpoints, whose sizes are compared with their manifests (nanotron-ls checks the hashes too). Speeds omit
+the first row after each start. Mean tokens/s are tokens over seconds; MFU is against the stated peak, averaged over
+time. A wall time is printed as "at least" if a start ended without recording its duration: of that start only the
+recorded steps count.
 """
 
 from __future__ import annotations

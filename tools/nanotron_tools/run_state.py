@@ -18,7 +18,7 @@ UNKNOWN_STEP = 60.0  # seconds
 
 @dataclass
 class State:
-    word: str  # finished, stopped, failed; running; no sign of life
+    word: str  # finished, stopped, failed; running; no recent output
     why: str = ""
 
     @property
@@ -59,5 +59,5 @@ def state_of(folder: Path, starts: list[run_log.LoggedStart], step_seconds: floa
     if age <= PATIENCE + STEPS * (step_seconds if known else UNKNOWN_STEP):
         return State("running", f"written {age:.0f} s ago")
     step = f", and a step takes {step_seconds:.3g} s" if known else ""
-    return State("no sign of life",
+    return State("no recent output",
                  f"nothing was written for {clock(age)}{step}: killed, hanging, or in a long validation or checkpoint")

@@ -136,7 +136,7 @@ def read_plan(folder: Path) -> list[Shard]:
             raise ValueError(f"the format {content['format']!r}")
         return [Shard(folder / item["file"], [], item["key"]) for item in content["shards"]]
     except (ValueError, KeyError, TypeError) as error:
-        raise common.wrong(path, repr(FORMAT), str(error), "make the shards again") from None
+        raise common.wrong(path, repr(FORMAT), str(error), "recreate the shards") from None
 
 
 def hash_of_texts(spans: list[Span]) -> str:
@@ -149,8 +149,8 @@ def hash_of_texts(spans: list[Span]) -> str:
             while left:
                 data = file.read(min(left, READ_BYTES))
                 if not data:
-                    raise common.wrong(span.path, f"{span.end} bytes", f"{span.end - left}: it became shorter",
-                                       "begin again when it is complete")
+                    raise common.wrong(span.path, f"{span.end} bytes", f"{span.end - left}: it was truncated meanwhile",
+                                       "start again when it is complete")
                 digest.update(data)
                 left -= len(data)
     return digest.hexdigest()

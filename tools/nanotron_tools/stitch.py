@@ -5,7 +5,7 @@ A tokenizer cannot be given a piece of a text alone: at its start it would put t
 encoded with text on both sides, and the tokens between two cuts are kept. A cut is a place between two
 tokens that a pure function of the text finds: around it the tokens of several windows agree, so it does
 not matter where a window begins and ends. Where none is found (a token or a repeated pattern of many
-KiB), the chunk goes on to the next nominal end; memory is bounded by chunks and such runs.
+KiB), the chunk extends to the next nominal end; memory is bounded by chunks and such runs.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def unpacked(path: Path, packing: str, chunk_bytes: int) -> Iterator[bytes]:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise
                 change = "write it without --long (windows up to 128 MiB are read)" if "memory" in str(error) else \
-                    "fetch or write it again"
+                    "download or recreate it"
                 raise common.wrong(path, f"a whole {packing} file", f"{error}, after {read} bytes of unpacked "
                                    f"text, in a file of {path.stat().st_size} bytes", change) from None
             if not data:
@@ -191,7 +191,7 @@ def whole_record(path: Path, data: Iterator[bytes]) -> Iterator[tuple[Any, int]]
     try:
         yield common.from_json(text), len(text)
     except ValueError as error:
-        raise common.wrong(path, "one JSON object", str(error), "mend the file") from None
+        raise common.wrong(path, "one JSON object", str(error), "fix the file") from None
 
 
 def array_records(path: Path, data: Iterator[bytes]) -> Iterator[tuple[Any, int]]:
@@ -214,7 +214,7 @@ def array_records(path: Path, data: Iterator[bytes]) -> Iterator[tuple[Any, int]
             continue
         if separator not in (",", "]") or (separator == "]" and (text[after + 1:] + "".join(pieces)).strip()):
             raise common.wrong(f"{path}, record {number} (counted from 0)", "an element of a JSON array, then , or ]",
-                               show(found) or "the end of the file", "mend the file")
+                               show(found) or "the end of the file", "fix the file")
         if end > begin:
             yield value, end - begin
         if separator == "]":
@@ -257,7 +257,7 @@ def csv_records(path: Path, data: Iterator[bytes], field: str) -> Iterator[tuple
             yield found if field == CHATS else found[field], sum(len(text or "") for text in found.values())
     except csv.Error as error:
         raise common.wrong(f"{path}, after line {reader.line_num}", "a row of CSV", str(error),
-                           "mend the file") from None
+                           "fix the file") from None
 
 
 class Lines:

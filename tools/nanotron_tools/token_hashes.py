@@ -176,7 +176,7 @@ class Comparison:
                 self._expect(file, name)
         found = metadata_hash(file, self.block, self.content)
         if found != hdf5.as_text(file["hashes"].attrs.get("metadata", "")):
-            self.wrong.append("the sizes or attributes are not those that were written")
+            self.wrong.append("sizes or attributes have changed")
 
     @property
     def exists(self) -> bool:
@@ -190,14 +190,14 @@ class Comparison:
         kind, block = hdf5.as_text(group.attrs.get("algorithm", "nothing")), group.attrs.get("block", 0)
         if kind != ALGORITHM or not SMALLEST_BLOCK <= int(block) <= LARGEST_BLOCK:
             raise common.wrong(self.path, f"{ALGORITHM} of blocks of {SMALLEST_BLOCK} to {LARGEST_BLOCK} values",
-                               f"{kind} of {block}", "write them again: nanotron_verify.py --replace")
+                               f"{kind} of {block}", "rewrite them: nanotron_verify.py --replace")
         return int(block), hdf5.as_text(group.attrs.get("content", ""))
 
     def _expect(self, file: h5py.File, name: str) -> None:
         blocks = -(-self._sizes[name] // self.block)
         if f"hashes/{name}" not in file or file[f"hashes/{name}"].shape != (blocks,):
             raise common.wrong(self.path, f"/hashes/{name} of {blocks} hashes", "none or another number",
-                               "write them again: nanotron_verify.py --replace")
+                               "rewrite them: nanotron_verify.py --replace")
         self._hashes[name], self._expected[name] = Hashes(dtype_of(file, name), self.block), file[f"hashes/{name}"]
 
     def _compare(self, name: str, found: np.ndarray, begin: int) -> None:
@@ -220,7 +220,7 @@ class Comparison:
         if self.exists and not self.damages:
             found = content_hash({name: hashes.digest() for name, hashes in self._hashes.items()})
             if found != self.content:
-                self.wrong.append("the hash of all hashes is another one")
+                self.wrong.append("the hash of all hashes differs")
         return [*map(str, self.damages), *self.wrong]
 
 
@@ -236,7 +236,7 @@ def compute(file: h5py.File, block: int = BLOCK) -> tuple[dict[str, np.ndarray],
 
 
 def put(file: h5py.File, found: dict[str, np.ndarray], digests: dict[str, int], block: int = BLOCK) -> None:
-    """/hashes, in place of others."""
+    """Writes /hashes, and replaces existing ones."""
     if "hashes" in file:
         del file["hashes"]
     group = file.create_group("hashes")

@@ -87,7 +87,7 @@ def create_file(path: Path) -> h5py.File:
 
 
 def put_around(made: Path, raw: IO[bytes], begin: int, end: int) -> None:
-    """Copies the bytes of the file `made` to their places in `raw`, but for [begin, end)."""
+    """Copies the bytes of the file `made` to their offsets in `raw`, except [begin, end)."""
     with open(made, "rb") as file:
         for place, stop in ((0, begin), (end, made.stat().st_size)):
             file.seek(place)

@@ -8,26 +8,26 @@
     nanotron-tokenize corpus/ --tokenizer tokenizer.json --shards parts/     (by srun or mpirun, too)
     nanotron-tokenize --merge parts/ --output tokens.h5
 
-Input: files, and folders that are searched for --glob. Each text file is one document, each line of JSON,
-element of a JSON array and row of CSV, Parquet and Arrow too (its field or column --field), packed by gzip,
-zstandard, bzip2 or xz or not. What a file is its content says. A file that is named is read or refused; in a
-folder hidden files, cards of datasets and what is not read are passed over, and the tool says so.
-Every file is used once, however often it is reached. Files come sorted by their names below the folders
-given, those of equal names in the order of the folders on the command line; or with --shuffle-seed in an
-order drawn from the seed and the names alone (of equal names, also which one it is).
+Input: files, and folders that are searched for --glob. A document is a text file, a line of JSON, an element
+of a JSON array, or a row of CSV, Parquet or Arrow (its field or column --field). Files may be compressed
+with gzip, zstandard, bzip2 or xz. The kind of a file is detected from its content. A file given by name is
+read or refused; in folders, hidden files, dataset cards and unreadable kinds are skipped and reported.
+Each file is used once. Files are sorted by their path below the given folder (equal paths: in the order of
+the folders on the command line), or shuffled with --shuffle-seed, in an order that depends only on the seed
+and the paths.
 
-The name of a special token in a text, as <s> of HTML, is text; with --parse-special it is the token.
+The name of a special token in a text, such as <s> in HTML, is text; with --parse-special it is the token.
 
-Every document ends with the end-of-text token (--eos; none: without) and, where --bos is given,
-begins with that one. --train-bpe trains tokens of these names (--eos: <|endoftext|> by default).
+Every document ends with the end-of-text token (--eos; 'none' disables it) and, if --bos is given, begins
+with that token. --train-bpe adds special tokens of these names (--eos: <|endoftext|> by default).
 
 --chat: each line or row is a conversation, {"messages": [{"role", "content"}, ...]}, ShareGPT's
 {"conversations": [{"from", "value"}, ...]} or {"prompt", "completion"}. Only answers count in the loss:
 contents of the role assistant, completions, and the token that ends them. Templates: chatml, llama3,
-concatenate (prompt and completion without anything around them), or a turn of your own, as
-'### {role}:\\n{content}\\n'. With chatml and llama3 a document ends with its last turn,
-unless --eos names a token to follow it. --chat alone, or --chat model: the model's own template, of
-tokenizer_config.json or chat_template.jinja beside the tokenizer.
+concatenate (only prompt and completion), or a custom turn such as '### {role}:\\n{content}\\n'. With chatml
+and llama3 a document ends with its last turn, unless --eos names a token to follow it. --chat without a
+value, or --chat model, uses the model's own template, from tokenizer_config.json or chat_template.jinja
+next to the tokenizer.
 
 Output, an HDF5 file that appears under its name only when it is complete:
     /tokens             uint16, or uint32 from a vocabulary of 65537
@@ -39,26 +39,26 @@ Output, an HDF5 file that appears under its name only when it is complete:
     attributes          vocab_size, eos_token_id, bos_token_id, tokenizer, tokenizer_sha256,
                         unigram_entropy in nats, chat_template; group /provenance
 
-tokenizer_sha256 is a hash of what decides about ids: equal tokenizers have equal ones, whatever the
-name or the formatting of their files.
+tokenizer_sha256 is a hash of everything that determines ids: equal tokenizers have equal hashes, whatever
+the name or formatting of their files.
 
 --tokenizer bytes (default) needs no other package: 256 bytes and one end-of-text token. A Hugging
 Face tokenizer.json needs the package `tokenizers`. Text is read in chunks of --chunk-mb, so memory
-stays bounded. A document's tokens are those of encoding it whole, whatever the size of the chunks and
-the number of --workers: chunks meet where tokens do not depend on text further away, and grow where
-there is no such place near (many KiB of one character). --train-bpe learns from chunks that end at
-line ends: what it trains, not how it encodes, depends on their size.
+stays bounded. The tokens of a document do not depend on the chunk size or on --workers: chunks are split
+where tokens do not depend on distant text, and extended if there is no such position nearby (many KiB of
+one character). --train-bpe learns from chunks that end at line ends: the trained tokenizer depends on their
+size, its encoding does not.
 
---shards: token files of about --shard-mb of input each, in a folder, whatever the number of processes.
-Each process makes those of its rank (of the launcher, or --rank and --ranks). Shards that are complete
-and prove to be of the same texts and settings are passed over, so the same command goes on after it was
-killed. --merge joins them: /tokens has the bytes that one process would have written.
+--shards: token files of about --shard-mb of input each, in a folder, for any number of processes. Each
+process makes the shards of its rank (from the launcher, or --rank and --ranks). Complete shards of the same
+texts and settings are skipped, so the same command continues after it was killed. --merge joins the shards:
+/tokens has the bytes that one process would have written.
 
---count: documents, bytes and tokens; nothing is written. --sample SHARE: of a share of the chunks, with
-the error of the estimate.
+--count: counts documents, bytes and tokens, and writes nothing. With --sample SHARE it reads only a share of
+the chunks, and prints the error of the estimate.
 
-Exit codes: 0; 2 or 64 a wrong command line; 65 texts or a tokenizer that cannot be used; 71 the system failed, as where
-a worker is killed because memory ran out, or a package is missing.
+Exit codes: 0 done; 2 or 64 wrong command line; 65 unusable texts or tokenizer; 71 system failure, such as a
+worker killed because memory ran out, or a missing package.
 """
 
 from __future__ import annotations
@@ -216,8 +216,8 @@ def write_tokens(output: Path, pool: Pool, chunks: Iterable[Chunk | Block], prog
             raise common.ToolError("the input holds no text")
         tally.check_answers()
         if shard is not None and times != shards.times_of(shard.spans):
-            raise common.ToolError(f"{shard.path}: expected texts that stay as they are, found that a file of them was "
-                                   "written meanwhile; begin again when they are complete")
+            raise common.ToolError(f"{shard.path}: expected texts that do not change, found that one was modified "
+                                   "meanwhile; start again when they are complete")
         if shard is not None:
             proofs[shards.LEFT_OUT] = str(len(pool.bad) - left)
         writer.finish(attributes_of(tokenizer, {**hdf5.tool_provenance(PROGRAM), **proofs}), tokenizer.vocabulary(),
@@ -246,7 +246,7 @@ def make_shards(options: argparse.Namespace, pool: Pool, spans: list[Span], tall
     for name in options.inputs:
         if Path(name).is_dir() and options.shards.resolve().is_relative_to(Path(name).resolve()):
             raise common.wrong("--shards", "a folder outside of the input", f"{options.shards} in {name}",
-                               "give another one, so that it is no input itself", common.EXIT_USAGE)
+                               "give another one, so that it is not an input itself", common.EXIT_USAGE)
     planned = shards.plan(options.shards, spans, max(1, int(options.shard_mb * 1e6)), pool.encoder.tokenizer,
                           pool.encoder.settings)
     mine = planned[place.rank::place.ranks]
@@ -269,7 +269,7 @@ def make_shards(options: argparse.Namespace, pool: Pool, spans: list[Span], tall
             print(f"{shard.path}: {writer.tokens:,} tokens of {read:,} bytes in {writer.documents:,} documents, "
                   f"{writer.tokens / max(time.perf_counter() - begin, 1e-9):,.0f} tokens/s", flush=True)
     if not options.quiet:
-        print("\n".join([*tally.lines(), f"rank {place.rank}: {len(mine) - done} shards made, {done} were there"]))
+        print("\n".join([*tally.lines(), f"rank {place.rank}: {len(mine) - done} shards made, {done} already existed"]))
 
 
 def merge(options: argparse.Namespace) -> None:

@@ -1,10 +1,10 @@
-"""Shows a run while it goes on: step, loss, speed, time left, validation, newest checkpoint.
+"""Shows a running job: step, loss, speed, time left, validation, newest checkpoint.
 
     nanotron-top run/                  until Ctrl-C, or the run ends
     nanotron-top run/ --once           a single time, for scripts
-    nanotron-top run/ --every 10       seconds between two looks (default 2)
+    nanotron-top run/ --every 10       seconds between updates (default 2)
 
-It reads the last rows of metrics.h5, and run.log where that cannot be read: nothing is asked of the run itself. The
+It reads the last rows of metrics.h5, or run.log if that cannot be read; the run itself is not disturbed. The
 loss is the mean and the speed the median of at most 20 rows. The program writes both files about once a second; over a
 network file system other nodes may see them later.
 """

@@ -1,16 +1,16 @@
-"""Compares token files with the hashes of their blocks, or writes these; and metrics.h5 with those of its rows.
+"""Compares token files with the hashes of their blocks, or writes the hashes; compares metrics.h5 with its row hashes.
 
-    nanotron-verify tokens.h5 more.h5        is every block what was written?
-    nanotron-verify run/metrics.h5           is every row what was written?
-    nanotron-verify --add tokens.h5          writes hashes into a file without any, as of another program
+    nanotron-verify tokens.h5 more.h5        checks every block
+    nanotron-verify run/metrics.h5           checks every row
+    nanotron-verify --add tokens.h5          writes hashes into a file without any, such as one of another program
 
 nanotron-tokenize and nanotron-import write the hashes with the tokens. nanotron_hpc compares each block that it reads
-with its hash, so that this is needed only to find all damage, or to hash the tokens of other programs.
+with its hash, so this tool is needed only to find all damage, or to hash the tokens of other programs.
 
---add leaves hashes that are right as they are. --replace writes new ones, where a change of a file was meant. Both
-read the whole file first, and then write into it: no other program may use it meanwhile.
+--add leaves correct hashes unchanged. --replace writes new ones, after an intended change of a file. Both read the
+whole file first, and then write into it: no other program may use it at the same time.
 
-Exit codes: 0; 2 or 64 a wrong command line; 65 a file that is damaged, or has no hashes; 71 the system failed.
+Exit codes: 0 done; 2 or 64 wrong command line; 65 a file that is damaged, or has no hashes; 71 system failure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import h5py
 
 from . import common, row_hashes, token_hashes
 
-MOST_LINES = 20
+MAX_LINES = 20
 
 
 def compare(path: Path) -> token_hashes.Comparison:
@@ -39,16 +39,16 @@ def compare(path: Path) -> token_hashes.Comparison:
 
 
 def listed(found: list[str]) -> str:
-    more = f"\n          and {len(found) - MOST_LINES} more" if len(found) > MOST_LINES else ""
-    return "another hash of\n          " + "\n          ".join(found[:MOST_LINES]) + more
+    more = f"\n          and {len(found) - MAX_LINES} more" if len(found) > MAX_LINES else ""
+    return "another hash of\n          " + "\n          ".join(found[:MAX_LINES]) + more
 
 
 def problems(path: Path, comparison: token_hashes.Comparison) -> common.ToolError | None:
     found = [*map(str, comparison.damages), *comparison.wrong]
     if not found:
         return None
-    return common.wrong(path, "the data that were written, as the hashes say", listed(found),
-                        "bring back the file from a copy, or make it again; where the change was meant: --replace")
+    return common.wrong(path, "data that match the hashes", listed(found),
+                        "restore the file from a copy, or recreate it; if the change was intended: --replace")
 
 
 def check_ids(path: Path) -> None:
@@ -61,7 +61,7 @@ def check_ids(path: Path) -> None:
             if data.size and int(data.max()) >= limit:
                 at = begin + int((data >= limit).argmax())
                 raise common.wrong(f"{path}, /tokens[{at}]", f"an id below {limit}", str(data[at - begin]),
-                                   "make the file again, or correct its vocab_size")
+                                   "recreate the file, or correct its vocab_size")
 
 
 def verify_metrics(path: Path) -> None:
@@ -71,9 +71,9 @@ def verify_metrics(path: Path) -> None:
     except (KeyError, ValueError) as error:
         raise common.wrong(path, "columns of 8 bytes under each hash", str(error), "bring the file back") from None
     if found is None:
-        raise common.wrong(path, "hashes of its rows", "none", "nothing: a start of the run that goes on adds them")
+        raise common.wrong(path, "hashes of its rows", "none", "nothing: the next start of the run adds them")
     if found.damaged:
-        raise common.wrong(path, "the rows that were written, as their hashes say",
+        raise common.wrong(path, "rows that match their hashes",
                            listed(found.damaged), "take the numbers of these steps from run.log")
     without = f", {found.unknown:,} of them without a hash, of an earlier release" if found.unknown else ""
     print(f"{path}: verified, {found.rows:,} rows{without}")
@@ -99,7 +99,7 @@ def one(path: Path, options: argparse.Namespace) -> None:
         else:
             raise common.wrong(path, "hashes of its blocks", "none", "write them: nanotron_verify.py --add")
     except OSError as error:
-        raise common.wrong(path, "an HDF5 file that can be used", str(error), "fetch or write it again") from None
+        raise common.wrong(path, "an HDF5 file that can be used", str(error), "download or recreate it") from None
     seconds = time.perf_counter() - begin
     done = "verified" if comparison and comparison.exists else "hashed"
     print(f"{path}: {done}, content {content}, {path.stat().st_size / 1e9:.3f} GB in {seconds:.1f} s")
