@@ -26,7 +26,7 @@ def make_parser(doc: str | None) -> argparse.ArgumentParser:
                         help="token that ends each document (default: the tokenizer's usual one)")
     parser.add_argument("--bos", metavar="TOKEN|none",
                         help="token that begins each document (default: none; with --chat llama3 its own)")
-    parser.add_argument("--field", "--jsonl-field", default="text", metavar="NAME", help="of JSON lines and rows")
+    parser.add_argument("--field", default="text", metavar="NAME", help="of JSON lines and rows")
     parser.add_argument("--parse-special", action="store_true",
                         help="names of special tokens in a text are these tokens (default: text)")
     parser.add_argument("--chat", metavar="TEMPLATE", nargs="?", const=MODEL,
