@@ -1,7 +1,7 @@
 // Benchmark of a deck on this machine: mpirun -np 2 nanotron_bench --deck input/llama_30m.deck
 
 #include "nanotron/comm/group.hpp"
-#include "nanotron/comm/mpi_session.hpp"
+#include "nanotron/comm/session/mpi_session.hpp"
 #include "nanotron/tensor/kokkos_session.hpp"
 #include "nanotron_bench/benchmark.hpp"
 #include "nanotron_bench/command_line.hpp"

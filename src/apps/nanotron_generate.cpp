@@ -2,7 +2,7 @@
 // mpirun -np 2 nanotron_generate --checkpoint run/checkpoints --prompt "int main("
 
 #include "nanotron/comm/group.hpp"
-#include "nanotron/comm/mpi_session.hpp"
+#include "nanotron/comm/session/mpi_session.hpp"
 #include "nanotron/tensor/kokkos_session.hpp"
 #include "nanotron_generate/command_line.hpp"
 #include "nanotron_generate/generate.hpp"

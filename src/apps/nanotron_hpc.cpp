@@ -4,13 +4,19 @@
 
 #include "nanotron/base/stop_signals.hpp"
 #include "nanotron/base/timer.hpp"
-#include "nanotron/comm/mpi_session.hpp"
+#include "nanotron/comm/session/mpi_session.hpp"
 #include "nanotron/model/architectures.hpp"
 #include "nanotron/simulation/step_prediction.hpp"
 #include "nanotron/tensor/kokkos_session.hpp"
-#include "nanotron/trainer/checkpoint_times.hpp"
-#include "nanotron/trainer/pipeline_text.hpp"
-#include "nanotron/trainer/program.hpp"
+#include "nanotron/trainer/checkpoint/checkpoint_times.hpp"
+#include "nanotron/trainer/data/data_summary.hpp"
+#include "nanotron/trainer/evaluation/evaluation.hpp"
+#include "nanotron/trainer/plan/plan.hpp"
+#include "nanotron/trainer/report/pipeline_text.hpp"
+#include "nanotron/trainer/start/last_words.hpp"
+#include "nanotron/trainer/start/load_deck.hpp"
+#include "nanotron/trainer/start/train.hpp"
+#include "nanotron/trainer/state/run_grid.hpp"
 #include "nanotron_hpc/command_line.hpp"
 
 int main(int argc, char** argv) {

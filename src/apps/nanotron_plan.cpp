@@ -2,7 +2,7 @@
 // nanotron_plan --ranks 512 --machine input/machines/h100.nml input/llama3_8b.deck
 
 #include "nanotron/comm/group.hpp"
-#include "nanotron/comm/mpi_session.hpp"
+#include "nanotron/comm/session/mpi_session.hpp"
 #include "nanotron_plan/command_line.hpp"
 #include "nanotron_plan/plan.hpp"
 

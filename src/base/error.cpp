@@ -55,8 +55,8 @@ std::string place(const char* file, int line) {
   return fmt::format("{}:{}", path, line);
 }
 
-[[noreturn]] void library_failed(const char* library, const std::string& said, const char* call,
-                                 const char* file, int line) {
+[[noreturn]] void library_failed(const char* library, const std::string& said, const char* call, const char* file,
+                                 int line) {
   fail(ExitCode::system_error, {.what = fmt::format("a call of {} failed", library),
                                 .expected = "",
                                 .found = said,
@@ -85,8 +85,7 @@ void check_cuda(int status, const char* call, const char* file, int line) {
   if (status == 0) return;
 #ifdef NANOTRON_WITH_CUDA
   const auto error = static_cast<cudaError_t>(status);
-  library_failed("CUDA", fmt::format("{}: {}", cudaGetErrorName(error), cudaGetErrorString(error)), call,
-                 file, line);
+  library_failed("CUDA", fmt::format("{}: {}", cudaGetErrorName(error), cudaGetErrorString(error)), call, file, line);
 #else
   library_failed("CUDA", fmt::format("status {}", status), call, file, line);
 #endif
@@ -95,17 +94,30 @@ void check_cuda(int status, const char* call, const char* file, int line) {
 void check_nccl(int status, const char* call, const char* file, int line) {
   if (status == 0) return;
   static constexpr std::array<const char*, 8> words{
-      "success",       "unhandled CUDA error", "unhandled system error", "internal error",
-      "invalid argument", "invalid usage",     "a remote rank failed",   "in progress"};
+      "success",          "unhandled CUDA error", "unhandled system error", "internal error",
+      "invalid argument", "invalid usage",        "a remote rank failed",   "in progress"};
   library_failed("NCCL", word_for(words, status) + "; NCCL_DEBUG=WARN tells more", call, file, line);
 }
 
 void check_cublas(int status, const char* call, const char* file, int line) {
   if (status == 0) return;
-  static constexpr std::array<const char*, 17> words{
-      "success", "not initialized", "", "allocation failed", "", "", "", "invalid value",
-      "architecture mismatch", "", "", "mapping error", "", "execution failed", "internal error",
-      "not supported", "license error"};
+  static constexpr std::array<const char*, 17> words{"success",
+                                                     "not initialized",
+                                                     "",
+                                                     "allocation failed",
+                                                     "",
+                                                     "",
+                                                     "",
+                                                     "invalid value",
+                                                     "architecture mismatch",
+                                                     "",
+                                                     "",
+                                                     "mapping error",
+                                                     "",
+                                                     "execution failed",
+                                                     "internal error",
+                                                     "not supported",
+                                                     "license error"};
   library_failed("cuBLAS", word_for(words, status), call, file, line);
 }
 

@@ -62,14 +62,14 @@ void Log::write(Level level, std::string_view text) {
 }
 
 void Log::write_to_file(std::string_view line) {
-  const bool good = std::fwrite(line.data(), 1, line.size(), file_.get()) == line.size() &&
-                    std::fflush(file_.get()) == 0;
+  const bool good =
+      std::fwrite(line.data(), 1, line.size(), file_.get()) == line.size() && std::fflush(file_.get()) == 0;
   if (good) return;
   const int cause = errno;
   std::clearerr(file_.get());
   if (std::exchange(told_of_failure_, true)) return;
-  fmt::print(stderr, "warning: {} cannot be written: {}; lines are missing in it from here on\n",
-             path_.string(), std::strerror(cause));
+  fmt::print(stderr, "warning: {} cannot be written: {}; lines are missing in it from here on\n", path_.string(),
+             std::strerror(cause));
 }
 
 }  // namespace nanotron

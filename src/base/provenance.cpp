@@ -48,8 +48,7 @@ std::string my_place() {
   int device = 0;
   cudaDeviceProp properties{};
   char bus[32] = "";
-  if (cudaGetDevice(&device) == cudaSuccess &&
-      cudaGetDeviceProperties(&properties, device) == cudaSuccess &&
+  if (cudaGetDevice(&device) == cudaSuccess && cudaGetDeviceProperties(&properties, device) == cudaSuccess &&
       cudaDeviceGetPCIBusId(bus, sizeof bus, device) == cudaSuccess) {
     place += fmt::format(", GPU {} ({})", bus, properties.name);
   }
@@ -100,8 +99,8 @@ std::vector<std::string> gather_text(MPI_Comm world, const std::string& mine) {
   NANOTRON_CHECK_MPI(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, world));
   for (std::size_t r = 0; r < lengths.size(); ++r) offsets[r + 1] = offsets[r] + lengths[r];
   std::string all(static_cast<std::size_t>(offsets.back()), ' ');
-  NANOTRON_CHECK_MPI(MPI_Allgatherv(mine.data(), length, MPI_CHAR, all.data(), lengths.data(),
-                                    offsets.data(), MPI_CHAR, world));
+  NANOTRON_CHECK_MPI(
+      MPI_Allgatherv(mine.data(), length, MPI_CHAR, all.data(), lengths.data(), offsets.data(), MPI_CHAR, world));
   std::vector<std::string> texts;
   for (std::size_t r = 0; r < lengths.size(); ++r) {
     texts.push_back(all.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(lengths[r])));
@@ -116,8 +115,7 @@ std::string folded(const std::vector<std::string>& places) {
     std::size_t last = first;
     while (last + 1 < places.size() && places[last + 1] == places[first]) ++last;
     text += fmt::format("{}{}: {}", first ? "; " : "",
-                        first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last),
-                        places[first]);
+                        first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last), places[first]);
     first = last + 1;
   }
   return text;
@@ -160,9 +158,9 @@ Provenance run_provenance(MPI_Comm world) {
                   {"directory", std::filesystem::current_path().string()},
                   {"ranks", fmt::format("{}", places.size())},
                   {"hosts", folded(places)}};
-  for (const char* name : {"SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_PARTITION", "SLURM_JOB_NODELIST",
-                           "SLURM_RESTART_COUNT", "PBS_JOBID", "PBS_JOBNAME", "PBS_QUEUE",
-                           "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}) {
+  for (const char* name :
+       {"SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_PARTITION", "SLURM_JOB_NODELIST", "SLURM_RESTART_COUNT",
+        "PBS_JOBID", "PBS_JOBNAME", "PBS_QUEUE", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}) {
     if (const char* value = std::getenv(name)) rows.emplace_back(name, value);
   }
   // All ranks get the rows of rank 0.
@@ -174,8 +172,7 @@ Provenance run_provenance(MPI_Comm world) {
   const std::string first = gather_text(world, rank == 0 ? packed : std::string())[0];
   for (std::size_t at = 0; at < first.size();) {
     const std::size_t key_end = first.find('\0', at), value_end = first.find('\0', key_end + 1);
-    agreed.emplace_back(first.substr(at, key_end - at),
-                        first.substr(key_end + 1, value_end - key_end - 1));
+    agreed.emplace_back(first.substr(at, key_end - at), first.substr(key_end + 1, value_end - key_end - 1));
     at = value_end + 1;
   }
   return agreed;

@@ -18,14 +18,11 @@ namespace nanotron {
 namespace {
 
 std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
-std::size_t hash_of(const char* name) {
-  return (reinterpret_cast<std::uintptr_t>(name) * 0x9E3779B97F4A7C15ull) >> 32;
-}
+std::size_t hash_of(const char* name) { return (reinterpret_cast<std::uintptr_t>(name) * 0x9E3779B97F4A7C15ull) >> 32; }
 
 }  // namespace
 
@@ -135,9 +132,8 @@ std::vector<TimerRow> Timers::rows() {
   settle();
   std::vector<TimerRow> merged;
   for (const Entry& entry : entries_) {
-    const auto same = std::find_if(merged.begin(), merged.end(), [&](const TimerRow& row) {
-      return std::strcmp(row.name, entry.row.name) == 0;
-    });
+    const auto same = std::find_if(merged.begin(), merged.end(),
+                                   [&](const TimerRow& row) { return std::strcmp(row.name, entry.row.name) == 0; });
     if (same == merged.end()) {
       merged.push_back(entry.row);
     } else {
@@ -153,12 +149,12 @@ std::string Timers::table(double total) {
   std::vector<TimerRow> sorted = rows();
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const TimerRow& a, const TimerRow& b) { return a.exclusive > b.exclusive; });
-  std::string text = fmt::format("{:<32} {:>10} {:>12} {:>12} {:>7}\n", "region", "calls",
-                                 "inclusive s", "exclusive s", "share");
+  std::string text =
+      fmt::format("{:<32} {:>10} {:>12} {:>12} {:>7}\n", "region", "calls", "inclusive s", "exclusive s", "share");
   for (const TimerRow& row : sorted) {
     if (row.calls == 0) continue;
-    text += fmt::format("{:<32} {:>10} {:>12.4f} {:>12.4f} {:>6.1f}%\n", row.name, row.calls,
-                        row.inclusive, row.exclusive, total > 0 ? 100 * row.exclusive / total : 0.0);
+    text += fmt::format("{:<32} {:>10} {:>12.4f} {:>12.4f} {:>6.1f}%\n", row.name, row.calls, row.inclusive,
+                        row.exclusive, total > 0 ? 100 * row.exclusive / total : 0.0);
   }
   return text;
 }

@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "comm/device_transport.hpp"
-#include "comm/transfer.hpp"
+#include "comm/transport/device_transport.hpp"
+#include "comm/transport/transfer.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/fp16.hpp"
 #include "nanotron/base/timer.hpp"
-#include "nanotron/comm/payload_watch.hpp"
+#include "nanotron/comm/watch/payload_watch.hpp"
 
 namespace nanotron::comm {
 namespace {
@@ -68,8 +68,7 @@ enum class Call : std::uint64_t {
 template <class T>
 constexpr auto type_code = 1 + static_cast<std::uint64_t>(data_type<T>);
 constexpr std::uint64_t alike(Call call, std::size_t bytes, std::uint64_t type = 0, int detail = 0) {
-  const std::uint64_t what =
-      static_cast<std::uint64_t>(call) | type << 8 | static_cast<std::uint64_t>(detail) << 16;
+  const std::uint64_t what = static_cast<std::uint64_t>(call) | type << 8 | static_cast<std::uint64_t>(detail) << 16;
   return (bytes + 1) * 0xD6E8FEB86659FD93ull ^ what * 0xA0761D6478BD642Full;
 }
 constexpr int detail_of(ReduceOp op) { return static_cast<int>(op); }
@@ -105,8 +104,7 @@ enum class Direction { sends, receives };
 Recorded record_message(Group& group, Direction direction, Neighbour peer, int lane, std::size_t bytes) {
   const auto& lanes = group.account().recorded.messages[direction == Direction::receives ? 1 : 0];
   const int number = lanes[peer == Neighbour::previous ? 1 : 0][static_cast<std::size_t>(lane)];
-  return flight_recorder().begin(number, "message", bytes, kind_of(group, Kind::started),
-                                 alike(Call::message, bytes));
+  return flight_recorder().begin(number, "message", bytes, kind_of(group, Kind::started), alike(Call::message, bytes));
 }
 
 // What this rank gives to a collective, for who watches the group.
@@ -222,8 +220,8 @@ void Request::complete() {
 template <class T>
 void all_reduce(Group& group, T* data, std::size_t n, ReduceOp op, const Stream& stream) {
   if (group.size() == 1 || n == 0) return;
-  const Recording recording = Recording::of_bulk(
-      group, "all_reduce", n * sizeof(T), alike(Call::all_reduce, n * sizeof(T), type_code<T>, detail_of(op)));
+  const Recording recording = Recording::of_bulk(group, "all_reduce", n * sizeof(T),
+                                                 alike(Call::all_reduce, n * sizeof(T), type_code<T>, detail_of(op)));
   const Clock clock(group, &OperationNames::all_reduce, n * sizeof(T));
   const Watched watched(group, data, n * sizeof(T));
   group.channel().all_reduce(data, n, data_type<T>, op, stream);
@@ -243,8 +241,8 @@ Request start_all_reduce(Group& group, T* data, std::size_t n, ReduceOp op, cons
 template <class T>
 Request start_all_gather(Group& group, const T* send, std::size_t n, T* recv, const Stream& stream) {
   if (group.size() == 1 || n == 0) return all_gather(group, send, n, recv, stream), Request();
-  const Recorded recorded = record_start(group, "all_gather", n * sizeof(T),
-                                         alike(Call::all_gather, n * sizeof(T), type_code<T>));
+  const Recorded recorded =
+      record_start(group, "all_gather", n * sizeof(T), alike(Call::all_gather, n * sizeof(T), type_code<T>));
   const Clock clock(group, &OperationNames::all_gather, n * sizeof(T));
   const std::uint64_t watched = give(group, group.account().watched, send, n * sizeof(T));
   return {group.account(), group.channel(), group.channel().start_all_gather(send, n, recv, data_type<T>, stream),
@@ -255,8 +253,8 @@ template <class T>
 Request start_reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op, const Stream& stream) {
   if (group.size() == 1 || n == 0) return reduce_scatter(group, send, recv, n, op, stream), Request();
   const std::size_t bytes = n * sizeof(T) * static_cast<std::size_t>(group.size());
-  const Recorded recorded = record_start(group, "reduce_scatter", bytes,
-                                         alike(Call::reduce_scatter, bytes, type_code<T>, detail_of(op)));
+  const Recorded recorded =
+      record_start(group, "reduce_scatter", bytes, alike(Call::reduce_scatter, bytes, type_code<T>, detail_of(op)));
   const Clock clock(group, &OperationNames::reduce_scatter, bytes);
   const std::uint64_t watched = give(group, group.account().watched, send, bytes);
   return {group.account(), group.channel(),
@@ -288,8 +286,8 @@ template <class T>
 void all_gather(Group& group, const T* send, std::size_t n, T* recv, const Stream& stream) {
   if (group.size() == 1) return copy_alone(group, send, recv, n * sizeof(T), stream);
   if (n == 0) return;
-  const Recording recording = Recording::of_bulk(group, "all_gather", n * sizeof(T),
-                                                 alike(Call::all_gather, n * sizeof(T), type_code<T>));
+  const Recording recording =
+      Recording::of_bulk(group, "all_gather", n * sizeof(T), alike(Call::all_gather, n * sizeof(T), type_code<T>));
   const Clock clock(group, &OperationNames::all_gather, n * sizeof(T));
   const Watched watched(group, send, n * sizeof(T));
   group.channel().all_gather(send, n, recv, data_type<T>, stream);
@@ -300,8 +298,8 @@ void reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op, 
   if (group.size() == 1) return copy_alone(group, send, recv, n * sizeof(T), stream);
   if (n == 0) return;
   const std::size_t bytes = n * sizeof(T) * static_cast<std::size_t>(group.size());
-  const Recording recording = Recording::of_bulk(
-      group, "reduce_scatter", bytes, alike(Call::reduce_scatter, bytes, type_code<T>, detail_of(op)));
+  const Recording recording = Recording::of_bulk(group, "reduce_scatter", bytes,
+                                                 alike(Call::reduce_scatter, bytes, type_code<T>, detail_of(op)));
   const Clock clock(group, &OperationNames::reduce_scatter, bytes);
   const Watched watched(group, send, bytes);
   group.channel().reduce_scatter(send, recv, n, data_type<T>, op, stream);
@@ -310,8 +308,8 @@ void reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op, 
 template <class T>
 void broadcast(Group& group, T* data, std::size_t n, int root, const Stream& stream) {
   if (group.size() == 1 || n == 0) return;
-  const Recording recording = Recording::of_bulk(group, "broadcast", n * sizeof(T),
-                                                 alike(Call::broadcast, n * sizeof(T), type_code<T>, root));
+  const Recording recording =
+      Recording::of_bulk(group, "broadcast", n * sizeof(T), alike(Call::broadcast, n * sizeof(T), type_code<T>, root));
   const Clock clock(group, &OperationNames::broadcast, n * sizeof(T));
   const Watched watched(group, data, group.rank() == root ? n * sizeof(T) : 0);
   group.channel().broadcast(data, n, data_type<T>, root, stream);
@@ -344,7 +342,7 @@ std::uint64_t sum(Group& group, std::uint64_t value) { return combine_in_rank_or
 std::int64_t max(Group& group, std::int64_t value) { return combine_in_rank_order(group, value, MPI_INT64_T, larger); }
 std::int64_t min(Group& group, std::int64_t value) { return combine_in_rank_order(group, value, MPI_INT64_T, smaller); }
 
-std::int64_t max_of_alike(Group& world, std::int64_t value) {
+std::int64_t max_and_check_call_order(Group& world, std::int64_t value) {
   if (world.size() == 1) return value;
   NANOTRON_REQUIRE(value >= 0 && value < 8, "a value of {}", value);
   // In the upper bits a weighted sum of the hashes of operations, modulo 2^61: 0 where all ranks of all groups agree.

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "comm/device_transport.hpp"
+#include "comm/transport/device_transport.hpp"
 #include "nanotron/base/error.hpp"
 
 namespace nanotron::comm {
@@ -34,9 +34,12 @@ std::unique_ptr<Messages> make_messages(const Communicator& communicator, Transp
 
 const char* name_of(Transport transport) {
   switch (transport) {
-    case Transport::mpi: return "mpi";
-    case Transport::nccl: return "nccl";
-    default: return "staged_mpi";
+    case Transport::mpi:
+      return "mpi";
+    case Transport::nccl:
+      return "nccl";
+    default:
+      return "staged_mpi";
   }
 }
 
@@ -48,8 +51,11 @@ Group::Group(Communicator communicator, Transport transport, Sums sums, deck::Co
       channel_(make_channel(communicator_, transport, sums, engine)) {}
 
 Group::Group(Communicator communicator, std::unique_ptr<Channel> channel)
-    : communicator_(std::move(communicator)), rank_(communicator_.rank()), size_(communicator_.size()),
-      transport_(Transport::mpi), channel_(std::move(channel)) {}
+    : communicator_(std::move(communicator)),
+      rank_(communicator_.rank()),
+      size_(communicator_.size()),
+      transport_(Transport::mpi),
+      channel_(std::move(channel)) {}
 
 Group& alone() {
   static Group group(1, 0, Group::Alone::yes);

@@ -9,7 +9,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/host.hpp"
-#include "nanotron/comm/channel.hpp"
+#include "nanotron/comm/transport/channel.hpp"
 #include "nanotron/deck/config.hpp"
 
 namespace nanotron::comm {
@@ -117,13 +117,12 @@ DataGroups planned_data_groups(int size, int rank, int shard, OperationLog* log,
 // Returns the shape if it fits the number of ranks.
 const GridShape& checked(const GridShape& shape, const Communicator& world) {
   if (shape.size() != world.size() || std::min({shape.dp, shape.pp, shape.cp, shape.tp}) < 1) {
-    fail(ExitCode::deck_error,
-         {.what = "the grid does not fit the number of ranks",
-          .expected = fmt::format("{} ranks (dp {} x pp {} x cp {} x tp {})", shape.size(), shape.dp,
-                                  shape.pp, shape.cp, shape.tp),
-          .found = fmt::format("{} ranks", world.size()),
-          .where = "parallel",
-          .change = "start as many ranks as the grid has, or set one of the degrees to 0"});
+    fail(ExitCode::deck_error, {.what = "the grid does not fit the number of ranks",
+                                .expected = fmt::format("{} ranks (dp {} x pp {} x cp {} x tp {})", shape.size(),
+                                                        shape.dp, shape.pp, shape.cp, shape.tp),
+                                .found = fmt::format("{} ranks", world.size()),
+                                .where = "parallel",
+                                .change = "start as many ranks as the grid has, or set one of the degrees to 0"});
   }
   NANOTRON_REQUIRE(shape.ep > 0 && shape.dp * shape.cp % shape.ep == 0 &&
                        (shape.shards % shape.ep == 0 || shape.ep % shape.shards == 0),
@@ -240,9 +239,8 @@ std::string placement_report(const GridShape& shape, const std::vector<std::stri
                                  shape.size() == 1 ? "" : "s", hosts.size(), hosts.size() == 1 ? "" : "s", shape.order);
   for (const int axis : axes_of(shape.order)) {
     const auto a = static_cast<std::size_t>(axis);
-    text += axis_line(axis_names[a], extents(shape)[a], host_of_rank, [&](int r) {
-      return group_of(shape, coordinate_of(shape, r), {static_cast<Axis>(axis)});
-    });
+    text += axis_line(axis_names[a], extents(shape)[a], host_of_rank,
+                      [&](int r) { return group_of(shape, coordinate_of(shape, r), {static_cast<Axis>(axis)}); });
   }
   if (shape.ep > 1) {
     text += axis_line("ep", shape.ep, host_of_rank, [&](int r) {

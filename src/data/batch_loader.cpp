@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/data/training_stages.hpp"
+#include "nanotron/data/order/training_stages.hpp"
 #include "nanotron/deck/named_files.hpp"
 
 namespace nanotron::data {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <string>
 
-#include "nanotron/data/training_stages.hpp"
+#include "nanotron/data/order/training_stages.hpp"
 #include "nanotron/deck/blend_stages.hpp"
+#include "nanotron/deck/checks/phrases.hpp"
 #include "nanotron/deck/named_files.hpp"
-#include "nanotron/deck/phrases.hpp"
 #include "nanotron/deck/sum_shards.hpp"
 
 namespace nanotron::data {
@@ -19,7 +19,7 @@ namespace {
 bool check_files(const std::string& key, const std::string& text, const std::string& what, deck::Findings& f) {
   std::string mistake;
   deck::named_files(text, &mistake);
-  if (mistake.empty() || !f.trusted({key})) return mistake.empty();
+  if (mistake.empty() || !f.is_valid({key})) return mistake.empty();
   f.error({key}, "in the list of " + what + " " + mistake,
           "the path of one file, or name=path for each " + what.substr(0, what.size() - 1) +
               ", separated by blanks; a name begins with a letter and has letters, digits and '_', at most 32",
@@ -30,28 +30,28 @@ bool check_files(const std::string& key, const std::string& text, const std::str
 void check_blend(const deck::Config& c, deck::Findings& f) {
   deck::BlendMistake mistake;
   deck::blend_stages(c.data, &mistake);
-  if (mistake.found.empty() || !f.trusted({"data.path", mistake.key})) return;
+  if (mistake.found.empty() || !f.is_valid({"data.path", mistake.key})) return;
   f.error({mistake.key, "data.path"}, mistake.found, mistake.expected);
 }
 
 }  // namespace
 
 void check_data(const deck::Config& c, deck::Findings& f) {
-  if (c.data.path.empty() && f.trusted({"data.path"})) {
+  if (c.data.path.empty() && f.is_valid({"data.path"})) {
     f.error({"data.path"}, "path is empty", "a token file");
   }
   check_files("data.validation_path", c.data.validation_path, "validation sets", f);
   if (check_files("data.path", c.data.path, "training files", f)) check_blend(c, f);
   const bool fraction = c.data.validation_fraction > 0;
-  if (fraction && !c.data.validation_path.empty() && f.trusted({"data.validation_fraction"})) {
+  if (fraction && !c.data.validation_path.empty() && f.is_valid({"data.validation_fraction"})) {
     f.error({"data.validation_fraction"}, "validation_path and validation_fraction exclude each other", "one of them");
   }
   if (c.data.validation_every > 0 && !fraction && c.data.validation_path.empty() &&
-      f.trusted({"data.validation_every", "data.validation_fraction"})) {
+      f.is_valid({"data.validation_every", "data.validation_fraction"})) {
     f.error({"data.validation_every"}, "there is no validation data", "validation_path or validation_fraction");
   }
   if (c.data.sequences == deck::SequenceKind::documents && c.data.document_mask == deck::DocumentMask::none &&
-      f.trusted({"data.sequences", "data.document_mask"})) {
+      f.is_valid({"data.sequences", "data.document_mask"})) {
     f.error({"data.sequences"},
             "sequences = 'documents' packs documents into sequences, and they must not attend to each other",
             "document_mask = 'block_diagonal'", "or sequences = 'stream'");
@@ -63,7 +63,7 @@ namespace {
 
 void check_ramp(const deck::Config& c, deck::Findings& f) {
   const deck::DataConfig& d = c.data;
-  if (!f.trusted({"data.global_batch_size", "data.rampup_batch_size", "data.rampup_increment", "data.rampup_samples"}))
+  if (!f.is_valid({"data.global_batch_size", "data.rampup_batch_size", "data.rampup_increment", "data.rampup_samples"}))
     return;
   if (d.rampup_batch_size == 0) {
     if (d.rampup_increment == 0 && d.rampup_samples == 0) return;
@@ -93,7 +93,7 @@ void check_ramp(const deck::Config& c, deck::Findings& f) {
 
 void check_batch(const deck::Config& c, deck::Findings& f) {
   check_ramp(c, f);
-  if (!f.trusted({"data.global_batch_size", "data.micro_batch_size", "parallel.dp"})) return;
+  if (!f.is_valid({"data.global_batch_size", "data.micro_batch_size", "parallel.dp"})) return;
   // With 'layout' one sequence at a time: batch_shards of the global batch, which check_layout() checks.
   const bool layout = c.precision.reproducible == deck::Reproducible::layout;
   const std::int64_t shards = layout ? std::max<std::int64_t>(deck::sum_shards(c).batch, 1) : 1;
@@ -101,7 +101,7 @@ void check_batch(const deck::Config& c, deck::Findings& f) {
       layout ? std::max<std::int64_t>(c.data.global_batch_size / shards, 1) : c.data.micro_batch_size;
   const std::int64_t unit = of_rank * std::max<std::int64_t>(c.parallel.dp, 1);
   const auto check_multiple = [&](const std::string& name, std::int64_t value) {
-    if (value % unit == 0 || !f.trusted({"data." + name})) return;
+    if (value % unit == 0 || !f.is_valid({"data." + name})) return;
     f.error({"data." + name},
             name + " = " + text(value) + " is not a multiple of " +
                 (layout ? "global_batch_size / batch_shards" : "micro_batch_size") + " * dp = " + text(of_rank) +

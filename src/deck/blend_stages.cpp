@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "nanotron/deck/named_files.hpp"
-#include "nanotron/deck/parameters.hpp"
+#include "nanotron/deck/table/parameters.hpp"
 
 namespace nanotron::deck {
 namespace {
@@ -88,8 +88,8 @@ std::optional<Scalar> legal_value(const Parameter& key, const std::string& text)
     return std::ranges::find(key.choices, text) != key.choices.end() ? std::optional(Scalar(text)) : std::nullopt;
   const std::optional<double> value = number(text);
   const ValueRange& range = key.range;
-  if (!value || *value < range.least || *value > range.most || (range.least_open && *value == range.least) ||
-      (range.most_open && *value == range.most))
+  if (!value || *value < range.min || *value > range.max || (range.min_open && *value == range.min) ||
+      (range.max_open && *value == range.max))
     return std::nullopt;
   if (key.type == ValueType::real) return Scalar(*value);
   return *value == std::floor(*value) ? std::optional(Scalar(static_cast<std::int64_t>(*value))) : std::nullopt;

@@ -27,9 +27,7 @@ std::int64_t virtual_stages(const ParallelConfig& p) {
 
 std::int64_t pipeline_stages(const ParallelConfig& p) { return product(p.pp, virtual_stages(p)); }
 
-std::int64_t grid_size(const ParallelConfig& p) {
-  return product(product(p.dp, p.tp), product(p.pp, p.cp));
-}
+std::int64_t grid_size(const ParallelConfig& p) { return product(product(p.dp, p.tp), product(p.pp, p.cp)); }
 
 std::int64_t shard_group_size(const ParallelConfig& p) {
   if (p.zero_stage == 0) return 1;

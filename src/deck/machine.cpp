@@ -6,12 +6,12 @@
 #include <array>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/deck/namelist.hpp"
+#include "nanotron/deck/namelist/namelist.hpp"
 
 namespace nanotron::deck {
 namespace {
 
-constexpr std::int64_t most_rows = 64;  // of &attention and &kernels
+constexpr std::int64_t max_rows = 64;  // of &attention and &kernels
 
 // A number of the file: more than 0, or 0 too where open is false. fallback: of a file without it.
 struct Key {
@@ -106,12 +106,12 @@ std::vector<NamelistGroup> groups() {
   }
   all.push_back({.name = "attention", .variables = {}});
   for (const Column& column : columns) {
-    all.back().variables.push_back({.name = column.name, .type = ValueType::real, .extent = most_rows});
+    all.back().variables.push_back({.name = column.name, .type = ValueType::real, .extent = max_rows});
   }
   all.push_back({.name = "kernels",
-                 .variables = {{.name = "name", .type = ValueType::string, .extent = most_rows},
-                               {.name = "gb_per_s", .type = ValueType::real, .extent = most_rows},
-                               {.name = "share", .type = ValueType::real, .extent = most_rows}}});
+                 .variables = {{.name = "name", .type = ValueType::string, .extent = max_rows},
+                               {.name = "gb_per_s", .type = ValueType::real, .extent = max_rows},
+                               {.name = "share", .type = ValueType::real, .extent = max_rows}}});
   return all;
 }
 

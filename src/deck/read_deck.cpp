@@ -8,12 +8,12 @@
 #include <fstream>
 #include <utility>
 
-#include "foreign_deck.hpp"
-#include "nearest_grids.hpp"
+#include "deck/checks/nearest_grids.hpp"
+#include "deck/namelist/foreign_deck.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"
 #include "nanotron/base/whole_path.hpp"
-#include "nanotron/deck/parameters.hpp"
+#include "nanotron/deck/table/parameters.hpp"
 
 namespace nanotron::deck {
 namespace {
@@ -26,8 +26,7 @@ bool in_range(const Parameter& p, const Scalar& scalar) {
   if (i == nullptr && x == nullptr) return true;
   const double value = i != nullptr ? static_cast<double>(*i) : *x;
   const ValueRange& r = p.range;
-  return (r.least_open ? value > r.least : value >= r.least) &&
-         (r.most_open ? value < r.most : value <= r.most);
+  return (r.min_open ? value > r.min : value >= r.min) && (r.max_open ? value < r.max : value <= r.max);
 }
 
 /// PyTorch's names of the types count as ours.
@@ -82,9 +81,7 @@ Diagnostic check_value(const Parameter& p, const Value& value) {
     if (!near.empty()) d.hint = "did you mean '" + near + "'?";
   }
   if (p.paths != Paths::none) check_paths(p, *word, d);
-  const auto is_control = [](char c) {
-    return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7F;
-  };
+  const auto is_control = [](char c) { return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7F; };
   if (std::any_of(word->begin(), word->end(), is_control)) {
     d.message = "a control character in " + p.name;
   }
@@ -92,8 +89,7 @@ Diagnostic check_value(const Parameter& p, const Value& value) {
 }
 
 /// Moves what was read from one source into the config.
-void apply(const Namelists& read, std::size_t source, Config& config, Origin& origin,
-           Findings& findings) {
+void apply(const Namelists& read, std::size_t source, Config& config, Origin& origin, Findings& findings) {
   for (const Diagnostic& d : read.diagnostics) findings.add(source, d);
   for (const auto& key : read.refused) findings.distrust(key.first + "." + key.second);
   for (const auto& [key, assigned] : read.assigned) {
@@ -116,11 +112,13 @@ void require_keys(const Origin& origin, Findings& findings) {
   for (const Parameter& p : parameters()) {
     const std::string key = p.group + "." + p.name;
     const bool missing = p.required && origin.spots.count(key) == 0;
-    if (!missing || !findings.trusted({key})) continue;  // not trusted: its value was refused
+    if (!missing || !findings.is_valid({key})) continue;  // not trusted: its value was refused
     findings.distrust(key);
-    findings.add(0, {Severity::error, 0, 0, "group '&" + p.group + "' needs the key '" + p.name + "'",
-                     p.name + " = " + (p.type == ValueType::string ? "'...'" : "...") + "  (" +
-                         p.sentence + ")",
+    findings.add(0, {Severity::error,
+                     0,
+                     0,
+                     "group '&" + p.group + "' needs the key '" + p.name + "'",
+                     p.name + " = " + (p.type == ValueType::string ? "'...'" : "...") + "  (" + p.sentence + ")",
                      {}});
   }
 }
@@ -144,7 +142,7 @@ void check_degrees(const ParallelConfig& p, Findings& findings) {
   for (const auto& [key, degree] : degrees) {
     if (degree == 0) open.emplace_back(key);
   }
-  if (open.size() <= 1 || !findings.trusted(open)) return;
+  if (open.size() <= 1 || !findings.is_valid(open)) return;
   std::string names;
   for (const auto& key : open) names += (names.empty() ? "" : " and ") + key.substr(9);
   std::rotate(open.begin(), open.begin() + 1, open.end());  // dp is open by default: blame the next
@@ -182,11 +180,10 @@ void fill_grid(Config& c, std::int64_t world_size, Features features, Findings& 
     const std::string ranks = ranks_text(world_size), grids = detail::nearest_grids(c, world_size, features);
     findings.error(keys,
                    "the grid " + names + " = " + values + " = " + std::to_string(given) +
-                       (open.empty() ? " is not the " : " does not divide the ") + ranks +
-                       " of this run",
+                       (open.empty() ? " is not the " : " does not divide the ") + ranks + " of this run",
                    grids.empty() ? "a grid of " + ranks : "a grid of " + ranks + ": " + grids,
-                   "or start " + std::string(open.empty() ? "" : "a multiple of ") +
-                       std::to_string(given) + (given == 1 ? " rank" : " ranks"));
+                   "or start " + std::string(open.empty() ? "" : "a multiple of ") + std::to_string(given) +
+                       (given == 1 ? " rank" : " ranks"));
     return;
   }
   if (!open.empty()) *open.front() = world_size / given;
@@ -234,12 +231,11 @@ Config read_deck_text(const std::string& text, const std::string& file_name, Fea
   Findings findings(*origin);
   for (std::size_t i = 0; i < origin->sources.size(); ++i) {
     const SourceText& source = origin->sources[i];
-    apply(i == 0 ? read_namelists(source, parameter_groups())
-                 : read_override(source, parameter_groups()),
-          i, config, *origin, findings);
+    apply(i == 0 ? read_namelists(source, parameter_groups()) : read_override(source, parameter_groups()), i, config,
+          *origin, findings);
   }
   require_keys(*origin, findings);
-  const bool known = findings.trusted({"parallel.dp", "parallel.tp", "parallel.pp", "parallel.cp"});
+  const bool known = findings.is_valid({"parallel.dp", "parallel.tp", "parallel.pp", "parallel.cp"});
   if (ranks && known) fill_grid(config, *ranks, features, findings);
   check(config, features, findings);
   if (!ranks || grid_size(config.parallel) == *ranks) advise_grid(config, features, findings);

@@ -1,7 +1,7 @@
 #include "nanotron/deck/unused_keys.hpp"
 
 #include "nanotron/deck/config.hpp"
-#include "nanotron/deck/parameters.hpp"
+#include "nanotron/deck/table/parameters.hpp"
 
 namespace nanotron::deck {
 
@@ -12,7 +12,7 @@ void refuse_unused(const Config& config, std::initializer_list<const char*> keys
     const auto dot = key.find('.');
     const std::string group = key.substr(0, dot), name = key.substr(dot + 1);
     const Parameter& row = parameter(group, name);
-    if (row.get(config) == row.get(defaults) || !findings.trusted({key})) continue;
+    if (row.get(config) == row.get(defaults) || !findings.is_valid({key})) continue;
     findings.error({key}, row.name + " belongs to " + choice + ", which this model does not have", expected);
     return;
   }

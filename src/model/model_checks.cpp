@@ -8,7 +8,7 @@ namespace nanotron::model {
 
 void check_parametrization(const deck::Config& c, deck::Findings& f) {
   const deck::ModelConfig& m = c.model;
-  if (!f.trusted({"model.parametrization", "model.base_hidden_size"})) return;
+  if (!f.is_valid({"model.parametrization", "model.base_hidden_size"})) return;
   if (m.parametrization == deck::Parametrization::standard) {
     if (m.base_hidden_size > 0) {
       f.error({"model.base_hidden_size"}, "base_hidden_size has no effect with parametrization = 'standard'",
@@ -20,7 +20,7 @@ void check_parametrization(const deck::Config& c, deck::Findings& f) {
     f.error({"model.parametrization"}, "parametrization = 'mup' scales from a base model, and base_hidden_size is 0",
             "base_hidden_size of the model that initializer_range and learning_rate were tuned for");
   }
-  if (m.tie_word_embeddings && f.trusted({"model.tie_word_embeddings"})) {
+  if (m.tie_word_embeddings && f.is_valid({"model.tie_word_embeddings"})) {
     f.error(
         {"model.tie_word_embeddings", "model.parametrization"},
         "parametrization = 'mup' gives head and embedding their own initial deviation and learning rate; tied they are "

@@ -1,6 +1,6 @@
-#include "nanotron/optim/adamw.hpp"
+#include "adamw.hpp"
 
-#include "nanotron/model/parametrization.hpp"
+#include "nanotron/model/parameters/parametrization.hpp"
 
 namespace nanotron::optim {
 

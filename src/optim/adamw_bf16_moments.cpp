@@ -1,8 +1,8 @@
-#include "nanotron/optim/adamw_bf16_moments.hpp"
+#include "adamw_bf16_moments.hpp"
 
+#include "adamw.hpp"
 #include "nanotron/base/random.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/optim/adamw.hpp"
 
 namespace nanotron::optim {
 

@@ -15,9 +15,12 @@ std::int64_t default_decay_steps(const deck::ScheduleConfig& schedule, std::int6
 
 double remaining(deck::DecayShape shape, double progress) {
   switch (shape) {
-    case deck::DecayShape::linear: return 1.0 - progress;
-    case deck::DecayShape::cosine: return 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
-    case deck::DecayShape::one_minus_sqrt: return 1.0 - std::sqrt(progress);
+    case deck::DecayShape::linear:
+      return 1.0 - progress;
+    case deck::DecayShape::cosine:
+      return 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
+    case deck::DecayShape::one_minus_sqrt:
+      return 1.0 - std::sqrt(progress);
   }
   return 0.0;
 }
@@ -31,8 +34,7 @@ LrSchedule::LrSchedule(const deck::ScheduleConfig& schedule, double learning_rat
       decay_steps_(default_decay_steps(schedule, steps)) {}
 
 double LrSchedule::decayed(deck::DecayShape shape, std::int64_t begin, std::int64_t step) const {
-  const double progress =
-      std::clamp(static_cast<double>(step - begin) / static_cast<double>(decay_steps_), 0.0, 1.0);
+  const double progress = std::clamp(static_cast<double>(step - begin) / static_cast<double>(decay_steps_), 0.0, 1.0);
   const double floor = schedule_.min_lr_ratio;
   return learning_rate_ * (floor + (1.0 - floor) * remaining(shape, progress));
 }
@@ -43,12 +45,15 @@ double LrSchedule::operator()(std::int64_t step) const {
     return learning_rate_ * static_cast<double>(step + 1) / static_cast<double>(warmup);
   }
   switch (schedule_.kind) {
-    case deck::ScheduleKind::constant: return learning_rate_;
+    case deck::ScheduleKind::constant:
+      return learning_rate_;
     case deck::ScheduleKind::inverse_sqrt:
-      return learning_rate_ * std::sqrt(static_cast<double>(std::max<std::int64_t>(warmup, 1)) /
-                                        static_cast<double>(step + 1));
-    case deck::ScheduleKind::linear: return decayed(deck::DecayShape::linear, warmup, step);
-    case deck::ScheduleKind::cosine: return decayed(deck::DecayShape::cosine, warmup, step);
+      return learning_rate_ *
+             std::sqrt(static_cast<double>(std::max<std::int64_t>(warmup, 1)) / static_cast<double>(step + 1));
+    case deck::ScheduleKind::linear:
+      return decayed(deck::DecayShape::linear, warmup, step);
+    case deck::ScheduleKind::cosine:
+      return decayed(deck::DecayShape::cosine, warmup, step);
     case deck::ScheduleKind::one_minus_sqrt:
       return decayed(deck::DecayShape::one_minus_sqrt, warmup, step);
     case deck::ScheduleKind::wsd:

@@ -1,14 +1,14 @@
-#include "nanotron/optim/muon.hpp"
+#include "muon.hpp"
 
 #include <algorithm>
 #include <cmath>
 
+#include "adamw_bf16_moments.hpp"
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/kernels/elementwise/copy_matrix.hpp"
 #include "nanotron/kernels/optim/muon.hpp"
-#include "nanotron/model/parametrization.hpp"
-#include "nanotron/optim/adamw_bf16_moments.hpp"
+#include "nanotron/model/parameters/parametrization.hpp"
 
 namespace nanotron::optim {
 namespace {
@@ -219,8 +219,10 @@ comm::StepTraffic Muon<M>::traffic() const {
 template <class M>
 std::unique_ptr<Optimizer<M>> make_optimizer(const deck::Config& config, const OptimizerSetup& place, Arena& arena) {
   switch (config.optimizer.name) {
-    case deck::OptimizerName::muon: return std::make_unique<Muon<M>>(config, place, arena);
-    case deck::OptimizerName::adamw: break;
+    case deck::OptimizerName::muon:
+      return std::make_unique<Muon<M>>(config, place, arena);
+    case deck::OptimizerName::adamw:
+      break;
   }
   if constexpr (std::is_same_v<M, float>) {
     if (config.precision.moments == deck::MomentType::bf16) {

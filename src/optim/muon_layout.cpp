@@ -1,4 +1,4 @@
-#include "nanotron/optim/muon_layout.hpp"
+#include "muon_layout.hpp"
 
 #include <algorithm>
 #include <numeric>

@@ -2,8 +2,8 @@
 
 #include <string>
 
+#include "nanotron/deck/checks/phrases.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/deck/phrases.hpp"
 #include "nanotron/tensor/layout_checks.hpp"
 
 namespace nanotron::optim {
@@ -21,13 +21,13 @@ std::string stop_early(const deck::Config& c) {
 }  // namespace
 
 void check_schedule(const deck::Config& c, deck::Findings& f) {
-  if (f.trusted({"schedule.warmup_steps", "run.steps"}) && c.schedule.warmup_steps > c.run.steps) {
+  if (f.is_valid({"schedule.warmup_steps", "run.steps"}) && c.schedule.warmup_steps > c.run.steps) {
     f.error({"schedule.warmup_steps"},
             "warmup_steps = " + text(c.schedule.warmup_steps) + " is more than the " + text(c.run.steps) +
                 " steps of the run",
             "at most " + text(c.run.steps), stop_early(c));
   } else if (c.schedule.kind == deck::ScheduleKind::wsd &&  // its decay ends with the run; other decays may stop early
-             f.trusted({"schedule.decay_steps", "schedule.warmup_steps", "run.steps"}) &&
+             f.is_valid({"schedule.decay_steps", "schedule.warmup_steps", "run.steps"}) &&
              c.schedule.warmup_steps + c.schedule.decay_steps > c.run.steps) {
     f.error({"schedule.decay_steps"},
             "warmup_steps + decay_steps = " + text(c.schedule.warmup_steps + c.schedule.decay_steps) +
@@ -41,7 +41,7 @@ void check_muon(const deck::Config& c, deck::Findings& f) {
 }
 
 void check_moments(const deck::Config& c, deck::Findings& f) {
-  if (c.precision.moments == deck::MomentType::master || !f.trusted({"precision.moments"})) return;
+  if (c.precision.moments == deck::MomentType::master || !f.is_valid({"precision.moments"})) return;
   if (c.optimizer.name != deck::OptimizerName::adamw) {
     f.error({"precision.moments", "optimizer.name"}, "moments = 'bf16' is of 'adamw', and optimizer%name is 'muon'",
             "moments = 'master' with 'muon'");

@@ -5,12 +5,12 @@
 #include <algorithm>
 
 #include "nanotron/deck/config.hpp"
-#include "nanotron/model/parameter_table.hpp"
+#include "nanotron/model/parameters/parameter_table.hpp"
 
 namespace nanotron::simulation {
 namespace {
 
-constexpr std::int64_t largest_micro_batch = 16, most_virtual_stages = 8, shortest_piece = 1024;
+constexpr std::int64_t largest_micro_batch = 16, max_virtual_stages = 8, shortest_piece = 1024;
 constexpr deck::Recompute recomputations[] = {deck::Recompute::none, deck::Recompute::selective, deck::Recompute::full};
 
 const char* name_of(deck::Recompute recompute) {
@@ -55,7 +55,7 @@ void for_each_grid(const deck::Config& base, int ranks, const deck::Machine& mac
 // 1F1B; with a pipeline and a micro-batch for each rank also interleaved, and zero bubble with its two virtual stages.
 template <class F>
 void for_each_schedule(const deck::Config& base, GridOptions o, std::int64_t micro_batches, const F& f) {
-  for (const std::int64_t v : divisors(base.model.num_hidden_layers / o.pp, most_virtual_stages)) {
+  for (const std::int64_t v : divisors(base.model.num_hidden_layers / o.pp, max_virtual_stages)) {
     if (v > 1 && (o.pp == 1 || micro_batches < o.pp)) continue;
     o.virtual_stages = v;
     o.schedule = v > 1 ? deck::PpSchedule::interleaved_1f1b : deck::PpSchedule::one_f_one_b;
@@ -120,7 +120,7 @@ std::vector<GridOptions> grid_options(const deck::Config& base, int ranks, const
 }
 
 // Weights, gradients, master weights and two moments, sharded as the ZeRO stage says; the hidden states between layers.
-double least_memory(const deck::Config& base, const GridOptions& o) {
+double min_memory(const deck::Config& base, const GridOptions& o) {
   const deck::ModelConfig& m = base.model;
   const auto all = static_cast<double>(model::make_parameter_table(m).logical_parameters());
   const double of_experts =

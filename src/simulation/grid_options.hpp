@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "nanotron/deck/config_forward.hpp"
+#include "nanotron/deck/keys/parallel.hpp"
 #include "nanotron/deck/machine.hpp"
-#include "nanotron/deck/parallel_config.hpp"
 
 namespace nanotron::simulation {
 
@@ -26,6 +26,6 @@ struct GridOptions {
 std::vector<GridOptions> grid_options(const deck::Config& base, int ranks, const deck::Machine& machine);
 
 /// Bytes that these options need at least on the first rank.
-double least_memory(const deck::Config& base, const GridOptions& options);
+double min_memory(const deck::Config& base, const GridOptions& options);
 
 }  // namespace nanotron::simulation

@@ -12,8 +12,8 @@
 #include "nanotron/parallel/pipeline/pipeline_schedule.hpp"
 #include "nanotron/simulation/collective_time.hpp"
 #include "nanotron/simulation/memory_fit.hpp"
-#include "nanotron/trainer/deck_features.hpp"
-#include "nanotron/trainer/nccl_of_rank.hpp"
+#include "nanotron/trainer/plan/nccl_of_rank.hpp"
+#include "nanotron/trainer/start/deck_features.hpp"
 #include "simulation/grid_options.hpp"
 
 namespace nanotron::simulation {
@@ -147,7 +147,7 @@ std::vector<Ranked> ranked(Search& search, const std::vector<GridOptions>& all, 
   const double limit = machine.buffer_limit();
   std::vector<Ranked> list;
   for (const GridOptions& o : all) {
-    if (least_memory(search.base(), o) > limit) continue;
+    if (min_memory(search.base(), o) > limit) continue;
     if (const std::optional<double> seconds = search.ranked_seconds(o)) list.push_back({o, *seconds});
   }
   std::ranges::stable_sort(list, {}, &Ranked::seconds);

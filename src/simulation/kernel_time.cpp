@@ -1,6 +1,6 @@
 #include "nanotron/simulation/kernel_time.hpp"
 
-#include "nanotron/trainer/kernel_time.hpp"
+#include "nanotron/trainer/plan/kernel_time.hpp"
 
 namespace nanotron::simulation {
 namespace {

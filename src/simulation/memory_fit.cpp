@@ -2,9 +2,10 @@
 
 #include <algorithm>
 
-#include "nanotron/trainer/nccl_of_rank.hpp"
-#include "nanotron/trainer/roofline.hpp"
-#include "nanotron/trainer/training_state.hpp"
+#include "nanotron/trainer/plan/nccl_of_rank.hpp"
+#include "nanotron/trainer/plan/plan.hpp"
+#include "nanotron/trainer/plan/roofline.hpp"
+#include "nanotron/trainer/state/training_state.hpp"
 
 namespace nanotron::simulation {
 

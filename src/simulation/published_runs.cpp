@@ -11,7 +11,7 @@
 #include "nanotron/deck/read_deck.hpp"
 #include "nanotron/simulation/memory_fit.hpp"
 #include "nanotron/simulation/step_prediction.hpp"
-#include "nanotron/trainer/deck_features.hpp"
+#include "nanotron/trainer/start/deck_features.hpp"
 #include "simulation/csv.hpp"
 
 namespace nanotron::simulation {

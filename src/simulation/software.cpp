@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/deck/namelist.hpp"
+#include "nanotron/deck/namelist/namelist.hpp"
 
 namespace nanotron::simulation {
 namespace {

@@ -8,9 +8,9 @@
 #include "nanotron/model/cost.hpp"
 #include "nanotron/simulation/collective_time.hpp"
 #include "nanotron/simulation/kernel_time.hpp"
-#include "nanotron/trainer/roofline.hpp"
-#include "nanotron/trainer/run_stages.hpp"
-#include "nanotron/trainer/training_state.hpp"
+#include "nanotron/trainer/data/run_stages.hpp"
+#include "nanotron/trainer/plan/roofline.hpp"
+#include "nanotron/trainer/state/training_state.hpp"
 
 namespace nanotron::simulation {
 namespace {

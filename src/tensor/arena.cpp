@@ -12,21 +12,17 @@ namespace {
 constexpr std::size_t alignment = 256;
 constexpr std::uint64_t hash_prime = 1099511628211u;  // FNV-1a's
 
-constexpr std::size_t aligned(std::size_t bytes) {
-  return (bytes + alignment - 1) / alignment * alignment;
-}
+constexpr std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
 }  // namespace
 
 const char* name_of(MemoryKind kind) {
-  constexpr std::array<const char*, memory_kinds> names{"parameters", "gradients", "optimizer",
-                                                        "activations", "workspace"};
+  constexpr std::array<const char*, memory_kinds> names{"parameters", "gradients", "optimizer", "activations",
+                                                        "workspace"};
   return names[static_cast<std::size_t>(kind)];
 }
 
-std::size_t MemoryPlan::total() const {
-  return std::accumulate(bytes.begin(), bytes.end(), std::size_t{0});
-}
+std::size_t MemoryPlan::total() const { return std::accumulate(bytes.begin(), bytes.end(), std::size_t{0}); }
 
 std::string MemoryPlan::table() const {
   constexpr double mib = 1024.0 * 1024.0;
@@ -87,8 +83,8 @@ void* Arena::take_bytes(MemoryKind kind, std::size_t bytes) {
     plan_.bytes[static_cast<std::size_t>(kind)] += size;
     return nullptr;
   }
-  NANOTRON_REQUIRE(used_ + size <= plan_.total(), "the arena was planned for {} bytes and asked for {}",
-                   plan_.total(), used_ + size);
+  NANOTRON_REQUIRE(used_ + size <= plan_.total(), "the arena was planned for {} bytes and asked for {}", plan_.total(),
+                   used_ + size);
   const auto address = reinterpret_cast<std::uintptr_t>(memory_);
   std::byte* start = memory_ + (alignment - address % alignment) % alignment;
   void* result = start + used_;

@@ -1,7 +1,7 @@
 #include "nanotron/tensor/layout_checks.hpp"
 
+#include "nanotron/deck/checks/phrases.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/deck/phrases.hpp"
 #include "nanotron/deck/sum_shards.hpp"
 
 namespace nanotron {
@@ -10,7 +10,7 @@ namespace {
 using namespace deck::phrases;
 
 bool asked_for(const deck::Config& c, const deck::Findings& f) {
-  return c.precision.reproducible == deck::Reproducible::layout && f.trusted({"precision.reproducible"});
+  return c.precision.reproducible == deck::Reproducible::layout && f.is_valid({"precision.reproducible"});
 }
 
 // The degrees that `shards` admits, as text: "1, 2 or 4".
@@ -29,20 +29,20 @@ std::string admitted(std::int64_t shards) {
 void check_shard_counts(const deck::Config& c, deck::Findings& f) {
   const std::int64_t kv = c.model.num_key_value_heads > 0 ? c.model.num_key_value_heads : c.model.num_attention_heads;
   const std::int64_t tensor = deck::sum_shards(c).tensor, context = c.precision.context_shards;
-  if (f.trusted({"precision.tensor_shards", "model.num_key_value_heads", "model.num_attention_heads"}) &&
+  if (f.is_valid({"precision.tensor_shards", "model.num_key_value_heads", "model.num_attention_heads"}) &&
       kv % tensor != 0) {
     f.error({"precision.tensor_shards"},
             "tensor_shards = " + text(tensor) + " does not divide the " + text(kv) + " key-value heads",
             "a divisor of " + text(kv));
   }
-  if (f.trusted({"precision.context_shards", "data.sequence_length"}) && c.data.sequence_length % context != 0) {
+  if (f.is_valid({"precision.context_shards", "data.sequence_length"}) && c.data.sequence_length % context != 0) {
     f.error({"precision.context_shards"},
             "context_shards = " + text(context) + " does not divide sequences of " + text(c.data.sequence_length) +
                 " tokens",
             "a divisor of sequence_length");
   }
   const std::int64_t batch = c.precision.batch_shards, samples = c.data.global_batch_size;
-  if (batch > 0 && f.trusted({"precision.batch_shards", "data.global_batch_size"}) && samples % batch != 0) {
+  if (batch > 0 && f.is_valid({"precision.batch_shards", "data.global_batch_size"}) && samples % batch != 0) {
     f.error({"precision.batch_shards"},
             "batch_shards = " + text(batch) + " does not divide global_batch_size = " + text(samples),
             "a divisor of " + text(samples));
@@ -63,7 +63,7 @@ void check_degrees(const deck::Config& c, deck::Findings& f) {
   const deck::SumShards shards = deck::sum_shards(c);
   const auto check = [&](const char* name, std::int64_t degree, const char* key, std::int64_t count) {
     const std::string of_grid = std::string("parallel.") + name, of_sums = std::string("precision.") + key;
-    if (degree <= 0 || deck::holds_node(count, degree) || !f.trusted({of_grid, of_sums})) return;
+    if (degree <= 0 || deck::holds_node(count, degree) || !f.is_valid({of_grid, of_sums})) return;
     f.error({of_grid, of_sums},
             std::string(name) + " = " + text(degree) + " splits sums differently than " + key + " = " + text(count),
             std::string(name) + " = " + admitted(count), std::string("or another ") + key + ", which gives other bits");
@@ -71,13 +71,13 @@ void check_degrees(const deck::Config& c, deck::Findings& f) {
   check("tp", p.tp, "tensor_shards", shards.tensor);
   check("cp", p.cp, "context_shards", shards.context);
   if (p.dp > 0 && shards.batch % p.dp != 0 &&
-      f.trusted({"parallel.dp", "precision.batch_shards", "data.global_batch_size"})) {
+      f.is_valid({"parallel.dp", "precision.batch_shards", "data.global_batch_size"})) {
     f.error({"parallel.dp", "precision.batch_shards"},
             "dp = " + text(p.dp) + " does not divide batch_shards = " + text(shards.batch),
             "a divisor of " + text(shards.batch));
   }
   if (p.tp_mode == deck::TpMode::reduce_scatter && p.tp > 1 && p.cp > 0 &&
-      f.trusted({"parallel.tp_mode", "parallel.tp", "parallel.cp"}) &&
+      f.is_valid({"parallel.tp_mode", "parallel.tp", "parallel.cp"}) &&
       (shards.norm != shards.tensor * shards.context || !deck::holds_node(shards.norm, p.tp * p.cp))) {
     f.error(
         {"parallel.tp_mode", "precision.tensor_shards", "precision.context_shards"},
@@ -86,7 +86,7 @@ void check_degrees(const deck::Config& c, deck::Findings& f) {
         "tp_mode = 'all_reduce'", "or powers of two whose product divides sequence_length");
   }
   const bool whole_sequences = p.cp > 0 && p.ep % p.cp == 0, within_one = p.ep > 0 && p.cp % p.ep == 0;
-  if (p.ep > 1 && p.cp > 0 && f.trusted({"parallel.ep", "parallel.cp"}) && !whole_sequences &&
+  if (p.ep > 1 && p.cp > 0 && f.is_valid({"parallel.ep", "parallel.cp"}) && !whole_sequences &&
       !(within_one && deck::holds_node(shards.context, p.cp / p.ep))) {
     f.error({"parallel.ep", "parallel.cp", "precision.reproducible"},
             "ep = " + text(p.ep) + " neighbouring ranks have neither whole sequences, of cp = " + text(p.cp) +
@@ -94,7 +94,7 @@ void check_degrees(const deck::Config& c, deck::Findings& f) {
             "ep a multiple of " + text(p.cp), "or ep = 1, or reproducible = 'run'");
   }
   const std::int64_t kv = c.model.num_key_value_heads > 0 ? c.model.num_key_value_heads : c.model.num_attention_heads;
-  if (p.cp > 1 && p.tp > 0 && kv % (p.tp * p.cp) != 0 && f.trusted({"parallel.cp", "parallel.tp"})) {
+  if (p.cp > 1 && p.tp > 0 && kv % (p.tp * p.cp) != 0 && f.is_valid({"parallel.cp", "parallel.tp"})) {
     f.error({"parallel.cp", "precision.reproducible"},
             "reproducible = 'layout' keeps key-value heads whole: tp * cp = " + text(p.tp * p.cp) +
                 " does not divide " + text(kv),
@@ -112,7 +112,7 @@ void check_layout(const deck::Config& c, deck::Findings& f) {
 
 void refuse_layout(const deck::Config& c, deck::Findings& f, const char* key, const std::string& what,
                    const std::string& change) {
-  if (!asked_for(c, f) || !f.trusted({key})) return;
+  if (!asked_for(c, f) || !f.is_valid({key})) return;
   f.error({key, "precision.reproducible"},
           "reproducible = 'layout' does not work with " + what + ": its order of summation depends on the grid", change,
           "or reproducible = 'run'");

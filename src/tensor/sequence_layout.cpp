@@ -20,8 +20,7 @@ SequenceLayout::SequenceLayout(Cut cut, index_t length, int ranks) : length_(len
   NANOTRON_REQUIRE(ranks >= 1 && length >= ranks, "{} tokens over {} ranks", length, ranks);
   for (int r = 0; r < ranks; ++r) {
     const Range whole = shard_range(length, ranks, r);
-    shards_.push_back(cut == Cut::zigzag ? zigzag(length, ranks, r)
-                                         : SequenceShard{whole, {whole.end, whole.end}});
+    shards_.push_back(cut == Cut::zigzag ? zigzag(length, ranks, r) : SequenceShard{whole, {whole.end, whole.end}});
   }
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "nanotron/deck/namelist.hpp"
+#include "nanotron/deck/namelist/namelist.hpp"
 
 namespace nanotron::test {
 
@@ -16,12 +16,20 @@ inline std::vector<deck::NamelistGroup> judged_groups() {
     return deck::Variable{std::move(name), ValueType::string, n, 24};
   };
   return {{"alpha",
-           {{"i", ValueType::integer}, {"ia", ValueType::integer, 4}, {"r", ValueType::real},
-            {"ra", ValueType::real, 5}, {"l", ValueType::logical}, {"la", ValueType::logical, 3},
-            text("s", 0), text("sa", 3)}},
+           {{"i", ValueType::integer},
+            {"ia", ValueType::integer, 4},
+            {"r", ValueType::real},
+            {"ra", ValueType::real, 5},
+            {"l", ValueType::logical},
+            {"la", ValueType::logical, 3},
+            text("s", 0),
+            text("sa", 3)}},
           {"beta",
-           {{"tally", ValueType::integer}, {"fine", ValueType::real}, {"inf_rate", ValueType::real},
-            {"test", ValueType::logical}, text("title", 0)}}};
+           {{"tally", ValueType::integer},
+            {"fine", ValueType::real},
+            {"inf_rate", ValueType::real},
+            {"test", ValueType::logical},
+            text("title", 0)}}};
 }
 
 class DeckGenerator {
@@ -51,19 +59,76 @@ class DeckGenerator {
 
   /// One change of the kind that fingers and editors make.
   std::string spoiled(std::string text) {
-    static const char* const pieces[] = {"'", "\"", "/", "&", "$", "=", ",", ",,", "(", ")", "!", "*",
-        ";", " ", "\n", "\t", "\r", ".", "-", "+", "0", "9", "e", "t", "F", "x", "%", ":", "&end",
-        "$end", "3*", "0*", "nan", "-inf", "Infinity", "1e999", "99999999999999999999", "1.5", "abc",
-        "'q'", "a b", "(2)", "(9)", "(0:1)", "(2:1)", "i = 1", "ia = 1 2 3 4 5", "zeta = 1", "\x01",
-        "\xC3\xA9", "&alpha", "&gamma x = 1 /", "i", "100000000000*1", ".5.", "1d", "T"};
+    static const char* const pieces[] = {"'",
+                                         "\"",
+                                         "/",
+                                         "&",
+                                         "$",
+                                         "=",
+                                         ",",
+                                         ",,",
+                                         "(",
+                                         ")",
+                                         "!",
+                                         "*",
+                                         ";",
+                                         " ",
+                                         "\n",
+                                         "\t",
+                                         "\r",
+                                         ".",
+                                         "-",
+                                         "+",
+                                         "0",
+                                         "9",
+                                         "e",
+                                         "t",
+                                         "F",
+                                         "x",
+                                         "%",
+                                         ":",
+                                         "&end",
+                                         "$end",
+                                         "3*",
+                                         "0*",
+                                         "nan",
+                                         "-inf",
+                                         "Infinity",
+                                         "1e999",
+                                         "99999999999999999999",
+                                         "1.5",
+                                         "abc",
+                                         "'q'",
+                                         "a b",
+                                         "(2)",
+                                         "(9)",
+                                         "(0:1)",
+                                         "(2:1)",
+                                         "i = 1",
+                                         "ia = 1 2 3 4 5",
+                                         "zeta = 1",
+                                         "\x01",
+                                         "\xC3\xA9",
+                                         "&alpha",
+                                         "&gamma x = 1 /",
+                                         "i",
+                                         "100000000000*1",
+                                         ".5.",
+                                         "1d",
+                                         "T"};
     const std::size_t at = below(text.size() + 1);
     const std::string piece = pieces[below(std::size(pieces))];
     switch (below(5)) {
-      case 0: return text.insert(at, piece);
-      case 1: return text.replace(at, 1, piece);
-      case 2: return text.erase(at, 1 + below(3));
-      case 3: return text.erase(at, one_in(4) ? text.size() : 1);
-      default: return text.insert(at, text.substr(below(text.size() + 1), 1 + below(20)));
+      case 0:
+        return text.insert(at, piece);
+      case 1:
+        return text.replace(at, 1, piece);
+      case 2:
+        return text.erase(at, 1 + below(3));
+      case 3:
+        return text.erase(at, one_in(4) ? text.size() : 1);
+      default:
+        return text.insert(at, text.substr(below(text.size() + 1), 1 + below(20)));
     }
   }
 
@@ -126,11 +191,19 @@ class DeckGenerator {
     const auto number = [](std::size_t n) { return std::to_string(n); };
     most = 1;
     switch (below(5)) {
-      case 0: return "(" + pad + number(a) + ")";
-      case 1: most = extent; return "(:)";
-      case 2: most = extent - a + 1; return "(" + number(a) + ":)";
-      case 3: most = a; return "(:" + pad + number(a) + ")";
-      default: break;
+      case 0:
+        return "(" + pad + number(a) + ")";
+      case 1:
+        most = extent;
+        return "(:)";
+      case 2:
+        most = extent - a + 1;
+        return "(" + number(a) + ":)";
+      case 3:
+        most = a;
+        return "(:" + pad + number(a) + ")";
+      default:
+        break;
     }
     const std::size_t low = std::min(a, b), high = std::max(a, b);
     if (one_in(3)) {
@@ -146,11 +219,16 @@ class DeckGenerator {
 
   std::string separator() {
     switch (below(5)) {
-      case 0: return " ";
-      case 1: return "," + gap(false);
-      case 2: return " ," + gap(false);
-      case 3: return gap(true);
-      default: return ", ";
+      case 0:
+        return " ";
+      case 1:
+        return "," + gap(false);
+      case 2:
+        return " ," + gap(false);
+      case 3:
+        return gap(true);
+      default:
+        return ", ";
     }
   }
 
@@ -184,10 +262,14 @@ class DeckGenerator {
 
   std::string value(deck::ValueType type) {
     switch (type) {
-      case deck::ValueType::integer: return integer();
-      case deck::ValueType::real: return real();
-      case deck::ValueType::logical: return logical();
-      default: return string();
+      case deck::ValueType::integer:
+        return integer();
+      case deck::ValueType::real:
+        return real();
+      case deck::ValueType::logical:
+        return logical();
+      default:
+        return string();
     }
   }
 
@@ -199,16 +281,33 @@ class DeckGenerator {
   }
 
   std::string real() {
-    static const char* const special[] = {"1.7976931348623157d308", "4.9406564584124654e-324", "-0.0",
-        "2.2250738585072011e-308", "1e-400", "1.7976931348623159e308", "-1d309", "9007199254740993",
-        "0e999999999999", "1.5-3", "2+2", "1.00000000000000011102230246251565404"};
+    static const char* const special[] = {"1.7976931348623157d308",
+                                          "4.9406564584124654e-324",
+                                          "-0.0",
+                                          "2.2250738585072011e-308",
+                                          "1e-400",
+                                          "1.7976931348623159e308",
+                                          "-1d309",
+                                          "9007199254740993",
+                                          "0e999999999999",
+                                          "1.5-3",
+                                          "2+2",
+                                          "1.00000000000000011102230246251565404"};
     if (one_in(12)) return special[below(std::size(special))];
     std::string out = sign();
     switch (below(4)) {
-      case 0: out += digits(6); break;
-      case 1: out += digits(4) + "."; break;
-      case 2: out += "." + digits(18); break;
-      default: out += digits(6) + "." + digits(20); break;
+      case 0:
+        out += digits(6);
+        break;
+      case 1:
+        out += digits(4) + ".";
+        break;
+      case 2:
+        out += "." + digits(18);
+        break;
+      default:
+        out += digits(6) + "." + digits(20);
+        break;
     }
     static const char* const letters[] = {"e", "E", "d", "D", "q", ""};
     if (one_in(2)) {
@@ -220,21 +319,23 @@ class DeckGenerator {
   }
 
   std::string logical() {
-    static const char* const all[] = {"T", "F", "t", "f", ".t.", ".F.", ".true.", ".FALSE.", ".True.",
-                                      "true", "False", ".T", ".f", ".TRUEISH", "TRUEISH", "Fun", ".t_1"};
+    static const char* const all[] = {"T",    "F",     "t",  "f",  ".t.",      ".F.",     ".true.", ".FALSE.", ".True.",
+                                      "true", "False", ".T", ".f", ".TRUEISH", "TRUEISH", "Fun",    ".t_1"};
     return all[below(std::size(all))];
   }
 
   std::string string() {
-    static const char* const parts[] = {"a", "B", " ", "=", "/", ",", "!", "&", "$", "0", "x.h5", "''",
-                                        "\xC3\xA9", ";", "*", "i=1", "(", "\t", "end"};
+    static const char* const parts[] = {"a",    "B",  " ",        "=", "/", ",",   "!", "&",  "$",  "0",
+                                        "x.h5", "''", "\xC3\xA9", ";", "*", "i=1", "(", "\t", "end"};
     const bool single = one_in(2);
     const std::string quote = single ? "'" : "\"";
     std::string out;
     for (std::size_t n = below(6); n > 0; --n) {
       std::string part = parts[below(std::size(parts))];
-      if (part == "''" && one_in(2)) part = single ? "\"" : "'";  // the other quote needs no doubling
-      else if (part == "''") part = quote + quote;
+      if (part == "''" && one_in(2))
+        part = single ? "\"" : "'";  // the other quote needs no doubling
+      else if (part == "''")
+        part = quote + quote;
       out += part;
     }
     if (one_in(20)) out += line_end() + "next";

@@ -330,8 +330,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
   const auto is_odd = [](std::int64_t leading, cudaDataType_t type) {
     return static_cast<std::size_t>(leading) * size_of(type) % 16 != 0;
   };
-  if (gemm.type == CUDA_R_16BF && (is_odd(gemm.leading_a, gemm.type) || is_odd(gemm.leading_b, gemm.type_b) ||
-                                   is_odd(gemm.leading_c, gemm.result)))
+  if (gemm.type == CUDA_R_16BF &&
+      (is_odd(gemm.leading_a, gemm.type) || is_odd(gemm.leading_b, gemm.type_b) || is_odd(gemm.leading_c, gemm.result)))
     ++gemms_of_odd_rows;
   multiprocessors_of_last_gemm = op.multiprocessors > 0 ? op.multiprocessors : multiprocessors;
   Scheduler::instance().load_module(gemm.name());

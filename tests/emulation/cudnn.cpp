@@ -61,12 +61,12 @@ Executions executed;
 double rounded(double x) { return static_cast<double>(static_cast<float>(bf16(static_cast<float>(x)))); }
 
 struct Shape {
-  std::int64_t sequences, heads, group, most_queries, most_keys, width;
+  std::int64_t sequences, heads, group, max_queries, max_keys, width;
   Options options;
   const std::int32_t *query_lengths, *key_lengths;  // null: the most
 
-  std::int64_t queries(std::int64_t b) const { return query_lengths == nullptr ? most_queries : query_lengths[b]; }
-  std::int64_t keys(std::int64_t b) const { return key_lengths == nullptr ? most_keys : key_lengths[b]; }
+  std::int64_t queries(std::int64_t b) const { return query_lengths == nullptr ? max_queries : query_lengths[b]; }
+  std::int64_t keys(std::int64_t b) const { return key_lengths == nullptr ? max_keys : key_lengths[b]; }
 
   bool sees(std::int64_t i, std::int64_t j) const {
     if (!options.is_causal) return true;
@@ -77,7 +77,7 @@ struct Shape {
 // f(sequence, head, query, scaled scores of all keys).
 template <class F>
 void for_each_query(const Shape& s, const View<const bf16>& q, const View<const bf16>& k, const F& f) {
-  std::vector<double> scores(static_cast<std::size_t>(s.most_keys));
+  std::vector<double> scores(static_cast<std::size_t>(s.max_keys));
   for (std::int64_t b = 0; b < s.sequences; ++b) {
     for (std::int64_t h = 0; h < s.heads; ++h) {
       for (std::int64_t i = 0; i < s.queries(b); ++i) {
@@ -309,10 +309,10 @@ error_object Graph::execute(cudnnHandle_t handle, std::unordered_map<std::int64_
     for (const auto* x : {&q, &dout, &old_out}) check_ragged(s, *x, false);
     for (const auto* x : {&k, &v}) check_ragged(s, *x, true);
     check_ragged(s, dq, false), check_ragged(s, dk, true), check_ragged(s, dv, true), check_ragged(s, lse, false);
-    const auto size = static_cast<std::size_t>(s.sequences * (s.heads / s.group) * s.most_keys * s.width);
+    const auto size = static_cast<std::size_t>(s.sequences * (s.heads / s.group) * s.max_keys * s.width);
     std::vector<double> dkey(size), dvalue(size);
     const auto at = [&](std::int64_t b, std::int64_t h, std::int64_t j, std::int64_t c) {
-      return static_cast<std::size_t>(((b * (s.heads / s.group) + h / s.group) * s.most_keys + j) * s.width + c);
+      return static_cast<std::size_t>(((b * (s.heads / s.group) + h / s.group) * s.max_keys + j) * s.width + c);
     };
     for_each_query(s, q, k, [&](std::int64_t b, std::int64_t h, std::int64_t i, std::vector<double>& scores) {
       double dot = 0;

@@ -81,7 +81,7 @@ ncclResult_t ncclGetVersion(int* version) {
 }
 
 // NCCL 2.29.7 has it. Of a communicator that has connected nothing, with 24 channels or as many as are allowed
-// (comm/nccl_memory.hpp).
+// (comm/transport/nccl_memory.hpp).
 ncclResult_t ncclCommMemStats(ncclComm_t comm, int, std::uint64_t* bytes) {
   const std::uint64_t channels = comm->max_blocks == 0 ? 24 : static_cast<std::uint64_t>(comm->max_blocks);
   *bytes = (2 + 3 * channels) * (2 << 20);

@@ -22,10 +22,10 @@ inline constexpr std::size_t algorithms = 2;
 struct Row {
   std::atomic<int> world_rank;
   std::atomic<bool> has_joined, has_left;
-  std::atomic<std::uint64_t> published;                              // collectives whose data are there
-  std::atomic<int> windows;                                          // registered so far
-  std::array<std::atomic<std::uint64_t>, max_windows> window_bytes;  // of each of them
-  std::array<std::atomic<std::uint64_t>, max_ranks> sent, received;  // messages, by peer
+  std::atomic<std::uint64_t> published;                                      // collectives whose data are there
+  std::atomic<int> windows;                                                  // registered so far
+  std::array<std::atomic<std::uint64_t>, max_windows> window_bytes;          // of each of them
+  std::array<std::atomic<std::uint64_t>, max_ranks> sent, received;          // messages, by peer
   std::array<std::atomic<bool>, max_ranks> connects_send, connects_receive;  // nccl_connections.hpp
   std::array<std::atomic<bool>, algorithms> connects_collectives;
 };

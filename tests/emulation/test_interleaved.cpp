@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "emulation/gemms.hpp"
-#include "nanotron/comm/nccl_memory.hpp"
-#include "nanotron/trainer/gemm_algorithms.hpp"
+#include "nanotron/comm/transport/nccl_memory.hpp"
+#include "nanotron/trainer/start/gemm_algorithms.hpp"
 #include "support/drawn_decks.hpp"
 #include "support/trainer_run.hpp"
 

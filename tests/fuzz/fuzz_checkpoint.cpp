@@ -5,7 +5,7 @@
 #include "fuzz.hpp"
 #include "nanotron/deck/changes.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/io/manifest.hpp"
+#include "nanotron/io/checkpoint/manifest.hpp"
 #include "tiny_checkpoint.hpp"
 
 namespace {

@@ -2,8 +2,8 @@
 #include <vector>
 
 #include "fuzz.hpp"
-#include "nanotron/data/choice_file.hpp"
-#include "nanotron/data/choice_sequences.hpp"
+#include "nanotron/data/choices/choice_file.hpp"
+#include "nanotron/data/choices/choice_sequences.hpp"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include "fuzz.hpp"
 #include "nanotron/deck/changes.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/trainer/deck_features.hpp"
+#include "nanotron/trainer/start/deck_features.hpp"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // manifest.json: parsed, and what is written of it is parsed as the same.
 #include "fuzz.hpp"
-#include "nanotron/io/manifest.hpp"
+#include "nanotron/io/checkpoint/manifest.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace nanotron;

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "fuzz.hpp"
-#include "nanotron/io/metrics_file.hpp"
+#include "nanotron/io/metrics/metrics_file.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace nanotron;

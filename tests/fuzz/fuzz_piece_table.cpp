@@ -3,8 +3,8 @@
 #include <xxhash.h>
 
 #include "fuzz.hpp"
-#include "io/distributed_image.hpp"
-#include "io/piece_table.hpp"
+#include "io/copies/distributed_image.hpp"
+#include "io/copies/piece_table.hpp"
 #include "tiny_checkpoint.hpp"
 
 namespace {

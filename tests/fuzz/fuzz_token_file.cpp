@@ -4,19 +4,19 @@
 
 #include "fuzz.hpp"
 #include "nanotron/data/batch_loader.hpp"
-#include "nanotron/data/documents.hpp"
-#include "nanotron/data/token_file.hpp"
+#include "nanotron/data/order/documents.hpp"
+#include "nanotron/data/tokens/token_file.hpp"
 
 namespace {
 
 using namespace nanotron;
 using data::TokenFile;
 
-constexpr index_t most_tokens = index_t{1} << 18;  // of a file that is packed well: its beginning and its end
+constexpr index_t max_tokens = index_t{1} << 18;  // of a file that is packed well: its beginning and its end
 
 void read_arrays(const TokenFile& file) {
   for (const data::StoredArray* const array : file.arrays()) {
-    const index_t count = std::min(array->size(), most_tokens);
+    const index_t count = std::min(array->size(), max_tokens);
     const auto ignore = [](const data::StoredArray::Values&, index_t) {};
     if (count == 0) continue;
     array->for_each_piece(0, count, ignore);
@@ -62,10 +62,10 @@ void read_all(const std::filesystem::path& path, TokenFile::Hashes hashes) {
   TokenFile file(path, hashes);
   read_arrays(file);
   read_tokens(file);
-  if (file.number_of_documents() <= most_tokens) {
+  if (file.number_of_documents() <= max_tokens) {
     load_batches(file, deck::SequenceKind::stream, deck::DocumentMask::none);
     load_batches(file, deck::SequenceKind::stream, deck::DocumentMask::block_diagonal);
-    if (file.size() <= most_tokens)
+    if (file.size() <= max_tokens)
       load_batches(file, deck::SequenceKind::documents, deck::DocumentMask::block_diagonal);
   }
   file.require_vocab_size(50);

@@ -2,10 +2,10 @@
 // made by it, but for the files regress_*, each of which was a failure once.
 #include <array>
 
-#include "io/metrics_columns.hpp"
-#include "nanotron/data/token_hashes.hpp"
-#include "nanotron/deck/parameters.hpp"
-#include "nanotron/io/manifest.hpp"
+#include "io/metrics/metrics_columns.hpp"
+#include "nanotron/data/tokens/token_hashes.hpp"
+#include "nanotron/deck/table/parameters.hpp"
+#include "nanotron/io/checkpoint/manifest.hpp"
 #include "tiny_checkpoint.hpp"
 #include "unit/data/token_file_maker.hpp"
 

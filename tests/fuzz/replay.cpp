@@ -32,10 +32,10 @@ namespace {
 namespace fs = std::filesystem;
 using nanotron::fuzz::require;
 
-constexpr int in_hdf5 = 86, late_in_hdf5 = 87;                    // exit codes of a child
-constexpr unsigned patience = 20;                                 // seconds for an input
-constexpr double most_seconds = 10;                               // of mutations
-[[maybe_unused]] constexpr rlim_t most_memory = rlim_t{4} << 30;  // addresses; sanitizers take more
+constexpr int in_hdf5 = 86, late_in_hdf5 = 87;                   // exit codes of a child
+constexpr unsigned patience = 20;                                // seconds for an input
+constexpr double max_seconds = 10;                               // of mutations
+[[maybe_unused]] constexpr rlim_t max_memory = rlim_t{4} << 30;  // addresses; sanitizers take more
 
 struct Input {
   std::string name, bytes;
@@ -133,7 +133,7 @@ void catch_ends() {
   __sanitizer_set_death_callback(on_death);
   for (const int signal : {SIGABRT, SIGALRM}) sigaction(signal, &action, nullptr);
 #else
-  const rlimit limit{most_memory, most_memory};
+  const rlimit limit{max_memory, max_memory};
   setrlimit(RLIMIT_AS, &limit);
   for (const int signal : {SIGABRT, SIGALRM, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigaction(signal, &action, nullptr);
 #endif
@@ -163,7 +163,7 @@ int main(int argc, char** argv) {
   const auto begin = std::chrono::steady_clock::now();
   const auto goes_on = [&](std::size_t i) {
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
-    return i < all && (is_full || i < corpus.size() || passed.count() < most_seconds);
+    return i < all && (is_full || i < corpus.size() || passed.count() < max_seconds);
   };
   const auto input = [&](std::size_t i) { return i < corpus.size() ? corpus[i] : mutation(corpus, seed, i); };
   auto& next = *static_cast<std::size_t*>(

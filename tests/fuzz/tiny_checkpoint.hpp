@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "fuzz.hpp"
-#include "io/piece_table.hpp"
-#include "nanotron/io/checkpoint_reader.hpp"
-#include "nanotron/io/checkpoint_writer.hpp"
-#include "nanotron/io/neighbour_copies.hpp"
+#include "io/copies/piece_table.hpp"
+#include "nanotron/io/checkpoint/checkpoint_reader.hpp"
+#include "nanotron/io/checkpoint/checkpoint_writer.hpp"
+#include "nanotron/io/copies/neighbour_copies.hpp"
 
 namespace nanotron::fuzz {
 

@@ -18,6 +18,11 @@ ADD_LAYER = re.compile(r"^nanotron_add_layer\((\w+)([^)]*)\)", re.MULTILINE)
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 COMMENT = re.compile(r"//.*|/\*.*?\*/")
 MAY_NAME_THE_WORLD = {"base", "comm", "apps"}
+# The folders of a layer, each of which includes those before it.
+FOLDERS = {
+    "io": ("files", "blocks", "checkpoint", "copies", "metrics"),
+    "trainer": ("state", "faults", "hang", "report", "data", "checkpoint", "loop", "plan", "start", "evaluation"),
+}
 
 
 def graph_of(root):
@@ -71,6 +76,22 @@ def check_file(path, layer, graph, root):
     return [problem for problem in problems if problem]
 
 
+def upward_folders(root, layer):
+    """Includes from a folder of the layer to one after it, and files that are in none."""
+    order, problems = FOLDERS[layer], []
+    for path in layer_files(root, layer):
+        where = path.relative_to(root)
+        inside = where.parts[where.parts.index(layer) + 1:]
+        if len(inside) == 1 or inside[0] not in order:
+            problems.append(f"{where}: layer '{layer}' has the folders {', '.join(order)}")
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            match = re.match(rf'#include "(?:nanotron/)?{layer}/(\w+)/', line)
+            if match and order.index(match.group(1)) > order.index(inside[0]):
+                problems.append(f"{where}:{number}: folder '{inside[0]}' comes before '{match.group(1)}'")
+    return problems
+
+
 def unused_dependencies(root, graph):
     """What DEPENDS names without an include of it."""
     problems = []
@@ -90,6 +111,8 @@ def check_tree(root):
     for layer in graph:
         for path in layer_files(root, layer):
             problems += check_file(path, layer, graph, root)
+        if layer in FOLDERS:
+            problems += upward_folders(root, layer)
     return problems
 
 
@@ -105,11 +128,14 @@ def self_test():
         "CMakeLists.txt": "nanotron_add_layer(base)\nnanotron_add_layer(nn DEPENDS base)\nnanotron_add_layer(io COLD)\n",
         "include/nanotron/base/types.hpp": "#pragma once\n// not MPI_COMM_WORLD\n",
         "include/nanotron/nn/linear.hpp": '#include "nanotron/base/types.hpp"\n',
+        "src/io/blocks/a.cpp": '#include "nanotron/io/files/b.hpp"\n',
         "src/apps/main.cpp": '#include "nanotron/nn/linear/linear.hpp"\nint c = MPI_COMM_WORLD;\n',
     }
     planted = {
         "upward include": ("src/base/types.cpp", '#include "nanotron/nn/linear/linear.hpp"\n'),
-        "sideways include": ("src/io/a.cpp", '#include "nanotron/nn/linear/linear.hpp"\n'),
+        "upward folder": ("src/io/blocks/b.cpp", '#include "io/copies/b.hpp"\n'),
+        "file in no folder": ("src/io/c.cpp", "int c;\n"),
+        "sideways include": ("src/io/files/a.cpp", '#include "nanotron/nn/linear/linear.hpp"\n'),
         "dependency without a use": ("CMakeLists.txt", "nanotron_add_layer(base)\nnanotron_add_layer(nn DEPENDS base)\n"
                                      "nanotron_add_layer(io COLD DEPENDS base LIBRARIES z)\n"),
         "upward include with blanks": ("src/base/a.cpp", ' # include "nanotron/nn/linear/linear.hpp"\n'),

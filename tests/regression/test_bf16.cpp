@@ -43,8 +43,8 @@ TEST(Bf16, FollowsFp32) {
 
   const double worst = test::largest_relative_difference(narrow.losses, wide.losses);
   if (rank == 0) {
-    std::printf("worst difference of a loss %.3f %%; fp32 from %.3f to %.3f\n", 100 * worst,
-                wide.losses.front(), wide.losses.back());
+    std::printf("worst difference of a loss %.3f %%; fp32 from %.3f to %.3f\n", 100 * worst, wide.losses.front(),
+                wide.losses.back());
   }
   EXPECT_LT(worst, 0.003);
   EXPECT_LT(wide.losses.back(), 0.6 * wide.losses.front()) << "a run that learns nothing proves nothing";

@@ -7,7 +7,7 @@
 
 #include <set>
 
-#include "nanotron/data/blend.hpp"
+#include "nanotron/data/order/blend.hpp"
 #include "support/comparison.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"

@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "nanotron/comm/collectives.hpp"
-#include "nanotron/trainer/program.hpp"
-#include "nanotron/trainer/choose_bucket.hpp"
+#include "nanotron/trainer/start/choose_bucket.hpp"
+#include "nanotron/trainer/state/run_grid.hpp"
 #include "support/comparison.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "nanotron/trainer/deck_features.hpp"
+#include "nanotron/trainer/start/deck_features.hpp"
 #include "support/comparison.hpp"
 #include "support/golden.hpp"
 #include "support/test_folder.hpp"
@@ -133,8 +133,8 @@ TEST_P(Families, KeepTheirBitsOverContextShards) {
   if (ranks_ == 1 || shards() == 1) GTEST_SKIP() << "of several ranks and KV heads, which stay whole";
   const std::string context = "precision.context_shards=2";
   const test::Numbers reference = test::serial(config(sharded({context})), 4);
-  const test::Numbers ours = test::run_training(
-      config(sharded({context, "parallel.cp=2", "parallel.cp_mode=all_to_all"})), test::world(), 4);
+  const test::Numbers ours =
+      test::run_training(config(sharded({context, "parallel.cp=2", "parallel.cp_mode=all_to_all"})), test::world(), 4);
   EXPECT_EQ(ours.losses, reference.losses);
   EXPECT_EQ(ours.parameters, reference.parameters);
 }

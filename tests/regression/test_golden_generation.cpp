@@ -6,9 +6,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "nanotron/io/checkpoint_reader.hpp"
-#include "nanotron/model/generation.hpp"
-#include "nanotron/trainer/checkpointing.hpp"
+#include "nanotron/io/checkpoint/checkpoint_reader.hpp"
+#include "nanotron/model/generation/generation.hpp"
+#include "nanotron/trainer/checkpoint/checkpointing.hpp"
 #include "support/golden.hpp"
 #include "support/orders.hpp"
 #include "support/test_folder.hpp"
@@ -36,11 +36,10 @@ void expect_pytorchs(const std::string& name) {
   comm::Group tp(comm::Communicator::duplicate(test::world()), test::device_transport());
   Timers timers;
   Device device(timers);
-  const model::GenerationSetup setup{
-      .model = reader.info().model,
-      .capacity = static_cast<index_t>(prompt.size() + tokens.size()),
-      .chunk = 5,
-      .tp = &tp};
+  const model::GenerationSetup setup{.model = reader.info().model,
+                                     .capacity = static_cast<index_t>(prompt.size() + tokens.size()),
+                                     .chunk = 5,
+                                     .tp = &tp};
   Arena planning = Arena::planning();
   static_cast<void>(model::Generator<T>(setup, device, planning));
   Arena arena(planning.plan());
@@ -53,12 +52,10 @@ void expect_pytorchs(const std::string& name) {
   const auto logits = generator.extend(prompt);
   const double tolerance = std::is_same_v<T, double> ? 1e-13 : 2e-6;
   ASSERT_EQ(logits.size(), first_logits.size());
-  for (std::size_t i = 0; i < logits.size(); ++i)
-    EXPECT_NEAR(logits[i], first_logits[i], tolerance) << i;
+  for (std::size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(logits[i], first_logits[i], tolerance) << i;
 
-  const auto answer = generator.generate({.prompt = prompt,
-                                          .new_tokens = static_cast<index_t>(tokens.size()),
-                                          .sampling = {.temperature = 0.0}});
+  const auto answer = generator.generate(
+      {.prompt = prompt, .new_tokens = static_cast<index_t>(tokens.size()), .sampling = {.temperature = 0.0}});
   EXPECT_EQ(answer[0], tokens);
 }
 

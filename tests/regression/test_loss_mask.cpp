@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/data/token_file.hpp"
+#include "nanotron/data/tokens/token_file.hpp"
 #include "support/comparison.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"

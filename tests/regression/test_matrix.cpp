@@ -120,7 +120,7 @@ class Matrix : public testing::Test {
   // Nothing when the deck is refused.
   std::optional<deck::Config> config_of(const Choice& choice) const {
     std::vector<std::string> set{"model.num_hidden_layers=9", "checkpoint.resume=none", "checkpoint.at_end=false",
-                                 "data.sequence_length=13", "parallel.dp=0", "data.path=" + tokens_.path()};
+                                 "data.sequence_length=13",   "parallel.dp=0",          "data.path=" + tokens_.path()};
     for (std::size_t a = 0; a + 1 < axes.size(); ++a)
       set.push_back(std::string(axes[a].name) + "=" + axes[a].values[choice[a]]);
     return test::deck_if_legal(axes.back().values[choice.back()], set, ranks_);

@@ -13,9 +13,10 @@
 #include <cstring>
 #include <new>
 
-#include "nanotron/trainer/program.hpp"
-#include "nanotron/trainer/trainer.hpp"
 #include "nanotron/base/resident.hpp"
+#include "nanotron/trainer/loop/trainer.hpp"
+#include "nanotron/trainer/plan/plan.hpp"
+#include "nanotron/trainer/state/run_grid.hpp"
 #include "support/sampling.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"

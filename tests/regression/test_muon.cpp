@@ -27,18 +27,37 @@ constexpr auto whole = deck::TpMode::all_reduce, split = deck::TpMode::reduce_sc
 
 std::vector<Case> cases_of(int ranks) {
   switch (ranks) {
-    case 2: return {{"llama", 2, 1}, {"qwen2", 2, 1, split}, {"qwen3", 1, 2}, {"qwen3", 1, 2, whole, 1},
-                    {"llama", 1, 2, whole, 2}, {"qwen2", 1, 2, whole, 3}, {"qwen3", 1, 1, whole, 0, 0, 2},
-                    {"llama", 1, 1, whole, 1, 0, 1, 2}, {"mixtral", 1, 2, whole, 0, 0, 1, 1, 2},
-                    {"qwen2_moe", 2, 1, split}, {"qwen3_moe", 1, 2, whole, 3}};
-    case 3: return {{"llama", 3, 1}, {"qwen2", 3, 1}, {"qwen3", 3, 1, split}};
-    case 4: return {{"qwen3", 2, 2}, {"llama", 2, 2, split}, {"qwen2", 2, 2, split, 2}, {"qwen3", 2, 2, whole, 3},
-                    {"llama", 1, 4, whole, 3, 2}, {"qwen3", 2, 1, whole, 0, 0, 2},
-                    {"qwen2_moe", 2, 2, split, 1, 0, 1, 1, 2}, {"mixtral", 1, 4, whole, 2, 0, 1, 1, 2},
-                    {"qwen3_moe", 2, 1, whole, 0, 0, 2}};
-    case 6: return {{"llama", 3, 2}, {"qwen2", 3, 2, split, 1}, {"qwen3", 3, 2, whole, 3},
-                    {"mixtral", 3, 2, whole, 3, 0, 1, 1, 2}};
-    default: return {};
+    case 2:
+      return {{"llama", 2, 1},
+              {"qwen2", 2, 1, split},
+              {"qwen3", 1, 2},
+              {"qwen3", 1, 2, whole, 1},
+              {"llama", 1, 2, whole, 2},
+              {"qwen2", 1, 2, whole, 3},
+              {"qwen3", 1, 1, whole, 0, 0, 2},
+              {"llama", 1, 1, whole, 1, 0, 1, 2},
+              {"mixtral", 1, 2, whole, 0, 0, 1, 1, 2},
+              {"qwen2_moe", 2, 1, split},
+              {"qwen3_moe", 1, 2, whole, 3}};
+    case 3:
+      return {{"llama", 3, 1}, {"qwen2", 3, 1}, {"qwen3", 3, 1, split}};
+    case 4:
+      return {{"qwen3", 2, 2},
+              {"llama", 2, 2, split},
+              {"qwen2", 2, 2, split, 2},
+              {"qwen3", 2, 2, whole, 3},
+              {"llama", 1, 4, whole, 3, 2},
+              {"qwen3", 2, 1, whole, 0, 0, 2},
+              {"qwen2_moe", 2, 2, split, 1, 0, 1, 1, 2},
+              {"mixtral", 1, 4, whole, 2, 0, 1, 1, 2},
+              {"qwen3_moe", 2, 1, whole, 0, 0, 2}};
+    case 6:
+      return {{"llama", 3, 2},
+              {"qwen2", 3, 2, split, 1},
+              {"qwen3", 3, 2, whole, 3},
+              {"mixtral", 3, 2, whole, 3, 0, 1, 1, 2}};
+    default:
+      return {};
   }
 }
 

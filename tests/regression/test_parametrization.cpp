@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
-#include "nanotron/model/transformer.hpp"
 #include "nanotron/comm/process_grid.hpp"
-#include "nanotron/model/parametrization.hpp"
+#include "nanotron/model/layers/transformer.hpp"
+#include "nanotron/model/parameters/parametrization.hpp"
 #include "support/comparison.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"

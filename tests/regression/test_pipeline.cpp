@@ -77,7 +77,7 @@ class Pipelines : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(Pipelines, FollowTheSerialRun) {
-  std::map<int, test::Numbers> references;  // by depth of the pipeline: unequal stages of two layers and one
+  std::map<int, test::Numbers> references;         // by depth of the pipeline: unequal stages of two layers and one
   const std::vector<Grid> all = grids_of(ranks_);  // in many orders of the streams four of them, by turns
   for (const Grid& grid : test::sampled(all, test::legal_orders > 1 ? 4 : all.size(), test::world())) {
     const deck::Config config = with_layers(GetParam(), 2 * grid.pp + 1);

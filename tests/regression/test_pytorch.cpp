@@ -22,9 +22,7 @@ struct Case {
 
 class AgainstPytorch : public testing::TestWithParam<Case> {};
 
-double l2(const std::vector<double>& v) {
-  return std::sqrt(std::inner_product(v.begin(), v.end(), v.begin(), 0.0));
-}
+double l2(const std::vector<double>& v) { return std::sqrt(std::inner_product(v.begin(), v.end(), v.begin(), 0.0)); }
 
 // golden: {name: {"sum": s, "l2": n}}
 void expect_state(const test::Tensors& ours, const nlohmann::json& golden, double tolerance,

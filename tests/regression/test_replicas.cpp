@@ -7,8 +7,9 @@
 #include <cstring>
 #include <filesystem>
 
-#include "nanotron/trainer/program.hpp"
-#include "nanotron/trainer/trainer.hpp"
+#include "nanotron/trainer/loop/trainer.hpp"
+#include "nanotron/trainer/plan/plan.hpp"
+#include "nanotron/trainer/state/run_grid.hpp"
 #include "support/trainer_run.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"

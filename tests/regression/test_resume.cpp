@@ -29,8 +29,7 @@ class Resume : public testing::Test {
 
   // Runs on the first tp * dp ranks; returns empty numbers elsewhere.
   static test::Numbers run(const deck::Config& config, std::int64_t until, bool save) {
-    const test::SubWorld some(test::world(),
-                              static_cast<int>(config.parallel.tp * config.parallel.dp));
+    const test::SubWorld some(test::world(), static_cast<int>(config.parallel.tp * config.parallel.dp));
     test::Numbers numbers;
     if (some.member()) numbers = test::run_training(config, some.get(), until, save);
     MPI_Barrier(test::world());
@@ -56,8 +55,7 @@ class Resume : public testing::Test {
     return !a.losses.empty() && !b.losses.empty();
   }
 
-  static void expect_close(const test::Numbers& resumed, const test::Numbers& whole, double losses,
-                           double state) {
+  static void expect_close(const test::Numbers& resumed, const test::Numbers& whole, double losses, double state) {
     EXPECT_EQ(resumed.hashes, whole.hashes);
     EXPECT_EQ(resumed.adam_steps, 20);
     EXPECT_EQ(whole.adam_steps, 20);

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <limits>
 
-#include "nanotron/trainer/first_nonfinite.hpp"
+#include "nanotron/trainer/faults/first_nonfinite.hpp"
 #include "support/device_values.hpp"
 #include "support/drawn_decks.hpp"
 #include "support/trainer_run.hpp"
@@ -138,11 +138,10 @@ TEST(SkippedUpdates, ChangeNoBitAndDoNotCount) {
     const std::optional<deck::Config> config = test::deck_if_legal(c.golden, set, ranks);
     if (!config) continue;
     SCOPED_TRACE(std::string(c.golden) + " " + testing::PrintToString(c.set));
-    with_scalar_type(config->precision.compute,
-                     [&]<class T>(std::type_identity<T>) {
-                       expect_a_skipped_update<T>(*config);
-                       expect_the_first_gradient<T>(*config);
-                     });
+    with_scalar_type(config->precision.compute, [&]<class T>(std::type_identity<T>) {
+      expect_a_skipped_update<T>(*config);
+      expect_the_first_gradient<T>(*config);
+    });
     ++tried;
   }
   EXPECT_GE(tried, 1);

@@ -9,9 +9,10 @@
 
 #include "nanotron/kernels/loop/row.hpp"
 #include "nanotron/model/cost.hpp"
-#include "nanotron/trainer/kernel_time.hpp"
-#include "nanotron/trainer/roofline.hpp"
-#include "nanotron/trainer/training_state.hpp"
+#include "nanotron/trainer/plan/kernel_time.hpp"
+#include "nanotron/trainer/plan/plan.hpp"
+#include "nanotron/trainer/plan/roofline.hpp"
+#include "nanotron/trainer/state/training_state.hpp"
 #include "support/drawn_decks.hpp"
 
 namespace nanotron {

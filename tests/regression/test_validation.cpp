@@ -7,8 +7,9 @@
 #include <gtest/gtest.h>
 
 #include "nanotron/deck/named_files.hpp"
-#include "nanotron/trainer/program.hpp"
-#include "nanotron/trainer/trainer.hpp"
+#include "nanotron/trainer/loop/trainer.hpp"
+#include "nanotron/trainer/plan/plan.hpp"
+#include "nanotron/trainer/state/run_grid.hpp"
 #include "support/test_folder.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"
@@ -107,8 +108,9 @@ void expect_equal(double ours, double theirs) { EXPECT_EQ(ours, theirs); }
 TEST_F(Validation, IsTheSameOnEveryGrid) {
   on_all_grids(config("llama", {"precision.compute=fp64", "data.validation_batches=2"}), expect_close);
   on_all_grids(config("llama", {"precision.compute=fp64"}), expect_close);
-  on_all_grids(config("qwen3", {"precision.compute=fp64", "data.sequences=documents",
-                                "data.document_mask=block_diagonal"}), expect_close);
+  on_all_grids(
+      config("qwen3", {"precision.compute=fp64", "data.sequences=documents", "data.document_mask=block_diagonal"}),
+      expect_close);
 }
 
 TEST_F(Validation, HasTheSameBitsOnEveryGridOfALayout) {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "nanotron/comm/group.hpp"
-#include "nanotron/comm/mpi_session.hpp"
+#include "nanotron/comm/session/mpi_session.hpp"
 #include "support/world.hpp"
 
 namespace nanotron::test {
@@ -23,9 +23,8 @@ class FailurePrinter : public ::testing::EmptyTestEventListener {
  private:
   void OnTestPartResult(const ::testing::TestPartResult& result) override {
     if (!result.failed()) return;
-    std::fprintf(stderr, "rank %d: %s:%d: failure\n%s\n", rank_,
-                 result.file_name() ? result.file_name() : "?", result.line_number(),
-                 result.summary());
+    std::fprintf(stderr, "rank %d: %s:%d: failure\n%s\n", rank_, result.file_name() ? result.file_name() : "?",
+                 result.line_number(), result.summary());
     std::fflush(stderr);
   }
 
@@ -38,8 +37,7 @@ bool has_expected_size() {
   int size = 0;
   MPI_Comm_size(world_communicator, &size);
   if (expected == nullptr || std::atoi(expected) == size) return true;
-  std::fprintf(stderr, "expected %s ranks, found %d: does mpiexec belong to the MPI linked?\n",
-               expected, size);
+  std::fprintf(stderr, "expected %s ranks, found %d: does mpiexec belong to the MPI linked?\n", expected, size);
   return false;
 }
 

@@ -2,9 +2,10 @@
 
 // A trainer with everything that must outlive it, for tests that look at it between its steps.
 
-#include "nanotron/trainer/program.hpp"
-#include "nanotron/trainer/run_memory.hpp"
-#include "nanotron/trainer/trainer.hpp"
+#include "nanotron/trainer/loop/trainer.hpp"
+#include "nanotron/trainer/plan/plan.hpp"
+#include "nanotron/trainer/state/run_grid.hpp"
+#include "nanotron/trainer/state/run_memory.hpp"
 
 namespace nanotron::test {
 

@@ -6,9 +6,10 @@
 
 #include "nanotron/base/random.hpp"
 #include "nanotron/deck/named_files.hpp"
-#include "nanotron/trainer/program.hpp"
-#include "nanotron/trainer/run_memory.hpp"
-#include "nanotron/trainer/trainer.hpp"
+#include "nanotron/trainer/loop/trainer.hpp"
+#include "nanotron/trainer/plan/plan.hpp"
+#include "nanotron/trainer/state/run_grid.hpp"
+#include "nanotron/trainer/state/run_memory.hpp"
 #include "support/differences.hpp"
 #include "support/test_folder.hpp"
 #include "support/world.hpp"
@@ -71,11 +72,11 @@ Traffic counted(comm::ProcessGrid& grid) {
 
 void add_scalars(const deck::Config& config, Traffic& traffic) {
   if (config.parallel.dp * config.parallel.cp > 1) traffic.data_parallel += exact_sum + hash + count;  // loss
-  if (deck::shard_group_size(config.parallel) > 1) traffic.data_parallel += exact_sum;         // norm of the gradient
-  if (config.parallel.tp > 1) traffic.tensor_parallel += exact_sum;                            // norm
-  if (config.parallel.pp > 1) traffic.pipeline += 2 * exact_sum;                               // loss, norm
+  if (deck::shard_group_size(config.parallel) > 1) traffic.data_parallel += exact_sum;  // norm of the gradient
+  if (config.parallel.tp > 1) traffic.tensor_parallel += exact_sum;                     // norm
+  if (config.parallel.pp > 1) traffic.pipeline += 2 * exact_sum;                        // loss, norm
   if (config.parallel.ep == 1) return;
-  traffic.expert_parallel += exact_sum;                                                        // norm of the experts
+  traffic.expert_parallel += exact_sum;  // norm of the experts
   if (deck::expert_shard_group_size(config.parallel) > 1) traffic.data_parallel += exact_sum;
 }
 
@@ -92,8 +93,7 @@ void write_tokens(const std::filesystem::path& path, index_t count, int vocabula
   const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
   const auto n = static_cast<hsize_t>(count);
   const hid_t space = H5Screate_simple(1, &n, nullptr);
-  const hid_t set =
-      H5Dcreate2(file, "/tokens", H5T_STD_U16LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  const hid_t set = H5Dcreate2(file, "/tokens", H5T_STD_U16LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
   H5Dwrite(set, H5T_NATIVE_UINT16, H5S_ALL, H5S_ALL, H5P_DEFAULT, tokens.data());
   H5Dclose(set);
   H5Sclose(space);
@@ -149,9 +149,9 @@ Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bo
     std::vector<data::TokenFile> tokens;
     for (const deck::NamedFile& file : deck::named_files(config.data.path)) tokens.emplace_back(file.path);
     trainer::Loaders loaders{
-        data::BatchLoader(config.data, static_cast<std::uint64_t>(config.run.seed), tokens,
-                          data::Split::training, grid.dp_rank(), grid.shape().dp,
-                          trainer::sequence_layout(config)[grid.cp_rank()], trainer::neighbouring_sequences(config)),
+        data::BatchLoader(config.data, static_cast<std::uint64_t>(config.run.seed), tokens, data::Split::training,
+                          grid.dp_rank(), grid.shape().dp, trainer::sequence_layout(config)[grid.cp_rank()],
+                          trainer::neighbouring_sequences(config)),
         {}};
     const trainer::StepPlan plan = trainer::plan_step(config, grid.coordinate());
     trainer::RunMemory memory(config, grid, plan.memory);

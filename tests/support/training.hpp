@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "nanotron/comm/watch/step_traffic.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/comm/step_traffic.hpp"
-#include "nanotron/trainer/deck_features.hpp"
-#include "nanotron/trainer/router_monitor.hpp"
+#include "nanotron/trainer/start/deck_features.hpp"
+#include "nanotron/trainer/state/router_monitor.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace nanotron::test {

@@ -1,6 +1,6 @@
 """What a model is: its sizes under the names of &model and &moe, and the tensors that follow from them.
 
-The C++ counterpart is include/nanotron/deck/model_config.hpp and src/model/parameter_table.cpp.
+The C++ counterpart is include/nanotron/deck/keys/model.hpp and src/model/parameters/parameter_table.cpp.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def omitted(default: Any) -> Any:
 @dataclass(frozen=True)
 class ModelSizes:
     """Sizes and choices of a decoder, dense or a mixture of experts, under Hugging Face's names where it has one: the
-    deck's keys of &model and &moe that a checkpoint holds, of which the table is src/deck/parameters.cpp."""
+    deck's keys of &model and &moe that a checkpoint holds, of which the table is src/deck/keys."""
 
     hidden_size: int
     num_hidden_layers: int

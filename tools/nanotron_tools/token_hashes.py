@@ -1,5 +1,5 @@
 """/hashes of a token file: hashes of blocks of its data (doc/data.md); the C++ counterpart is
-src/data/token_hashes.cpp."""
+src/data/tokens/token_hashes.cpp."""
 
 from __future__ import annotations
 

@@ -53,23 +53,19 @@ void check_mpi(int status, const char* call, const char* file, int line);
 void check_cuda(int status, const char* call, const char* file, int line);
 void check_nccl(int status, const char* call, const char* file, int line);
 void check_cublas(int status, const char* call, const char* file, int line);
-[[noreturn]] void require_failed(const char* condition, const char* file, int line,
-                                 const std::string& message);
+[[noreturn]] void require_failed(const char* condition, const char* file, int line, const std::string& message);
 }  // namespace detail
 
 }  // namespace nanotron
 
 #define NANOTRON_CHECK_MPI(call) ::nanotron::detail::check_mpi((call), #call, __FILE__, __LINE__)
-#define NANOTRON_CHECK_CUDA(call) \
-  ::nanotron::detail::check_cuda(static_cast<int>(call), #call, __FILE__, __LINE__)
-#define NANOTRON_CHECK_NCCL(call) \
-  ::nanotron::detail::check_nccl(static_cast<int>(call), #call, __FILE__, __LINE__)
-#define NANOTRON_CHECK_CUBLAS(call) \
-  ::nanotron::detail::check_cublas(static_cast<int>(call), #call, __FILE__, __LINE__)
+#define NANOTRON_CHECK_CUDA(call) ::nanotron::detail::check_cuda(static_cast<int>(call), #call, __FILE__, __LINE__)
+#define NANOTRON_CHECK_NCCL(call) ::nanotron::detail::check_nccl(static_cast<int>(call), #call, __FILE__, __LINE__)
+#define NANOTRON_CHECK_CUBLAS(call) ::nanotron::detail::check_cublas(static_cast<int>(call), #call, __FILE__, __LINE__)
 
 /// An internal invariant, checked in every build: NANOTRON_REQUIRE(n > 0, "n = {}", n).
-#define NANOTRON_REQUIRE(condition, ...)                                                         \
-  do {                                                                                           \
-    if (!(condition)) [[unlikely]]                                                               \
+#define NANOTRON_REQUIRE(condition, ...)                                                              \
+  do {                                                                                                \
+    if (!(condition)) [[unlikely]]                                                                    \
       ::nanotron::detail::require_failed(#condition, __FILE__, __LINE__, ::fmt::format(__VA_ARGS__)); \
   } while (false)

@@ -77,13 +77,13 @@ struct Fp8 {
   NANOTRON_FUNCTION static std::uint8_t round_from(float value) {
     constexpr std::uint32_t half = (1u << (dropped - 1)) - 1u;
     constexpr std::uint32_t rebias = static_cast<std::uint32_t>(127 - bias) << mantissa;
-    constexpr std::uint32_t least_normal = float_of_exponent(1 - bias);
+    constexpr std::uint32_t min_normal = float_of_exponent(1 - bias);
     // The last bit of this float is the smallest Fp8: an addition rounds to a multiple of it.
     constexpr std::uint32_t grid = float_of_exponent(23 + 1 - bias - mantissa);
     const std::uint32_t u = bits_of(value), sign = (u >> 24) & 0x80u, size = u & 0x7fffffffu;
     const std::uint32_t normal = ((size + half + ((size >> dropped) & 1u)) >> dropped) - rebias;
-    const std::uint32_t small = bits_of(value_of(size < least_normal ? size : 0u) + value_of(grid)) - grid;
-    const std::uint32_t finite = size < least_normal ? small : normal;
+    const std::uint32_t small = bits_of(value_of(size < min_normal ? size : 0u) + value_of(grid)) - grid;
+    const std::uint32_t finite = size < min_normal ? small : normal;
     const std::uint32_t kept = finite < largest_code ? finite : largest_code;
     const std::uint32_t special = size > 0x7f800000u ? nan : infinity;
     return static_cast<std::uint8_t>(sign | (size >= 0x7f800000u ? special : kept));

@@ -25,7 +25,7 @@ class Log {
 
   /// With quiet, info goes to the file only; summary, warnings and errors still go to the console.
   void set_quiet(bool quiet) { quiet_ = quiet; }
-  bool speaks() const { return speaks_; }
+  bool is_writer() const { return speaks_; }
 
   template <class... A>
   void info(fmt::format_string<A...> text, A&&... values) {

@@ -38,8 +38,8 @@ NANOTRON_FUNCTION inline PhiloxCounter philox(PhiloxCounter counter, PhiloxKey k
 }
 
 /// The 128 bits of (seed, stream, index, step): key = seed, counter = (index, stream, step).
-NANOTRON_FUNCTION inline PhiloxCounter random_bits(std::uint64_t seed, std::uint32_t stream,
-                                                   std::uint64_t index, std::uint32_t step = 0) {
+NANOTRON_FUNCTION inline PhiloxCounter random_bits(std::uint64_t seed, std::uint32_t stream, std::uint64_t index,
+                                                   std::uint32_t step = 0) {
   return philox({{static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32), stream, step}},
                 {{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)}});
 }

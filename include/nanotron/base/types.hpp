@@ -98,9 +98,12 @@ using master_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
 template <class F>
 decltype(auto) with_scalar_type(ScalarType type, F&& f) {
   switch (type) {
-    case ScalarType::fp64: return std::forward<F>(f)(std::type_identity<double>{});
-    case ScalarType::fp32: return std::forward<F>(f)(std::type_identity<float>{});
-    default: return std::forward<F>(f)(std::type_identity<bf16>{});
+    case ScalarType::fp64:
+      return std::forward<F>(f)(std::type_identity<double>{});
+    case ScalarType::fp32:
+      return std::forward<F>(f)(std::type_identity<float>{});
+    default:
+      return std::forward<F>(f)(std::type_identity<bf16>{});
   }
 }
 

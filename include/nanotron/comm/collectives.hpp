@@ -16,7 +16,7 @@
 
 #include "nanotron/base/flight_recorder.hpp"
 #include "nanotron/comm/group.hpp"
-#include "nanotron/comm/messages.hpp"
+#include "nanotron/comm/transport/messages.hpp"
 
 namespace nanotron::comm {
 
@@ -24,15 +24,14 @@ class Request;
 
 /// Nonblocking all_reduce. data belongs to the operation until wait() returns or test() is true.
 template <class T>
-[[nodiscard]] Request start_all_reduce(Group& group, T* data, std::size_t n, ReduceOp op,
-                         const Stream& stream = {});
+[[nodiscard]] Request start_all_reduce(Group& group, T* data, std::size_t n, ReduceOp op, const Stream& stream = {});
 
 /// Nonblocking all_gather and reduce_scatter: both buffers belong to the operation.
 template <class T>
 [[nodiscard]] Request start_all_gather(Group& group, const T* send, std::size_t n, T* recv, const Stream& stream = {});
 template <class T>
 [[nodiscard]] Request start_reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op,
-                             const Stream& stream = {});
+                                           const Stream& stream = {});
 
 /// Sends or receives n elements to or from the next or previous rank of the group, a ring; both sides give the same n.
 /// Messages of one lane (0, 1, ...) from one rank to another arrive in the order of their sends. Wait for the requests
@@ -94,8 +93,7 @@ void all_gather(Group& group, const T* send, std::size_t n, T* recv, const Strea
 /// recv[0 .. n) <- op over ranks of their send[rank*n .. rank*n+n). send has size*n elements and may be
 /// overwritten; recv may be send + rank*n.
 template <class T>
-void reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op,
-                    const Stream& stream = {});
+void reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op, const Stream& stream = {});
 
 /// As MPI_Alltoallv with packed displacements: send has send_counts[r] elements for each rank r, recv gets
 /// recv_counts[r] elements from each rank r, both in rank order. send and recv must not overlap.
@@ -122,6 +120,6 @@ std::int64_t min(Group& group, std::int64_t value);
 /// max(world, value) of values from 0 to 7, and in the same exchange a comparison: where the ranks of a group of the
 /// grid (recorded_groups.hpp) have not begun the same operations, with the same sizes, types and reductions in the same
 /// order, this does not return. The flight recorder is told, and the watchdog ends the run with a verdict.
-std::int64_t max_of_alike(Group& world, std::int64_t value);
+std::int64_t max_and_check_call_order(Group& world, std::int64_t value);
 
 }  // namespace nanotron::comm

@@ -13,7 +13,7 @@
 #include "nanotron/comm/account.hpp"
 #include "nanotron/comm/communicator.hpp"
 #include "nanotron/comm/operation_log.hpp"
-#include "nanotron/deck/transport_config.hpp"
+#include "nanotron/deck/keys/parallel.hpp"
 
 struct CUstream_st;
 
@@ -68,8 +68,8 @@ struct Registration {
 };
 inline Registration by_rank(const Registration& r) { return {r.memory, deck::MemoryRegistration::local}; }
 
-class Channel;   // comm/channel.hpp
-class Messages;  // comm/messages.hpp
+class Channel;   // comm/transport/channel.hpp
+class Messages;  // comm/transport/messages.hpp
 
 /// Owns a communicator and what its transport needs (NCCL communicator, staging memory), allocated when the
 /// group is made. The constructors are collective. Every rank calls the same collectives in the same order. Move it
@@ -132,7 +132,7 @@ class Group {
   Account account_;
   std::unique_ptr<Channel> channel_;
   std::unique_ptr<Messages> messages_;
-  PlannedLog log_;               // of a planned group
+  PlannedLog log_;  // of a planned group
   Registration registration_;
   int message_blocks_ = 0;
 };

@@ -78,10 +78,10 @@ class ProcessGrid {
     return g_.data[replicas == ReplicaSet::data_parallel ? 0 : g_.data.size() - 1];
   }
   Group& data_parallel() { return g_.data.front().data; }
-  Group& ep() { return g_.ep; }  // neighbours of the data-parallel group that together store all experts
-  Group& tp() { return g_.tp; }  // same (dp, pp, cp): shards of the same layers
-  Group& cp() { return g_.cp; }  // same (dp, pp, tp): parts of the same sequences
-  Group& pp() { return g_.pp; }  // same (dp, cp, tp): the stages of one model
+  Group& ep() { return g_.ep; }                // neighbours of the data-parallel group that together store all experts
+  Group& tp() { return g_.tp; }                // same (dp, pp, cp): shards of the same layers
+  Group& cp() { return g_.cp; }                // same (dp, pp, tp): parts of the same sequences
+  Group& pp() { return g_.pp; }                // same (dp, cp, tp): the stages of one model
   Group& embedding() { return g_.embedding; }  // where it is tied the first and the last rank of pp; else this rank
 
   /// Of all groups (Group::register_memory). Stages of a pipeline differ: their groups have no symmetric memory.

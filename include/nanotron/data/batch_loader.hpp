@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "nanotron/base/types.hpp"
-#include "nanotron/data/batch_ramp.hpp"
-#include "nanotron/data/blend.hpp"
-#include "nanotron/data/held_out.hpp"
-#include "nanotron/data/sample_order.hpp"
-#include "nanotron/data/sequences.hpp"
-#include "nanotron/deck/data_config.hpp"
+#include "nanotron/data/order/batch_ramp.hpp"
+#include "nanotron/data/order/blend.hpp"
+#include "nanotron/data/order/held_out.hpp"
+#include "nanotron/data/order/sample_order.hpp"
+#include "nanotron/data/order/sequences.hpp"
+#include "nanotron/deck/keys/data.hpp"
 #include "nanotron/tensor/sequence_layout.hpp"
 
 namespace nanotron::data {
@@ -25,13 +25,13 @@ namespace nanotron::data {
 /// Nothing is allocated after construction.
 class BatchLoader {
  public:
-  /// `files` must outlive the loader. Training: the files of data.path, blended (data/blend.hpp), each in an order of
-  /// its own (data/sample_order.hpp). Validation: one file, of data.path or validation_path; it takes n samples of the
-  /// split's V sequences: n = V for validation_batches = 0, else n = min(V, validation_batches * GBS); sample i < n is
-  /// sequence spread(i, n, V) (data/held_out.hpp). Error(data_error) when training has less than one global batch or a
-  /// file no sequence; Error(deck_error) when GBS is not a multiple of dp_size * micro_batch_size.
-  /// Of each sequence the part `tokens`. dp ranks take `neighbours` samples each in turn (round-robin); neighbours
-  /// divides GBS/dp. Training samples are those of data.cut, from its first on.
+  /// `files` must outlive the loader. Training: the files of data.path, blended (data/order/blend.hpp), each in an
+  /// order of its own (data/order/sample_order.hpp). Validation: one file, of data.path or validation_path; it takes n
+  /// samples of the split's V sequences: n = V for validation_batches = 0, else n = min(V, validation_batches * GBS);
+  /// sample i < n is sequence spread(i, n, V) (data/order/held_out.hpp). Error(data_error) when training has less than
+  /// one global batch or a file no sequence; Error(deck_error) when GBS is not a multiple of dp_size *
+  /// micro_batch_size. Of each sequence the part `tokens`. dp ranks take `neighbours` samples each in turn
+  /// (round-robin); neighbours divides GBS/dp. Training samples are those of data.cut, from its first on.
   BatchLoader(const deck::DataConfig& data, std::uint64_t seed, std::span<const TokenFile> files, Split split,
               int dp_rank, int dp_size, const SequenceShard& tokens, index_t neighbours);
   /// All of these sequences once, in their order, as validation takes its own.
@@ -58,7 +58,7 @@ class BatchLoader {
   index_t batch_size(index_t first_sample) const { return ramp_.at(first_sample); }
   /// Of this rank in that global batch; in one of global_batch_size, the largest.
   index_t micro_batches(index_t first_sample) const { return per_rank(first_sample) / micro_batch_size_; }
-  index_t most_micro_batches() const { return global_batch_size_ / dp_size_ / micro_batch_size_; }
+  index_t max_micro_batches() const { return global_batch_size_ / dp_size_ / micro_batch_size_; }
   /// Samples of this rank in the global batch that begins at first_sample; the global index of its sample j.
   index_t per_rank(index_t first_sample) const { return batch_size(first_sample) / dp_size_; }
   index_t sample_of(index_t first_sample, index_t j) const {
@@ -68,12 +68,11 @@ class BatchLoader {
 
   /// Overwrites inputs and targets, each (micro_batch_size, tokens of the shard) row-major, with micro-batch
   /// `micro_batch` (from 0) of the global batch that begins at global sample `first_sample`; no_token and no_target
-  /// where a position is empty (data/sequences.hpp), or the target is ignored. Training samples past the end of the
-  /// data are of the next epoch; validation samples past the last are empty. Returns the sum of its samples' token
+  /// where a position is empty (data/order/sequences.hpp), or the target is ignored. Training samples past the end of
+  /// the data are of the next epoch; validation samples past the last are empty. Returns the sum of its samples' token
   /// hashes if the shard has position 0, else 0; the sum mod 2^64 over micro-batches, dp and cp ranks is the hash of
   /// the step. Only ranks whose shard has position 0 read more than their tokens.
-  std::uint64_t load(index_t first_sample, index_t micro_batch, std::int32_t* inputs,
-                     std::int32_t* targets);
+  std::uint64_t load(index_t first_sample, index_t micro_batch, std::int32_t* inputs, std::int32_t* targets);
 
   /// starts (sequences of this rank per step, sequence_length) <- the position at which the document of each position
   /// begins in its sequence. Does nothing without a document mask.
@@ -108,7 +107,7 @@ class BatchLoader {
   index_t sequence_length_, global_batch_size_, micro_batch_size_;
   index_t dp_rank_, dp_size_, neighbours_;
   index_t samples_ = 0;       // of validation; 0: training, without end
-  index_t first_sample_ = 0;  // of the cut, of training (data/training_stages.hpp)
+  index_t first_sample_ = 0;  // of the cut, of training (data/order/training_stages.hpp)
   SequenceShard shard_;
   deck::DocumentMask mask_;
   std::vector<std::int32_t> tokens_, next_;  // inputs of a sequence, then its last target; targets

@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "nanotron/deck/data_config.hpp"
-#include "nanotron/deck/namelist.hpp"
+#include "nanotron/deck/keys/data.hpp"
+#include "nanotron/deck/namelist/namelist.hpp"
 
 namespace nanotron::deck {
 

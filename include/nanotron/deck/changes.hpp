@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "nanotron/deck/parameters.hpp"
+#include "nanotron/deck/table/parameters.hpp"
 
 namespace nanotron::deck {
 

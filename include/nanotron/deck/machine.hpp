@@ -10,7 +10,7 @@
 
 namespace nanotron::deck {
 
-/// &gemm: see trainer/kernel_time.hpp. Zeros: every shape runs at the rate of large ones.
+/// &gemm: see trainer/plan/kernel_time.hpp. Zeros: every shape runs at the rate of large ones.
 struct GemmModel {
   double multiprocessors = 0.0;  // of a GPU: tiles of C that run at once
   double ramp_k = 0.0;           // of a GPU: columns of A that the first and the last loads of a tile cost
@@ -88,7 +88,7 @@ struct Machine {
 inline constexpr double deterministic_share = 1.0 / 1.14;
 
 /// node%reserved_gb of a file that lacks it, an estimate. A GPU: CUDA's context and code, workspaces of libraries, but
-/// not NCCL's buffers (comm/nccl_memory.hpp). A host: the program, its libraries and buffers of MPI.
+/// not NCCL's buffers (comm/transport/nccl_memory.hpp). A host: the program, its libraries and buffers of MPI.
 inline double reserved_by_default(bool is_gpu) { return is_gpu ? 4e9 : 0.5e9; }
 
 /// Reads the text of such a file. Error(deck_error) with every finding and its line.

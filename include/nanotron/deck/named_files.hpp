@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "nanotron/deck/data_config.hpp"
+#include "nanotron/deck/keys/data.hpp"
 
 namespace nanotron::deck {
 

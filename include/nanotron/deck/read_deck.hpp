@@ -1,15 +1,15 @@
 #pragma once
 // From the text of a deck to a checked, then a resolved configuration. `features` are the checks that need more than
 // one key: programs and tests of whole decks hand over trainer::deck_features(), by the functions of
-// trainer/deck_features.hpp.
+// trainer/start/deck_features.hpp.
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/deck/findings.hpp"
 
 namespace nanotron::deck {
 

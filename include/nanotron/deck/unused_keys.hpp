@@ -4,7 +4,7 @@
 #include <initializer_list>
 #include <string>
 
-#include "nanotron/deck/findings.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 
 namespace nanotron::deck {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "nanotron/deck/model_config.hpp"
+#include "nanotron/deck/keys/model.hpp"
 
 namespace nanotron::model {
 

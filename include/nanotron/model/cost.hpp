@@ -1,6 +1,6 @@
 #pragma once
 
-#include "nanotron/deck/model_config.hpp"
+#include "nanotron/deck/keys/model.hpp"
 
 // Model FLOPs, as the field counts them: GEMMs only, multiplication and addition counted as two; backward is twice
 // forward; recomputation is not counted.
@@ -12,7 +12,6 @@
 // The second term is causal attention: forward takes 4 q FLOPs for each of (s + 1) / 2 keys on average. Chowdhery et
 // al. 2022 (appendix B) count the masked half too, which gives 12 L q s. With a sliding window of w < s tokens a query
 // has w - w (w - 1) / (2 s) keys on average.
-
 
 namespace nanotron::model {
 

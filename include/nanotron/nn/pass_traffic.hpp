@@ -1,6 +1,6 @@
 #pragma once
 
-#include "nanotron/comm/step_traffic.hpp"
+#include "nanotron/comm/watch/step_traffic.hpp"
 
 namespace nanotron::nn {
 

@@ -17,8 +17,7 @@
 
 #include <cstdint>
 
-#include "nanotron/deck/schedule_config.hpp"
-
+#include "nanotron/deck/keys/schedule.hpp"
 
 namespace nanotron::optim {
 

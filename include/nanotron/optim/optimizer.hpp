@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "nanotron/comm/group.hpp"
-#include "nanotron/comm/step_traffic.hpp"
+#include "nanotron/comm/watch/step_traffic.hpp"
 #include "nanotron/deck/config_forward.hpp"
 #include "nanotron/kernels/optim/update_scalars.hpp"
-#include "nanotron/model/sharding.hpp"
+#include "nanotron/model/parameters/sharding.hpp"
 #include "nanotron/optim/update_parts.hpp"
 #include "nanotron/tensor/device.hpp"
 

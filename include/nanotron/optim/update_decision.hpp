@@ -11,7 +11,7 @@
 
 #include "nanotron/comm/group.hpp"
 #include "nanotron/kernels/optim/update_scalars.hpp"
-#include "nanotron/model/sharding.hpp"
+#include "nanotron/model/parameters/sharding.hpp"
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/pinned_memory.hpp"
 
@@ -69,7 +69,7 @@ class UpdateDecision {
   Vector<std::int64_t> place_, compared_;
   Vector<kernels::UpdateScalars> scalars_;
   Vector<kernels::ExactSum> sums_;  // loss, norm, its parts, the owned ranges: as many as this rank has
-  std::unique_ptr<OnHost> host_;  // null when planning
+  std::unique_ptr<OnHost> host_;    // null when planning
 };
 
 }  // namespace nanotron::optim

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "nanotron/model/parameter_table.hpp"
+#include "nanotron/model/parameters/parameter_table.hpp"
 
 namespace nanotron::optim {
 

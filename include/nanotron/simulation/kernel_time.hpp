@@ -1,6 +1,6 @@
 #pragma once
 
-// Seconds of a kernel of this program (trainer/kernel_time.hpp), or of other software that does the same step.
+// Seconds of a kernel of this program (trainer/plan/kernel_time.hpp), or of other software that does the same step.
 
 #include "nanotron/deck/machine.hpp"
 #include "nanotron/simulation/software.hpp"

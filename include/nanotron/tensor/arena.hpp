@@ -53,9 +53,8 @@ class Arena {
   }
   template <class T>
   Matrix<T> take(MemoryKind kind, index_t rows, index_t columns) {
-    return Matrix<T>(
-        static_cast<T*>(take_bytes(kind, static_cast<std::size_t>(rows * columns) * sizeof(T))), rows,
-        columns);
+    return Matrix<T>(static_cast<T*>(take_bytes(kind, static_cast<std::size_t>(rows * columns) * sizeof(T))), rows,
+                     columns);
   }
 
  private:

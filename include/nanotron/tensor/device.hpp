@@ -17,7 +17,7 @@
 namespace nanotron {
 
 struct AttentionPlans;  // cuDNN handle and plans
-struct GemmHandles;  // cuBLASLt and cuBLAS handles, cached plans; oneDNN engine and primitives
+struct GemmHandles;     // cuBLASLt and cuBLAS handles, cached plans; oneDNN engine and primitives
 
 #ifdef NANOTRON_WITH_CUDA
 inline comm::Stream stream_of(const ExecutionSpace& exec) { return comm::Stream(exec.cuda_stream()); }

@@ -2,8 +2,8 @@
 
 #include <string>
 
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config_forward.hpp"
-#include "nanotron/deck/findings.hpp"
 
 namespace nanotron {
 

@@ -10,7 +10,7 @@
 #include <array>
 #include <vector>
 
-#include "nanotron/deck/sharding_config.hpp"
+#include "nanotron/deck/keys/parallel.hpp"
 #include "nanotron/tensor/shard.hpp"
 
 namespace nanotron {
@@ -19,9 +19,7 @@ namespace nanotron {
 struct SequenceShard {
   Range first{}, second{};
 
-  NANOTRON_FUNCTION index_t length() const {
-    return first.end - first.begin + second.end - second.begin;
-  }
+  NANOTRON_FUNCTION index_t length() const { return first.end - first.begin + second.end - second.begin; }
   /// Position in the sequence of the shard's token i.
   NANOTRON_FUNCTION index_t position_of(index_t i) const {
     const index_t in_first = first.end - first.begin;

@@ -33,12 +33,12 @@ struct SumOrder {
     index_t extent = 0;  // global, over all ranks, in units
     index_t width = 1;   // terms per unit
   };
-  static constexpr int most_blocks = 3;
-  Block blocks[most_blocks]{};
+  static constexpr int max_blocks = 3;
+  Block blocks[max_blocks]{};
   int block_count = 0;  // 0: one shard, all terms in storage order
   int shards = 1;       // of the global extent
   int first = 0;        // the first shard held here
-  int held = 1;
+  int shards_on_rank = 1;
   const std::int64_t* cuts = nullptr;  // (held + 1), in MemorySpace: held shard s is [cuts[s], cuts[s + 1])
   index_t counted = 0;                 // terms, cuts[held] - cuts[0]; 0 without cuts
 
@@ -47,14 +47,14 @@ struct SumOrder {
       : block_count(static_cast<int>(list.size())),
         shards(all_shards),
         first(index * (all_shards / parts)),
-        held(all_shards / parts) {
+        shards_on_rank(all_shards / parts) {
     std::copy(list.begin(), list.end(), blocks);
   }
   /// `terms` terms in `shards` shards, split at cuts (shards + 1), which must outlive the order.
   static SumOrder at_cuts(const std::int64_t* cuts, int shards, index_t terms) {
     SumOrder order;
     order.block_count = 1;
-    order.shards = order.held = shards;
+    order.shards = order.shards_on_rank = shards;
     order.cuts = cuts;
     order.counted = terms;
     return order;
@@ -64,13 +64,13 @@ struct SumOrder {
   NANOTRON_FUNCTION Range terms(int b, int s) const {
     if (cuts != nullptr) return {cuts[s], cuts[s + 1]};
     index_t at = 0;
-    for (int i = 0; i < b; ++i) at += terms_of(blocks[i], held);
+    for (int i = 0; i < b; ++i) at += terms_of(blocks[i], shards_on_rank);
     return {at + terms_of(blocks[b], s), at + terms_of(blocks[b], s + 1)};
   }
   /// Terms on this rank.
   index_t size() const {
     index_t sum = counted;
-    for (int b = 0; b < block_count; ++b) sum += terms_of(blocks[b], held);  // 0 with cuts
+    for (int b = 0; b < block_count; ++b) sum += terms_of(blocks[b], shards_on_rank);  // 0 with cuts
     return sum;
   }
 

@@ -43,17 +43,13 @@ struct MatrixRef {
   MatrixRef(const Matrix<T>& m)  // NOLINT: a Matrix is a MatrixRef
       : MatrixRef(m.data(), static_cast<index_t>(m.extent(0)), static_cast<index_t>(m.extent(1))) {}
   template <class U>
-    requires std::is_same_v<T, const U>
-  NANOTRON_FUNCTION MatrixRef(const MatrixRef<U>& m)  // NOLINT: mutable to const
+  requires std::is_same_v<T, const U> NANOTRON_FUNCTION MatrixRef(const MatrixRef<U>& m)  // NOLINT: mutable to const
       : MatrixRef(m.data, m.rows, m.columns, m.leading) {}
   template <class U>
-    requires std::is_same_v<T, const U>
-  MatrixRef(const Matrix<U>& m)  // NOLINT
+  requires std::is_same_v<T, const U> MatrixRef(const Matrix<U>& m)  // NOLINT
       : MatrixRef(m.data(), static_cast<index_t>(m.extent(0)), static_cast<index_t>(m.extent(1))) {}
 
-  NANOTRON_FUNCTION T& operator()(index_t row, index_t column) const {
-    return data[row * leading + column];
-  }
+  NANOTRON_FUNCTION T& operator()(index_t row, index_t column) const { return data[row * leading + column]; }
   NANOTRON_FUNCTION MatrixRef row_block(index_t first, index_t count) const {
     return {data + first * leading, count, columns, leading};
   }

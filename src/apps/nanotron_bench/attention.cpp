@@ -3,25 +3,25 @@
 namespace nanotron::apps::bench {
 namespace {
 
-constexpr index_t most_tokens = 16384;
+constexpr index_t max_tokens = 16384;
 
 kernels::AttentionShape with(kernels::AttentionShape shape, kernels::BackwardAlgorithm algorithm) {
   shape.backward = algorithm;
   return shape;
 }
 
-// As many sequences as make most_tokens.
+// As many sequences as make max_tokens.
 std::vector<kernels::AttentionShape> shapes_of(const Bench& bench) {
   const kernels::AttentionShape of_deck = attention_shape(bench);
   if constexpr (built_for == Processor::cpu) return {of_deck};
   std::vector<kernels::AttentionShape> shapes;
   for (const index_t head_dim : {64, 128}) {
-    for (index_t length = 2048; length <= most_tokens; length *= 2) {
+    for (index_t length = 2048; length <= max_tokens; length *= 2) {
       shapes.push_back(of_deck);
       kernels::AttentionShape& shape = shapes.back();
       shape.head_dim = head_dim;
       shape.query_length = shape.key_length = length;
-      shape.batch = most_tokens / length;
+      shape.batch = max_tokens / length;
     }
   }
   return shapes;

@@ -8,7 +8,7 @@
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
-#include "nanotron/model/activations.hpp"
+#include "nanotron/model/layers/activations.hpp"
 #include "repeat.hpp"
 #include "report.hpp"
 
@@ -60,15 +60,12 @@ void fill_pattern(const Kokkos::View<T*, MemorySpace>& memory) {
 template <class T>
 class Buffer {
  public:
-  explicit Buffer(index_t n)
-      : memory_("nanotron_bench", static_cast<std::size_t>(std::max<index_t>(n, 1))) {
+  explicit Buffer(index_t n) : memory_("nanotron_bench", static_cast<std::size_t>(std::max<index_t>(n, 1))) {
     fill_pattern(memory_);
   }
   T* data() const { return memory_.data(); }
   Vector<T> vector(index_t n) const { return Vector<T>(memory_.data(), n); }
-  Matrix<T> matrix(index_t rows, index_t columns) const {
-    return Matrix<T>(memory_.data(), rows, columns);
-  }
+  Matrix<T> matrix(index_t rows, index_t columns) const { return Matrix<T>(memory_.data(), rows, columns); }
 
  private:
   Kokkos::View<T*, MemorySpace> memory_;

@@ -13,8 +13,8 @@
 #include "machine_file.hpp"
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/model/cost.hpp"
-#include "nanotron/trainer/choose_bucket.hpp"
-#include "nanotron/trainer/program.hpp"
+#include "nanotron/trainer/start/choose_bucket.hpp"
+#include "nanotron/trainer/state/run_grid.hpp"
 #include "overlap.hpp"
 #include "pipeline.hpp"
 #include "steps.hpp"
@@ -25,8 +25,7 @@ namespace {
 
 std::string headline(const deck::Config& c, const std::vector<ScalarType>& types) {
   std::string names;
-  for (const ScalarType type : types)
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(type));
+  for (const ScalarType type : types) names += fmt::format("{}{}", names.empty() ? "" : ", ", name_of(type));
   return fmt::format(
       "grid dp {} x pp {} x cp {} x tp {}, ep {}; hidden {}, {} layers, {} heads ({} key-value), ffn {}, vocabulary "
       "{}\n"
@@ -56,10 +55,10 @@ void run_part(const char* name, const comm::Communicator& node, Report& report, 
   part();
   const HostLoad::Others others = load.others();
   if (others.of == 0) return;
-  report.line(fmt::format(
-      "  meanwhile on this host: {:.2f} of {} cores busy with other processes, {:.2f} taken "
-      "by the hypervisor",
-      others.cores, others.of, others.stolen));
+  report.line(
+      fmt::format("  meanwhile on this host: {:.2f} of {} cores busy with other processes, {:.2f} taken "
+                  "by the hypervisor",
+                  others.cores, others.of, others.stolen));
   report.set(fmt::format("{}_host_load", name),
              {{"others", others.cores}, {"stolen", others.stolen}, {"cores", others.of}});
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "nanotron/comm/communicator.hpp"
 #include "command_line.hpp"
+#include "nanotron/comm/communicator.hpp"
 
 namespace nanotron::apps::bench {
 

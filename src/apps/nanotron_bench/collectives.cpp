@@ -18,8 +18,7 @@ struct Message {
 // output of a rank for all_gather, its input for reduce_scatter and all_reduce.
 class CollectiveBench {
  public:
-  CollectiveBench(const Bench& bench, Table& table)
-      : bench_(bench), table_(table), device_(timers_) {}
+  CollectiveBench(const Bench& bench, Table& table) : bench_(bench), table_(table), device_(timers_) {}
 
   template <class T>
   void run(comm::Group& group, const char* name, const Message& message) {
@@ -29,25 +28,21 @@ class CollectiveBench {
                                              piece * ranks);  // zeros: sums stay zero
     const Kokkos::View<T*, MemorySpace> other("other", piece * ranks);
     const auto& stream = device_.stream();
-    const double copy =
-        copy_rate(bench_, device_, 2.0 * static_cast<double>(data.size() * sizeof(T)));
+    const double copy = copy_rate(bench_, device_, 2.0 * static_cast<double>(data.size() * sizeof(T)));
     const double ring = static_cast<double>(ranks - 1) / static_cast<double>(ranks);
     const auto row = [&](const char* what, double factor, auto&& work) {
       const Spread s = seconds_of(device_, bench_.grid.world(), bench_.options.seconds / 2, work);
       const double seconds = comm::max(group, s.median);
       const double algbw = static_cast<double>(data.size() * sizeof(T)) / seconds / giga;
       table_.rows.push_back({name, std::int64_t{group.size()}, what, name_of(scalar_type_of<T>),
-                             static_cast<double>(data.size() * sizeof(T)) / 1024.0, message.what,
-                             seconds * 1e6, s.least * 1e6, s.most * 1e6, algbw, algbw * factor,
-                             copy / giga});
+                             static_cast<double>(data.size() * sizeof(T)) / 1024.0, message.what, seconds * 1e6,
+                             s.min * 1e6, s.max * 1e6, algbw, algbw * factor, copy / giga});
     };
     row("all_reduce", 2.0 * ring,
         [&] { comm::all_reduce(group, data.data(), data.size(), comm::ReduceOp::sum, stream); });
-    row("all_gather", ring,
-        [&] { comm::all_gather(group, data.data(), piece, other.data(), stream); });
-    row("reduce_scatter", ring, [&] {
-      comm::reduce_scatter(group, data.data(), other.data(), piece, comm::ReduceOp::sum, stream);
-    });
+    row("all_gather", ring, [&] { comm::all_gather(group, data.data(), piece, other.data(), stream); });
+    row("reduce_scatter", ring,
+        [&] { comm::reduce_scatter(group, data.data(), other.data(), piece, comm::ReduceOp::sum, stream); });
   }
 
   template <class T>
@@ -104,8 +99,7 @@ void measure_collectives(const Bench& bench, const std::vector<ScalarType>& type
     collectives.run_all<float>(bench.grid.data_parallel(), "dp",
                                {std::min(bucket, gradient * sizeof(float)), "bucket"});
   }
-  if (table.rows.empty())
-    return bench.report.line("\nCollectives: one rank in every group, nothing to measure");
+  if (table.rows.empty()) return bench.report.line("\nCollectives: one rank in every group, nothing to measure");
   bench.report.add(table);
 }
 

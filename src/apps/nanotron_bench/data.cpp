@@ -7,8 +7,8 @@
 #include "nanotron/base/timer.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/comm/collectives.hpp"
-#include "nanotron/data/sample_order.hpp"
-#include "nanotron/data/token_file.hpp"
+#include "nanotron/data/order/sample_order.hpp"
+#include "nanotron/data/tokens/token_file.hpp"
 #include "repeat.hpp"
 #include "report.hpp"
 
@@ -59,7 +59,7 @@ void measure_data(const Bench& bench, const std::vector<ScalarType>&) {
                                  block > 0 ? data::TokenFile::Hashes::compared : data::TokenFile::Hashes::ignored);
       const Spread s = seconds_of_sequence(file, data.sequence_length, bench.options.seconds);
       const auto bytes = static_cast<double>((data.sequence_length + 1) * file.arrays().front()->width());
-      table.rows.push_back({block > 0 ? fmt::format("{}", block) : "none", 1e6 * s.median, 1e6 * s.least, 1e6 * s.most,
+      table.rows.push_back({block > 0 ? fmt::format("{}", block) : "none", 1e6 * s.median, 1e6 * s.min, 1e6 * s.max,
                             1e3 * s.median * sequences, bytes / s.median / 1e6});
     }
   });

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "nanotron/kernels/gemm/gemm.hpp"
-#include "nanotron/kernels/gemm/gemm_peak.hpp"
+#include "nanotron/kernels/gemm/peak/gemm_peak.hpp"
 
 namespace nanotron::apps::bench {
 namespace {
@@ -139,7 +139,7 @@ void measure_shapes(const Bench& bench) {
     const double in_step = s.median * static_cast<double>(p.calls);
     total_seconds += in_step;
     total_flops += p.flops() * static_cast<double>(p.calls);
-    table.rows.push_back({p.name, p.m, p.n, p.k, p.calls, rate, p.flops() / s.most / giga, p.flops() / s.least / giga,
+    table.rows.push_back({p.name, p.m, p.n, p.k, p.calls, rate, p.flops() / s.max / giga, p.flops() / s.min / giga,
                           comm::sum(bench.grid.world(), rate), in_step * 1e3});
   }
   const double rate = total_flops / total_seconds / giga;

@@ -9,7 +9,8 @@ namespace nanotron::apps::bench {
 // (a) GEMMs: square ones in these types and fp32, the deck's own shapes in these types. Collective.
 void measure_gemm(const Bench& bench, const std::vector<ScalarType>& types);
 
-// How shape changes the rate of a GEMM on this rank (trainer/kernel_time.hpp): of the deck's shapes and square ones,
+// How shape changes the rate of a GEMM on this rank (trainer/plan/kernel_time.hpp): of the deck's shapes and square
+// ones,
 //   seconds = FLOPs / rate + bytes / operands, fitted to relative errors, whose mean by their share of a step is
 //   `error`.
 struct GemmFit {

@@ -7,9 +7,10 @@
 
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/kernels/gemm/gemm_algorithms.hpp"
-#include "nanotron/trainer/gemm_algorithms.hpp"
-#include "nanotron/trainer/token_files.hpp"
-#include "nanotron/trainer/trainer.hpp"
+#include "nanotron/trainer/data/token_files.hpp"
+#include "nanotron/trainer/loop/trainer.hpp"
+#include "nanotron/trainer/plan/plan.hpp"
+#include "nanotron/trainer/start/gemm_algorithms.hpp"
 
 namespace nanotron::apps::bench {
 namespace {

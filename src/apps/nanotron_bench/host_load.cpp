@@ -13,9 +13,7 @@
 namespace nanotron::apps::bench {
 namespace {
 
-double seconds_of(const timeval& t) {
-  return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-}
+double seconds_of(const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); }
 
 double own_seconds() {
   rusage usage{};

@@ -6,8 +6,8 @@
 #include "nanotron/kernels/attention/rotary.hpp"
 #include "nanotron/kernels/elementwise/cast.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
-#include "nanotron/kernels/gemm/gemm_peak.hpp"
-#include "nanotron/kernels/gemm/grouped_gemm.hpp"
+#include "nanotron/kernels/gemm/grouped/grouped_gemm.hpp"
+#include "nanotron/kernels/gemm/peak/gemm_peak.hpp"
 #include "nanotron/kernels/mlp/swiglu.hpp"
 #include "nanotron/kernels/mlp/weighted_swiglu.hpp"
 #include "nanotron/kernels/norm/rms_norm.hpp"
@@ -15,7 +15,7 @@
 #include "nanotron/kernels/reduction/exact_sum.hpp"
 #include "nanotron/kernels/vocab/cross_entropy.hpp"
 #include "nanotron/kernels/vocab/embedding.hpp"
-#include "nanotron/trainer/training_state.hpp"
+#include "nanotron/trainer/state/training_state.hpp"
 
 namespace nanotron::apps::bench {
 namespace {
@@ -77,9 +77,7 @@ class KernelBench {
   }
 
  private:
-  static double bytes(index_t n, std::size_t size) {
-    return static_cast<double>(n) * static_cast<double>(size);
-  }
+  static double bytes(index_t n, std::size_t size) { return static_cast<double>(n) * static_cast<double>(size); }
 
   template <class Work>
   Spread seconds(Work&& work) {
@@ -96,8 +94,8 @@ class KernelBench {
                            calls,
                            moved / 1e6,
                            s.median * 1e6,
-                           s.least * 1e6,
-                           s.most * 1e6,
+                           s.min * 1e6,
+                           s.max * 1e6,
                            rate,
                            copy,
                            {},
@@ -113,8 +111,8 @@ class KernelBench {
                            calls,
                            {},
                            s.median * 1e6,
-                           s.least * 1e6,
-                           s.most * 1e6,
+                           s.min * 1e6,
+                           s.max * 1e6,
                            {},
                            {},
                            rate / giga,
@@ -129,20 +127,18 @@ class KernelBench {
     const Buffer<M> w(h), dw(h), rstd(n), work(kernels::rms_norm_workspace_size(built_for, n, h));
     const double one = bytes(n * h, sizeof(T));
     by_bytes("rms_norm_forward", in_layers_ + in_step_, 2 * one, [&] {
-      kernels::rms_norm_forward<T>(device_, x.matrix(n, h), w.vector(h), 1e-5, y.matrix(n, h),
-                                   rstd.vector(n));
+      kernels::rms_norm_forward<T>(device_, x.matrix(n, h), w.vector(h), 1e-5, y.matrix(n, h), rstd.vector(n));
     });
     by_bytes("add_rms_norm_forward", in_layers_, 4 * one, [&] {
-      kernels::add_rms_norm_forward<T>(device_, x.matrix(n, h), z.matrix(n, h), z.matrix(n, h),
-                                       w.vector(h), 1e-5, y.matrix(n, h), rstd.vector(n));
+      kernels::add_rms_norm_forward<T>(device_, x.matrix(n, h), z.matrix(n, h), z.matrix(n, h), w.vector(h), 1e-5,
+                                       y.matrix(n, h), rstd.vector(n));
     });
     by_bytes("rms_norm_backward", 2 * in_layers_ + in_step_, 4 * one, [&] {
       kernels::rms_norm_backward<T>(device_, y.matrix(n, h), x.matrix(n, h), w.vector(h), rstd.vector(n),
                                     z.matrix(n, h), dw.vector(h),
                                     work.vector(kernels::rms_norm_workspace_size(built_for, n, h)));
     });
-    by_bytes("add", in_layers_, 3 * one,
-             [&] { kernels::add<T>(device_, x.vector(n * h), y.vector(n * h)); });
+    by_bytes("add", in_layers_, 3 * one, [&] { kernels::add<T>(device_, x.vector(n * h), y.vector(n * h)); });
   }
 
   void rotation() {
@@ -178,12 +174,10 @@ class KernelBench {
     const index_t n = s_.tokens, f = s_.intermediate;
     const Buffer<T> gate_up(2 * n * f), h(n * f), gradient(2 * n * f);
     const double one = bytes(n * f, sizeof(T));
-    by_bytes("swiglu_forward", in_layers_, 3 * one, [&] {
-      kernels::swiglu_forward<T>(device_, gate_up.matrix(n, 2 * f), h.matrix(n, f));
-    });
+    by_bytes("swiglu_forward", in_layers_, 3 * one,
+             [&] { kernels::swiglu_forward<T>(device_, gate_up.matrix(n, 2 * f), h.matrix(n, f)); });
     by_bytes("swiglu_backward", in_layers_, 5 * one, [&] {
-      kernels::swiglu_backward<T>(device_, gate_up.matrix(n, 2 * f), h.matrix(n, f),
-                                  gradient.matrix(n, 2 * f));
+      kernels::swiglu_backward<T>(device_, gate_up.matrix(n, 2 * f), h.matrix(n, f), gradient.matrix(n, 2 * f));
     });
   }
 
@@ -236,12 +230,10 @@ class KernelBench {
     const auto memory = some_ids(n, bench_.config.model.vocab_size);
     const Vector<const std::int32_t> ids(memory.data(), n);
     by_bytes("embedding_forward", in_step_, 2 * bytes(n * h, sizeof(T)), [&] {
-      kernels::embedding_forward<T>(device_, ids, range, weight.matrix(range.size(), h),
-                                    x.matrix(n, h));
+      kernels::embedding_forward<T>(device_, ids, range, weight.matrix(range.size(), h), x.matrix(n, h));
     });
     by_bytes("embedding_backward", in_step_, bytes(n * h, sizeof(T) + 2 * sizeof(M)), [&] {
-      kernels::embedding_backward<T>(device_, ids, range, x.matrix(n, h),
-                                     gradient.matrix(range.size(), h));
+      kernels::embedding_backward<T>(device_, ids, range, x.matrix(n, h), gradient.matrix(range.size(), h));
     });
   }
 
@@ -274,8 +266,8 @@ class KernelBench {
                                           target.vector(rows));
     });
     by_bytes("cross_entropy_gradient", calls, 2 * one, [&] {
-      kernels::cross_entropy_gradient<T>(device_, logits.matrix(rows, range.size()), ids,
-                                         range.begin, max.vector(rows), sum.vector(rows), 1.0);
+      kernels::cross_entropy_gradient<T>(device_, logits.matrix(rows, range.size()), ids, range.begin, max.vector(rows),
+                                         sum.vector(rows), 1.0);
     });
   }
 
@@ -283,8 +275,7 @@ class KernelBench {
     const index_t n = parameters_;
     const Buffer<M> p(n), g(n), m(n), v(n);
     kernels::fill<M>(device_, v.vector(n), 1e-3);
-    by_bytes("fill, of the gradient", 1, bytes(n, sizeof(M)),
-             [&] { kernels::fill<M>(device_, p.vector(n), 0.0); });
+    by_bytes("fill, of the gradient", 1, bytes(n, sizeof(M)), [&] { kernels::fill<M>(device_, p.vector(n), 0.0); });
     const Kokkos::View<kernels::ExactSum*, Kokkos::LayoutRight, MemorySpace> sum("sum", 1);
     const Kokkos::View<kernels::UpdateScalars*, Kokkos::LayoutRight, MemorySpace> scalars("scalars", 1);
     by_bytes("sum_of_squares, of the gradient", 1, bytes(n, sizeof(M)),
@@ -354,9 +345,7 @@ double copy_rate(const Bench& bench, Device& device, double bytes) {
 
 void measure_kernels(const Bench& bench, const std::vector<ScalarType>& types) {
   for (const ScalarType type : types) {
-    with_scalar_type(type, [&]<class T>(std::type_identity<T>) {
-      bench.report.add(KernelBench<T>(bench).run());
-    });
+    with_scalar_type(type, [&]<class T>(std::type_identity<T>) { bench.report.add(KernelBench<T>(bench).run()); });
   }
 }
 

@@ -10,11 +10,11 @@
 #include "kernels.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/agreement.hpp"
-#include "nanotron/comm/waiting.hpp"
+#include "nanotron/comm/session/waiting.hpp"
 #include "nanotron/deck/machine.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
-#include "nanotron/kernels/gemm/gemm_peak.hpp"
-#include "nanotron/kernels/gemm/stated_peak.hpp"
+#include "nanotron/kernels/gemm/peak/gemm_peak.hpp"
+#include "nanotron/kernels/gemm/peak/stated_peak.hpp"
 #include "nanotron/tensor/device_name.hpp"
 
 namespace nanotron::apps::bench {

@@ -87,10 +87,10 @@ class OverlapBench {
         both[i].push_back(seconds([&] { together(p, regions_[i], gemm, rows, inner); }));
       }
     }
-    const double compute = spread_of(alone).least, communication = spread_of(moved).least;
-    const double in_turn = spread_of(both[0]).least;
+    const double compute = spread_of(alone).min, communication = spread_of(moved).min;
+    const double in_turn = spread_of(both[0]).min;
     for (std::size_t i = 1; i < both.size(); ++i) {
-      const double overlapped = spread_of(both[i]).least;
+      const double overlapped = spread_of(both[i]).min;
       table.rows.push_back({p.name, name_of(scalar_type_of<T>), std::int64_t{chunk_counts[i]}, compute * 1e3,
                             communication * 1e3, in_turn * 1e3, overlapped * 1e3, overlapped / in_turn,
                             std::max(compute, communication) / in_turn});
@@ -100,8 +100,7 @@ class OverlapBench {
  private:
   template <class Work>
   double seconds(Work&& work) {
-    return comm::max(bench_.grid.tp(),
-                     seconds_of(device_, bench_.grid.world(), bench_.options.seconds / 4, work).least);
+    return comm::max(bench_.grid.tp(), seconds_of(device_, bench_.grid.world(), bench_.options.seconds / 4, work).min);
   }
   // The GEMM only, on the region's buffer of all tokens.
   void multiply_alone(const GemmShape& p, const nn::RowGemm<T>& gemm, const Matrix<T>& inner) {

@@ -12,7 +12,7 @@
 namespace nanotron::apps::bench {
 
 struct Spread {
-  double median = 0.0, least = 0.0, most = 0.0;
+  double median = 0.0, min = 0.0, max = 0.0;
 };
 
 inline Spread spread_of(std::vector<double> values) {
@@ -37,10 +37,9 @@ Spread seconds_of(Device& device, comm::Group& world, double budget, Work&& work
   };
   comm::barrier(world);
   batch_seconds(1);
-  const double once =
-      std::max(comm::max(world, std::min(batch_seconds(1), batch_seconds(1))), 1e-8);
-  constexpr double least_batch = 2e-3;
-  const auto calls = static_cast<std::int64_t>(std::max(1.0, least_batch / once));
+  const double once = std::max(comm::max(world, std::min(batch_seconds(1), batch_seconds(1))), 1e-8);
+  constexpr double min_batch = 2e-3;
+  const auto calls = static_cast<std::int64_t>(std::max(1.0, min_batch / once));
   const double batches = std::clamp(budget / (once * static_cast<double>(calls)), 3.0, 200.0);
   std::vector<double> seconds;
   comm::barrier(world);

@@ -26,9 +26,8 @@ nlohmann::json json_of(const Cell& cell) {
 }
 
 bool is_text(const Table& table, std::size_t column) {
-  return std::ranges::any_of(table.rows, [&](const auto& row) {
-    return std::holds_alternative<std::string>(row[column]);
-  });
+  return std::ranges::any_of(table.rows,
+                             [&](const auto& row) { return std::holds_alternative<std::string>(row[column]); });
 }
 
 std::size_t width_of(const Table& table, std::size_t column) {

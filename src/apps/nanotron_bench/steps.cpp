@@ -7,10 +7,11 @@
 #include "gemm.hpp"
 #include "nanotron/model/cost.hpp"
 #include "nanotron/tensor/stream_timers.hpp"
-#include "nanotron/trainer/gemm_algorithms.hpp"
-#include "nanotron/trainer/run_memory.hpp"
-#include "nanotron/trainer/token_files.hpp"
-#include "nanotron/trainer/trainer.hpp"
+#include "nanotron/trainer/data/token_files.hpp"
+#include "nanotron/trainer/loop/trainer.hpp"
+#include "nanotron/trainer/plan/plan.hpp"
+#include "nanotron/trainer/start/gemm_algorithms.hpp"
+#include "nanotron/trainer/state/run_memory.hpp"
 
 namespace nanotron::apps::bench {
 namespace {
@@ -69,14 +70,12 @@ struct Record {
 
 // Seconds of as many all-reduces of the mean size, with all ranks ready.
 template <class T>
-double seconds_alone(const Bench& bench, Device& device, comm::Group& group,
-                     const comm::Traffic& used) {
+double seconds_alone(const Bench& bench, Device& device, comm::Group& group, const comm::Traffic& used) {
   if (group.size() == 1 || used.calls == 0) return 0.0;
   const std::size_t n = used.bytes / used.calls / sizeof(T);
   const Kokkos::View<T*, MemorySpace> data("data", n);  // zeros: sums stay zero
-  const Spread one = seconds_of(device, bench.grid.world(), bench.options.seconds, [&] {
-    comm::all_reduce(group, data.data(), n, comm::ReduceOp::sum, device.stream());
-  });
+  const Spread one = seconds_of(device, bench.grid.world(), bench.options.seconds,
+                                [&] { comm::all_reduce(group, data.data(), n, comm::ReduceOp::sum, device.stream()); });
   return one.median * static_cast<double>(used.calls);
 }
 
@@ -157,9 +156,8 @@ class RunnerOf final : public Runner {
 template <class T>
 void RunnerOf<T>::round(std::int64_t steps) {
   comm::ProcessGrid& grid = bench_.grid;
-  const double flops =
-      model::training_flops_per_token(config_.model, config_.data.sequence_length) *
-      static_cast<double>(trainer::tokens_per_step(config_));
+  const double flops = model::training_flops_per_token(config_.model, config_.data.sequence_length) *
+                       static_cast<double>(trainer::tokens_per_step(config_));
   const double ceiling = matrix_ceiling<T>(bench_, ceiling_device_);
   record_.ceilings.push_back(ceiling / giga);
   std::vector<double> seconds;
@@ -182,8 +180,7 @@ void RunnerOf<T>::round(std::int64_t steps) {
 }
 
 std::string ranged(const Spread& s, int digits) {
-  return fmt::format("{:.{}f} ({:.{}f} - {:.{}f})", s.median, digits, s.least, digits, s.most,
-                     digits);
+  return fmt::format("{:.{}f} ({:.{}f} - {:.{}f})", s.median, digits, s.min, digits, s.max, digits);
 }
 
 double communication_seconds(const Record& r) {
@@ -209,8 +206,7 @@ Table speed_table(const Bench& bench, const std::vector<const Record*>& records)
               .note =
                   "GEMM: all ranks at once, the better of orders 1024 and 2048; comm: the step's collectives "
                   "with all ranks ready; comm + wait: in the step, of the rank that waits most"};
-  const auto tokens =
-      static_cast<double>(bench.config.data.global_batch_size * bench.config.data.sequence_length);
+  const auto tokens = static_cast<double>(bench.config.data.global_batch_size * bench.config.data.sequence_length);
   nlohmann::json numbers = nlohmann::json::array();
   for (const Record* r : records) {
     double total = 0.0;
@@ -221,10 +217,10 @@ Table speed_table(const Bench& bench, const std::vector<const Record*>& records)
     const double share = 100.0 * comm::max(bench.grid.world(), communication_seconds(*r)) / total;
     std::vector<double> milliseconds;
     for (const double s : r->seconds) milliseconds.push_back(1e3 * s);
-    table.rows.push_back({name_of(r->type), ranged(spread_of(milliseconds), 1),
-                          tokens / spread_of(r->seconds).median, ranged(spread_of(r->rates), 1),
-                          ranged(spread_of(r->ceilings), 1), ranged(spread_of(r->shares), 1),
-                          moving, share, static_cast<double>(r->planned_bytes) / 1048576.0});
+    table.rows.push_back({name_of(r->type), ranged(spread_of(milliseconds), 1), tokens / spread_of(r->seconds).median,
+                          ranged(spread_of(r->rates), 1), ranged(spread_of(r->ceilings), 1),
+                          ranged(spread_of(r->shares), 1), moving, share,
+                          static_cast<double>(r->planned_bytes) / 1048576.0});
     numbers.push_back({{"type", name_of(r->type)},
                        {"seconds", r->seconds},
                        {"gflops", r->rates},
@@ -242,8 +238,7 @@ Table region_table(const Record& r) {
   for (const double s : r.seconds) total += s;
   const auto steps = static_cast<double>(r.seconds.size());
   std::vector<TimerRow> rows = r.regions;
-  std::ranges::stable_sort(
-      rows, [](const TimerRow& a, const TimerRow& b) { return a.exclusive > b.exclusive; });
+  std::ranges::stable_sort(rows, [](const TimerRow& a, const TimerRow& b) { return a.exclusive > b.exclusive; });
   Table table{.key = fmt::format("regions_{}", name_of(r.type)),
               .title = fmt::format("Where a step's time goes, {} on rank 0", name_of(r.type)),
               .columns = {{"region", "region"},
@@ -257,9 +252,8 @@ Table region_table(const Record& r) {
                   "kernels"};
   for (const TimerRow& row : rows) {
     if (row.calls == 0) continue;
-    table.rows.push_back({row.name, static_cast<double>(row.calls) / steps,
-                          1e3 * row.inclusive / steps, 1e3 * row.exclusive / steps,
-                          100.0 * row.exclusive / total});
+    table.rows.push_back({row.name, static_cast<double>(row.calls) / steps, 1e3 * row.inclusive / steps,
+                          1e3 * row.exclusive / steps, 100.0 * row.exclusive / total});
   }
   return table;
 }
@@ -283,13 +277,11 @@ Table communication_table(const Bench& bench, const Record& r) {
               .note =
                   "ready: as many all-reduces of the mean size with all ranks ready; min and max: host time "
                   "in the step, with the wait for slower ranks"};
-  const auto add = [&](const char* name, const std::string& path, const comm::Traffic& t,
-                       double alone) {
+  const auto add = [&](const char* name, const std::string& path, const comm::Traffic& t, double alone) {
     const double least = comm::min(bench.grid.world(), t.seconds);
     const double most = comm::max(bench.grid.world(), t.seconds);
-    table.rows.push_back({name, path, static_cast<double>(t.calls) / steps,
-                          static_cast<double>(t.bytes) / 1e6 / steps, 1e3 * alone / steps,
-                          1e3 * least / steps, 1e3 * most / steps, 100.0 * alone / total,
+    table.rows.push_back({name, path, static_cast<double>(t.calls) / steps, static_cast<double>(t.bytes) / 1e6 / steps,
+                          1e3 * alone / steps, 1e3 * least / steps, 1e3 * most / steps, 100.0 * alone / total,
                           100.0 * most / total});
   };
   for (const GroupShare& g : r.groups) add(g.name, g.group->path(), g.share.used, g.alone);
@@ -308,7 +300,7 @@ void add_speed_ups(const Bench& bench, const std::vector<const Record*>& records
       ratios.push_back(records[0]->round_steps[round] / records[i]->round_steps[round]);
     }
     const Spread s = spread_of(std::move(ratios));
-    table.rows.push_back({name_of(records[i]->type), s.median, s.least, s.most});
+    table.rows.push_back({name_of(records[i]->type), s.median, s.min, s.max});
   }
   bench.report.add(table);
 }

@@ -6,11 +6,11 @@
 #include "nanotron/base/files.hpp"
 #include "nanotron/base/random.hpp"
 #include "nanotron/comm/agreement.hpp"
-#include "nanotron/data/file_store.hpp"
-#include "nanotron/data/token_file.hpp"
+#include "nanotron/data/files/file_store.hpp"
+#include "nanotron/data/tokens/token_file.hpp"
 #include "nanotron/deck/named_files.hpp"
-#include "nanotron/trainer/deck_features.hpp"
-#include "nanotron/trainer/program.hpp"
+#include "nanotron/trainer/start/deck_features.hpp"
+#include "nanotron/trainer/start/load_deck.hpp"
 
 namespace nanotron::apps::bench {
 namespace {
@@ -51,12 +51,9 @@ void write_tokens(const std::filesystem::path& path, const FileSize& size) {
   {
     const hdf5::Dataspace space(hdf5::check(H5Screate_simple(1, &extent, nullptr), code, doing));
     const hdf5::Dataset dataset(
-        hdf5::check(H5Dcreate2(file.id(), "tokens", H5T_STD_U32LE, space.id(), H5P_DEFAULT,
-                               H5P_DEFAULT, H5P_DEFAULT),
+        hdf5::check(H5Dcreate2(file.id(), "tokens", H5T_STD_U32LE, space.id(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
                     code, doing));
-    hdf5::check(
-        H5Dwrite(dataset.id(), H5T_NATIVE_UINT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, tokens.data()),
-        code, doing);
+    hdf5::check(H5Dwrite(dataset.id(), H5T_NATIVE_UINT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, tokens.data()), code, doing);
     hdf5::write_integer(file.id(), "vocab_size", size.vocabulary);
   }
   file.close(code, doing);
@@ -69,8 +66,7 @@ FileSize size_from_root(const Options& options, const comm::Communicator& world)
   comm::collectively(world.get(), [&] {
     if (world.rank() != 0) return;
     const deck::Config config = trainer::read_deck(options.deck, options.overrides);
-    size = {batches * config.data.global_batch_size * config.data.sequence_length + 1,
-            vocabulary_of(config)};
+    size = {batches * config.data.global_batch_size * config.data.sequence_length + 1, vocabulary_of(config)};
   });
   NANOTRON_CHECK_MPI(MPI_Bcast(&size, 2, MPI_INT64_T, 0, world.get()));
   return size;
@@ -100,8 +96,7 @@ Workload::Workload(const Options& options, const comm::Communicator& world)
                                  "run.output_dir=" + folder_.path.string(), std::string("checkpoint.resume=none")}) {
     overrides.push_back(set);
   }
-  config_ =
-      trainer::load_config(world.get(), options.deck, overrides, trainer::GridRanks::of_world);
+  config_ = trainer::load_config(world.get(), options.deck, overrides, trainer::GridRanks::of_world);
 }
 
 Workload::Folder::~Folder() {

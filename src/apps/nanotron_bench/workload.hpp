@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "command_line.hpp"
 #include "nanotron/comm/communicator.hpp"
 #include "nanotron/deck/config.hpp"
-#include "command_line.hpp"
 
 namespace nanotron::apps::bench {
 

@@ -19,8 +19,8 @@ const Program program{.name = "nanotron_generate",
                                      {ExitCode::numerics_error, "the numbers are not finite"},
                                      {ExitCode::system_error, "the system failed"}}};
 
-constexpr int most_tokens = 10'000'000;
-constexpr int most_samples = 100'000;
+constexpr int max_tokens = 10'000'000;
+constexpr int max_samples = 100'000;
 
 void add_options(CLI::App& app, GenerateOptions& o) {
   app.add_option("--checkpoint", o.checkpoint, "a step folder, or a folder of them: the newest valid one")
@@ -35,13 +35,13 @@ void add_options(CLI::App& app, GenerateOptions& o) {
       ->delimiter(',')
       ->excludes(prompt);
   app.add_option("--max-new-tokens", o.new_tokens, "maximum number of new tokens (default: what fits, up to 256)")
-      ->check(CLI::Range(1, most_tokens));
+      ->check(CLI::Range(1, max_tokens));
   app.add_option("--context", o.context,
                  "maximum tokens of prompt and continuation together (default: the length of the sequences in "
                  "training, where the checkpoint knows it)")
-      ->check(CLI::Range(1, most_tokens));
+      ->check(CLI::Range(1, max_tokens));
   app.add_option("--samples", o.samples, "number of continuations")
-      ->check(CLI::Range(1, most_samples))
+      ->check(CLI::Range(1, max_samples))
       ->capture_default_str();
   app.add_option("--temperature", o.sampling.temperature, "0: always the most likely token")
       ->check(CLI::Range(0.0, 1e6))
@@ -53,8 +53,7 @@ void add_options(CLI::App& app, GenerateOptions& o) {
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   app.add_option("--seed", o.sampling.seed, "of the samples")->capture_default_str();
-  app.add_option("--eos", o.eos,
-                 "token id that ends a text; -1: none (default: that of the token file)");
+  app.add_option("--eos", o.eos, "token id that ends a text; -1: none (default: that of the token file)");
   app.add_option("--compute", o.compute, "type to compute in (default: as the parameters are stored)")
       ->transform(scalar_type());
   app.add_flag("--ids", o.ids, "print the new token ids, one line per sample, instead of text");
@@ -68,8 +67,8 @@ std::optional<GenerateOptions> parse_generate_options(int argc, char** argv, boo
   add_options(app, options);
   if (!parse(app, program, argc, argv, speaks)) return std::nullopt;
   if (std::isnan(options.sampling.temperature) || std::isnan(options.sampling.top_p)) {
-    fail(ExitCode::deck_error, {.what = "--temperature and --top-p must be numbers",
-                                .change = "see nanotron_generate --help"});
+    fail(ExitCode::deck_error,
+         {.what = "--temperature and --top-p must be numbers", .change = "see nanotron_generate --help"});
   }
   return options;
 }

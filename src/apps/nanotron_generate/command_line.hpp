@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "nanotron/model/sampling.hpp"
+#include "nanotron/model/generation/sampling.hpp"
 
 namespace nanotron::apps {
 

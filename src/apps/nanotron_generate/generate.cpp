@@ -9,15 +9,15 @@
 #include "nanotron/base/log.hpp"
 #include "nanotron/base/whole_path.hpp"
 #include "nanotron/comm/group.hpp"
-#include "nanotron/io/checkpoint_reader.hpp"
-#include "nanotron/model/generation.hpp"
-#include "nanotron/trainer/checkpointing.hpp"
+#include "nanotron/io/checkpoint/checkpoint_reader.hpp"
+#include "nanotron/model/generation/generation.hpp"
+#include "nanotron/trainer/checkpoint/checkpointing.hpp"
 #include "prompt.hpp"
 
 namespace nanotron::apps {
 namespace {
 
-constexpr index_t most_by_default = 256;
+constexpr index_t max_by_default = 256;
 
 struct Work {
   deck::ModelConfig model;
@@ -59,9 +59,8 @@ Work plan_work(const GenerateOptions& options, const deck::ModelConfig& model, c
   check_ids(model, prompt.ids);
   const auto given = static_cast<index_t>(prompt.ids.size());
   const index_t context = context_of(options, model, trained_length);
-  const index_t room = context > 0 ? context - given : most_by_default;
-  const index_t wanted =
-      options.new_tokens > 0 ? options.new_tokens : std::clamp<index_t>(room, 1, most_by_default);
+  const index_t room = context > 0 ? context - given : max_by_default;
+  const index_t wanted = options.new_tokens > 0 ? options.new_tokens : std::clamp<index_t>(room, 1, max_by_default);
   if (context > 0 && wanted > room) {
     const char* const of_training = options.context > 0 ? "" : ", the length of the sequences in training";
     const std::string shorter = "a shorter prompt or a smaller --max-new-tokens";
@@ -73,10 +72,7 @@ Work plan_work(const GenerateOptions& options, const deck::ModelConfig& model, c
                                         : shorter + longer_context(model, given + wanted)});
   }
   return {.model = model,
-          .request = {.prompt = prompt.ids,
-                      .new_tokens = wanted,
-                      .sampling = options.sampling,
-                      .eos = prompt.eos},
+          .request = {.prompt = prompt.ids, .new_tokens = wanted, .sampling = options.sampling, .eos = prompt.eos},
           .samples = options.samples,
           .capacity = given + wanted};
 }
@@ -90,10 +86,8 @@ template <class T>
 Answer answer_as(const Work& work, io::CheckpointReader& reader, comm::Group& tp) {
   Timers timers;
   Device device(timers);
-  const model::GenerationSetup setup{.model = work.model,
-                                     .sequences = work.samples,
-                                     .capacity = work.capacity,
-                                     .tp = &tp};
+  const model::GenerationSetup setup{
+      .model = work.model, .sequences = work.samples, .capacity = work.capacity, .tp = &tp};
   Arena planning = Arena::planning();
   static_cast<void>(model::Generator<T>(setup, device, planning));
   Arena arena(planning.plan());
@@ -106,8 +100,7 @@ Answer answer_as(const Work& work, io::CheckpointReader& reader, comm::Group& tp
   return answer;
 }
 
-void print(const GenerateOptions& options, const Work& work, const Answer& answer,
-           const Prompt& prompt) {
+void print(const GenerateOptions& options, const Work& work, const Answer& answer, const Prompt& prompt) {
   std::size_t tokens = 0;
   for (std::size_t s = 0; s < answer.samples.size(); ++s) {
     const std::vector<std::int32_t>& ids = answer.samples[s];
@@ -125,11 +118,10 @@ void print(const GenerateOptions& options, const Work& work, const Answer& answe
 
 void check_ranks(const deck::ModelConfig& model, int ranks) {
   if (ranks <= model.num_attention_heads) return;
-  fail(ExitCode::deck_error,
-       {.what = "more ranks than attention heads",
-        .expected = fmt::format("at most {} ranks", model.num_attention_heads),
-        .found = fmt::format("{}", ranks),
-        .change = "mpirun -np with fewer ranks"});
+  fail(ExitCode::deck_error, {.what = "more ranks than attention heads",
+                              .expected = fmt::format("at most {} ranks", model.num_attention_heads),
+                              .found = fmt::format("{}", ranks),
+                              .change = "mpirun -np with fewer ranks"});
 }
 
 }  // namespace
@@ -137,13 +129,11 @@ void check_ranks(const deck::ModelConfig& model, int ranks) {
 void generate(const GenerateOptions& options, const comm::Communicator& world) {
   Log log(world.rank() == 0, world.rank());
   log.set_quiet(true);
-  auto reader =
-      io::CheckpointReader::find(world.get(), options.checkpoint, options.checkpoint, log);
+  auto reader = io::CheckpointReader::find(world.get(), options.checkpoint, options.checkpoint, log);
   if (!reader) {
-    fail(ExitCode::data_error,
-         {.what = "there is no checkpoint",
-          .where = whole_path(options.checkpoint),
-          .change = "--checkpoint: a step folder or the folder that holds them"});
+    fail(ExitCode::data_error, {.what = "there is no checkpoint",
+                                .where = whole_path(options.checkpoint),
+                                .change = "--checkpoint: a step folder or the folder that holds them"});
   }
   const io::CheckpointInfo& info = reader->info();
   check_ranks(info.model, world.size());
@@ -151,11 +141,10 @@ void generate(const GenerateOptions& options, const comm::Communicator& world) {
   const Prompt prompt = make_prompt(options, trained, world);
   const Work work = plan_work(options, info.model, prompt, trained.sequence_length);
 
-  comm::Group tp(comm::Communicator::duplicate(world.get()),
-                 comm::choose_transport(deck::Backend::automatic, world));
-  const Answer answer = with_scalar_type(
-      options.compute.value_or(info.master),
-      [&]<class T>(std::type_identity<T>) { return answer_as<T>(work, *reader, tp); });
+  comm::Group tp(comm::Communicator::duplicate(world.get()), comm::choose_transport(deck::Backend::automatic, world));
+  const Answer answer = with_scalar_type(options.compute.value_or(info.master), [&]<class T>(std::type_identity<T>) {
+    return answer_as<T>(work, *reader, tp);
+  });
   if (world.rank() == 0) print(options, work, answer, prompt);
 }
 

@@ -10,7 +10,7 @@
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/named_files.hpp"
-#include "nanotron/trainer/deck_features.hpp"
+#include "nanotron/trainer/start/deck_features.hpp"
 
 namespace nanotron::apps {
 namespace {
@@ -22,16 +22,14 @@ void warn(fmt::format_string<A...> text, A&&... values) {
 }
 
 // The file of --tokens-file; without the option the file of the training, if it still exists and fits the model.
-std::unique_ptr<data::TokenFile> open_tokens(const GenerateOptions& options,
-                                             const TrainedWith& trained) {
+std::unique_ptr<data::TokenFile> open_tokens(const GenerateOptions& options, const TrainedWith& trained) {
   if (!options.tokens_file.empty()) {
     auto file = std::make_unique<data::TokenFile>(options.tokens_file);
     if (!file->has_vocabulary() && !options.ids) {
-      fail(ExitCode::data_error,
-           {.what = "the token file has no vocabulary",
-            .expected = "/vocabulary, to write text",
-            .where = options.tokens_file,
-            .change = "make it again with tools/nanotron_tokenize.py, or use --ids"});
+      fail(ExitCode::data_error, {.what = "the token file has no vocabulary",
+                                  .expected = "/vocabulary, to write text",
+                                  .where = options.tokens_file,
+                                  .change = "make it again with tools/nanotron_tokenize.py, or use --ids"});
     }
     if (file->vocab_size() > trained.vocab_size) {
       fail(ExitCode::data_error,
@@ -89,10 +87,9 @@ void fill_ids(const GenerateOptions& options, Prompt& prompt) {
   if (has_vocabulary) prompt.text = prompt.tokens->decode(prompt.ids);
   if (options.prompt_ids.empty()) begin(prompt);
   if (prompt.ids.empty()) {
-    fail(ExitCode::deck_error,
-         {.what = "there is no prompt",
-          .expected = "--prompt or --prompt-ids, or a token file with a token that "
-                      "begins or ends its documents"});
+    fail(ExitCode::deck_error, {.what = "there is no prompt",
+                                .expected = "--prompt or --prompt-ids, or a token file with a token that "
+                                            "begins or ends its documents"});
   }
 }
 
@@ -119,8 +116,7 @@ TrainedWith trained_with(const io::CheckpointInfo& info) {
   return trained;
 }
 
-Prompt make_prompt(const GenerateOptions& options, const TrainedWith& trained,
-                   const comm::Communicator& world) {
+Prompt make_prompt(const GenerateOptions& options, const TrainedWith& trained, const comm::Communicator& world) {
   Prompt prompt;
   comm::collectively(world.get(), [&] {
     if (world.rank() != 0) return;

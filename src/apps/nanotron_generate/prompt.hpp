@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "nanotron/comm/communicator.hpp"
-#include "nanotron/data/token_file.hpp"
-#include "nanotron/io/checkpoint.hpp"
 #include "command_line.hpp"
+#include "nanotron/comm/communicator.hpp"
+#include "nanotron/data/tokens/token_file.hpp"
+#include "nanotron/io/checkpoint/checkpoint.hpp"
 
 namespace nanotron::apps {
 
@@ -31,7 +31,6 @@ struct Prompt {
 // The same ids and eos on every rank; only rank 0 opens the token file. Collective; every error is thrown on every
 // rank. Warns on stderr if the tokenizer is not the checkpoint's, and if the tokenizer may encode the prompt in other
 // tokens than the longest that match, which are taken here.
-Prompt make_prompt(const GenerateOptions& options, const TrainedWith& trained,
-                   const comm::Communicator& world);
+Prompt make_prompt(const GenerateOptions& options, const TrainedWith& trained, const comm::Communicator& world);
 
 }  // namespace nanotron::apps

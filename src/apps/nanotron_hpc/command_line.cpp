@@ -2,11 +2,11 @@
 
 #include <fmt/core.h>
 
-#include "nanotron/base/provenance.hpp"
-#include "nanotron/deck/parameters.hpp"
-#include "nanotron/deck/suggestions.hpp"
 #include "../shared/command_line.hpp"
 #include "../shared/help_text.hpp"
+#include "nanotron/base/provenance.hpp"
+#include "nanotron/deck/namelist/suggestions.hpp"
+#include "nanotron/deck/table/parameters.hpp"
 
 namespace nanotron::apps {
 namespace {

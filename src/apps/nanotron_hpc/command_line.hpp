@@ -19,7 +19,7 @@ struct CommandLine {
   std::string machine;                 // a namelist file, for plans; may be empty
   std::string choices;                 // a file of questions, for evaluations; may be empty
   std::string results;                 // where their scores go; may be empty
-  std::string status;                  // a file, see io/run_status.hpp; may be empty
+  std::string status;                  // a file, see io/files/run_status.hpp; may be empty
   std::vector<std::string> overrides;  // group.name=value
 };
 

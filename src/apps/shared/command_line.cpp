@@ -9,8 +9,8 @@
 #include "help_text.hpp"
 #include "man_page.hpp"
 #include "nanotron/base/provenance.hpp"
-#include "nanotron/deck/parameters.hpp"
-#include "nanotron/deck/suggestions.hpp"
+#include "nanotron/deck/namelist/suggestions.hpp"
+#include "nanotron/deck/table/parameters.hpp"
 
 namespace nanotron::apps {
 namespace {

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "nanotron/deck/parameters.hpp"
+#include "nanotron/deck/table/parameters.hpp"
 
 namespace nanotron::apps {
 namespace {

@@ -9,17 +9,14 @@ namespace nanotron::kernels {
 namespace {
 
 void check(const AttentionShape& s, std::size_t workspace, std::size_t needed) {
-  NANOTRON_REQUIRE(
-      s.head_dim >= 1 && s.head_dim <= 256 && s.group >= 1 && s.query_position >= 0 && s.key_position >= 0,
-      "attention: head_dim {}, group {}, queries from {}, keys from {}", s.head_dim, s.group,
-      s.query_position, s.key_position);
-  const bool heads_match = s.query_heads == 0 || (s.key_head_of(0) >= 0 &&
-                                                  s.key_head_of(s.query_heads - 1) < s.key_heads);
-  NANOTRON_REQUIRE(heads_match,
-                   "attention: query heads {} + {} of groups of {} have no key head here",
+  NANOTRON_REQUIRE(s.head_dim >= 1 && s.head_dim <= 256 && s.group >= 1 && s.query_position >= 0 && s.key_position >= 0,
+                   "attention: head_dim {}, group {}, queries from {}, keys from {}", s.head_dim, s.group,
+                   s.query_position, s.key_position);
+  const bool heads_match =
+      s.query_heads == 0 || (s.key_head_of(0) >= 0 && s.key_head_of(s.query_heads - 1) < s.key_heads);
+  NANOTRON_REQUIRE(heads_match, "attention: query heads {} + {} of groups of {} have no key head here",
                    s.first_query_head, s.query_heads, s.group);
-  NANOTRON_REQUIRE(workspace >= needed, "attention: workspace of {} bytes, needs {}", workspace,
-                   needed);
+  NANOTRON_REQUIRE(workspace >= needed, "attention: workspace of {} bytes, needs {}", workspace, needed);
 }
 
 // Queries times the keys they attend to, in one pass with the scores in cache; `products` GEMMs of 2 head_dim FLOPs per
@@ -109,7 +106,7 @@ void attention_backward(Device& device, const AttentionShape& shape, MatrixRef<c
 
 std::vector<index_t> planned_documents(index_t sequences, index_t length) {
   std::vector<index_t> documents;
-  const index_t most = fused::most_documents(sequences, length);
+  const index_t most = fused::max_documents(sequences, length);
   for (index_t n = fused::power_of_two(sequences); n <= most; n *= 2) documents.push_back(n);
   return documents;
 }

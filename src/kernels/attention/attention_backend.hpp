@@ -8,8 +8,7 @@
 namespace nanotron::kernels::detail {
 
 /// Range of keys that queries first ... first + queries - 1 attend to; begin is rounded down to a multiple of `tile`.
-inline Range keys_met(const AttentionShape& s, index_t sequence, index_t first, index_t queries,
-                      index_t tile) {
+inline Range keys_met(const AttentionShape& s, index_t sequence, index_t first, index_t queries, index_t tile) {
   return {s.keys_of(sequence, first).begin / tile * tile, s.keys_of(sequence, first + queries - 1).end};
 }
 

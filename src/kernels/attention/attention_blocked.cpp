@@ -31,13 +31,12 @@ void start_rows(Device& device, const Pieces<T>& w, index_t heads, index_t head_
 }
 
 template <class T>
-void point_forward(Device& device, const Pieces<T>& w, const Heads& heads, const Block& b,
-                   MatrixRef<const T> q, MatrixRef<const T> k, MatrixRef<const T> v) {
+void point_forward(Device& device, const Pieces<T>& w, const Heads& heads, const Block& b, MatrixRef<const T> q,
+                   MatrixRef<const T> k, MatrixRef<const T> v) {
   const auto piece = w;
   const KernelWork kernel(device, "attention_pointers", {});
   for_each_element(
-      device, "attention_pointers", heads.s.batch * heads.s.query_heads,
-      KOKKOS_LAMBDA(const index_t n) {
+      device, "attention_pointers", heads.s.batch * heads.s.query_heads, KOKKOS_LAMBDA(const index_t n) {
         piece.input_a[n] = heads.query(q, n, b.first_query);
         piece.input_b[n] = heads.key(k, n, b.first_key);
         piece.input_c[n] = heads.key(v, n, b.first_key);
@@ -68,8 +67,7 @@ void softmax_block(Device& device, const Pieces<T>& w, const Heads& heads, const
         const M before = piece.max[stat];
         const M old_sum = piece.sum[stat];
         const M top = row.template max<M>(count, before, [=](const index_t j) { return first[j]; });
-        const M added = row.template sum<M>(
-            count, [=](const index_t j) { return exponential(first[j] - top); });
+        const M added = row.template sum<M>(count, [=](const index_t j) { return exponential(first[j] - top); });
         row.for_each(b.keys, [=](const index_t j) {
           const bool sees = j >= seen.begin && j < seen.end;
           p[j] = sees ? static_cast<T>(exponential(scores[j] - top)) : T(0.0f);
@@ -82,8 +80,8 @@ void softmax_block(Device& device, const Pieces<T>& w, const Heads& heads, const
 }
 
 template <class T>
-void store_rows(Device& device, const Pieces<T>& w, const Heads& heads, index_t first,
-                index_t queries, MatrixRef<T> out, Vector<master_t<T>> lse) {
+void store_rows(Device& device, const Pieces<T>& w, const Heads& heads, index_t first, index_t queries,
+                MatrixRef<T> out, Vector<master_t<T>> lse) {
   using M = master_t<T>;
   const auto piece = w;
   M* const lse_data = lse.data();
@@ -98,9 +96,8 @@ void store_rows(Device& device, const Pieces<T>& w, const Heads& heads, index_t 
         T* const to = heads.query(out, n, first + i);
         const M sum = piece.sum[n * query_block + i];
         const bool sees = sum > 0;
-        row.for_each(heads.s.head_dim, [=](const index_t c) {
-          to[c] = sees ? static_cast<T>(from[c] / sum) : T(0.0f);
-        });
+        row.for_each(heads.s.head_dim,
+                     [=](const index_t c) { to[c] = sees ? static_cast<T>(from[c] / sum) : T(0.0f); });
         lse_data[n * heads.s.query_row_stride() + first + i] =
             piece.max[n * query_block + i] + (sees ? std::log(sum) : M(0));
       });
@@ -118,8 +115,7 @@ void start_backward(Device& device, const Pieces<T>& w, const Heads& heads, Matr
                            .written = bytes_of_rows<M>(count * heads.s.query_length, 1) +
                                       bytes_of_rows<M>(count * heads.s.key_length, 2 * width)});
   for_each_row(
-      device, "attention_dot", count * heads.s.query_length,
-      KOKKOS_LAMBDA(const Row& row, const index_t at) {
+      device, "attention_dot", count * heads.s.query_length, KOKKOS_LAMBDA(const Row& row, const index_t at) {
         const index_t n = at / heads.s.query_length, i = at % heads.s.query_length;
         const T *const a = heads.query(out, n, i), *const b = heads.query(dout, n, i);
         dot[at] =
@@ -173,8 +169,7 @@ void accumulate_block(Device& device, const Pieces<T>& w, const Heads& heads, co
         piece.input_b[n] = heads.query(dout, n, b.first_query);
         piece.input_c[n] = heads.key(k, n, b.first_key);
         piece.rounded[n] = piece.p + n * score_elements;
-        piece.output_a[n] =
-            piece.dvalue + (n * heads.s.key_length + b.first_key) * heads.s.head_dim;
+        piece.output_a[n] = piece.dvalue + (n * heads.s.key_length + b.first_key) * heads.s.head_dim;
         piece.output_b[n] = piece.dkey + (n * heads.s.key_length + b.first_key) * heads.s.head_dim;
         piece.output_c[n] = piece.rows + n * query_block * heads.s.head_dim;
       });
@@ -200,8 +195,8 @@ void accumulate_block(Device& device, const Pieces<T>& w, const Heads& heads, co
 }
 
 template <class T>
-void store_queries(Device& device, const Pieces<T>& w, const Heads& heads, index_t first,
-                   index_t queries, MatrixRef<T> dq) {
+void store_queries(Device& device, const Pieces<T>& w, const Heads& heads, index_t first, index_t queries,
+                   MatrixRef<T> dq) {
   using M = master_t<T>;
   const auto piece = w;
   const index_t rows = heads.s.batch * heads.s.query_heads * queries;
@@ -219,8 +214,7 @@ void store_queries(Device& device, const Pieces<T>& w, const Heads& heads, index
 
 // dk and dv of each key head: the sums over its query heads, in order.
 template <class T>
-void store_keys(Device& device, const Pieces<T>& w, const AttentionShape& shape, MatrixRef<T> dk,
-                MatrixRef<T> dv) {
+void store_keys(Device& device, const Pieces<T>& w, const AttentionShape& shape, MatrixRef<T> dk, MatrixRef<T> dv) {
   using M = master_t<T>;
   const auto piece = w;
   const auto s = shape;
@@ -237,8 +231,7 @@ void store_keys(Device& device, const Pieces<T>& w, const AttentionShape& shape,
           M key = 0, value = 0;
           for (index_t h = 0; h < s.query_heads; ++h) {
             if (s.key_head_of(h) != key_head) continue;
-            const index_t from =
-                ((sequence * s.query_heads + h) * s.key_length + j) * s.head_dim + c;
+            const index_t from = ((sequence * s.query_heads + h) * s.key_length + j) * s.head_dim + c;
             key += piece.dkey[from];
             value += piece.dvalue[from];
           }
@@ -251,9 +244,8 @@ void store_keys(Device& device, const Pieces<T>& w, const AttentionShape& shape,
 }  // namespace
 
 template <class T>
-void attention_forward(Device& device, const AttentionShape& s, MatrixRef<const T> q,
-                       MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out,
-                       Vector<master_t<T>> lse, Vector<std::byte> workspace) {
+void attention_forward(Device& device, const AttentionShape& s, MatrixRef<const T> q, MatrixRef<const T> k,
+                       MatrixRef<const T> v, MatrixRef<T> out, Vector<master_t<T>> lse, Vector<std::byte> workspace) {
   using M = master_t<T>;
   const Pieces<T> w(workspace.data(), s, false);
   const Heads heads{s};
@@ -314,12 +306,10 @@ std::size_t attention_workspace_bytes(const AttentionShape& s) {
   return Pieces<T>(nullptr, s, true).bytes;
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                                  \
-  template void attention_forward<T>(Device&, const AttentionShape&, MatrixRef<const T>,         \
-                                     MatrixRef<const T>, MatrixRef<const T>, MatrixRef<T>,       \
-                                     Vector<master_t<T>>, Vector<std::byte>);                    \
-  template void attention_backward<T>(Device&, const AttentionShape&, const BackwardTensors<T>&, \
-                                      Vector<std::byte>);                                        \
+#define NANOTRON_INSTANTIATE(T)                                                                                      \
+  template void attention_forward<T>(Device&, const AttentionShape&, MatrixRef<const T>, MatrixRef<const T>,         \
+                                     MatrixRef<const T>, MatrixRef<T>, Vector<master_t<T>>, Vector<std::byte>);      \
+  template void attention_backward<T>(Device&, const AttentionShape&, const BackwardTensors<T>&, Vector<std::byte>); \
   template std::size_t attention_workspace_bytes<T>(const AttentionShape&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE

@@ -74,12 +74,12 @@ inline bool by_cudnn(const Device& device, const AttentionShape& s,
 /// Of mma::attention_*. (With GemmMode::fixed_order bf16 rounds where the kernels of that mode do.)
 inline bool by_mma(const Device& device, const AttentionShape& s,
                    std::initializer_list<MatrixRef<const bf16>> matrices) {
-  return device.gemm_mode() == GemmMode::library && s.head_dim % 8 == 0 && s.head_dim <= mma::most_head_dim &&
+  return device.gemm_mode() == GemmMode::library && s.head_dim % 8 == 0 && s.head_dim <= mma::max_head_dim &&
          s.batch > 0 && s.key_length > 0 && std::ranges::all_of(matrices, has_aligned_rows);
 }
 
 /// No more is planned for cuDNN: a call that asks for more is made in parts.
-inline constexpr std::size_t most_workspace = std::size_t{2} << 30;
+inline constexpr std::size_t max_workspace = std::size_t{2} << 30;
 
 /// The most that cuDNN 9.19 asks for in backward on GPUs of compute capability 8.0, 9.0 and 10.0: sums of rows; dk and
 /// dv of each query head of a group; dq in fp32, twice, or deterministic ds in bf16. (In forward 256 bytes.) And the
@@ -121,12 +121,12 @@ std::optional<AttentionShape> largest_part(const AttentionShape& whole, const F&
 /// Workspace for cuDNN in backward. 0 where heads are not such as it takes.
 inline std::size_t planned_bytes(const AttentionShape& s) {
   const index_t multiple = s.document_stride > 0 ? 16 : 8;
-  return s.head_dim % multiple == 0 && has_whole_groups(s) ? std::min(cudnn_bytes(s), most_workspace) : 0;
+  return s.head_dim % multiple == 0 && has_whole_groups(s) ? std::min(cudnn_bytes(s), max_workspace) : 0;
 }
 
 /// Calls of cuDNN for one backward in planned_bytes(s); 0 where one key head is too much.
 inline index_t planned_calls(const AttentionShape& s) {
-  const auto part = largest_part(s, [](const AttentionShape& p) { return cudnn_bytes(p) <= most_workspace; });
+  const auto part = largest_part(s, [](const AttentionShape& p) { return cudnn_bytes(p) <= max_workspace; });
   return part ? s.batch / part->batch * (s.key_heads / part->key_heads) : 0;
 }
 

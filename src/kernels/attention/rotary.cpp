@@ -67,8 +67,7 @@ void rotary_tables(Device& device, double theta, Matrix<M> cosine, Matrix<M> sin
   const RotaryScaling scaled = scaling;
   const double magnitude = scaling.magnitude();
   for_each_element(
-      device, "rotary_tables", static_cast<index_t>(cosine.extent(0)) * half,
-      KOKKOS_LAMBDA(const index_t i) {
+      device, "rotary_tables", static_cast<index_t>(cosine.extent(0)) * half, KOKKOS_LAMBDA(const index_t i) {
         const double exponent = -static_cast<double>(i % half) / static_cast<double>(half);
         const double angle = static_cast<double>(i / half) * scaled(std::pow(theta, exponent), i % half);
         c[i] = static_cast<M>(magnitude * std::cos(angle));

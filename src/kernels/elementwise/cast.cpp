@@ -37,8 +37,7 @@ NANOTRON_FUNCTION B converted(const A& x) {
 template <class A, class B>
 void cast(Device& device, Vector<const A> x, Vector<B> y) {
   const KernelRegion kernel(device, "cast", reads(x), writes(y));
-  NANOTRON_REQUIRE(x.extent(0) == y.extent(0), "cast: {} elements into {}", x.extent(0),
-                   y.extent(0));
+  NANOTRON_REQUIRE(x.extent(0) == y.extent(0), "cast: {} elements into {}", x.extent(0), y.extent(0));
   const A* const from = x.data();
   B* const to = y.data();
   for_each_element(

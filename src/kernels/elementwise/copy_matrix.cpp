@@ -7,14 +7,15 @@ namespace nanotron::kernels {
 
 template <class T>
 void copy_matrix(Device& device, MatrixRef<const T> from, MatrixRef<T> to) {
-  NANOTRON_REQUIRE(from.rows == to.rows && from.columns == to.columns,
-                   "copy_matrix: {} x {} into {} x {}", from.rows, from.columns, to.rows, to.columns);
+  NANOTRON_REQUIRE(from.rows == to.rows && from.columns == to.columns, "copy_matrix: {} x {} into {} x {}", from.rows,
+                   from.columns, to.rows, to.columns);
   const KernelRegion kernel(device, "copy_matrix", reads(from), writes(to));
-  for_each_row(device, "copy_matrix", from.rows, KOKKOS_LAMBDA(const Row& row, const index_t r) {
-    const T* const source = from.data + r * from.leading;
-    T* const target = to.data + r * to.leading;
-    row.for_each(from.columns, [=](const index_t c) { target[c] = source[c]; });
-  });
+  for_each_row(
+      device, "copy_matrix", from.rows, KOKKOS_LAMBDA(const Row& row, const index_t r) {
+        const T* const source = from.data + r * from.leading;
+        T* const target = to.data + r * to.leading;
+        row.for_each(from.columns, [=](const index_t c) { target[c] = source[c]; });
+      });
 }
 
 template <class T>

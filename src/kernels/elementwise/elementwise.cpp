@@ -2,10 +2,10 @@
 
 #include <cmath>
 
+#include "kernels/loop/segment_sums.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/random.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
-#include "kernels/loop/segment_sums.hpp"
 
 namespace nanotron::kernels {
 namespace {
@@ -32,8 +32,7 @@ void fill(Device& device, Vector<T> x, double value) {
   T* const data = x.data();
   const T element = of_double<T>(value);
   for_each_element(
-      device, "fill", static_cast<index_t>(x.extent(0)),
-      KOKKOS_LAMBDA(const index_t i) { data[i] = element; });
+      device, "fill", static_cast<index_t>(x.extent(0)), KOKKOS_LAMBDA(const index_t i) { data[i] = element; });
 }
 
 template <class M>
@@ -41,9 +40,8 @@ void fill_normal(Device& device, Vector<M> x, std::uint32_t stream) {
   const KernelRegion kernel(device, "fill_normal", reads(), writes(x));
   M* const data = x.data();
   for_each_element(
-      device, "fill_normal", static_cast<index_t>(x.extent(0)), KOKKOS_LAMBDA(const index_t i) {
-        data[i] = static_cast<M>(normal(0, stream, static_cast<std::uint64_t>(i)));
-      });
+      device, "fill_normal", static_cast<index_t>(x.extent(0)),
+      KOKKOS_LAMBDA(const index_t i) { data[i] = static_cast<M>(normal(0, stream, static_cast<std::uint64_t>(i))); });
 }
 
 template <class T>
@@ -124,12 +122,11 @@ index_t bias_workspace_size(Processor processor, index_t rows, index_t columns, 
   return pieces_of_bias(processor, segments, rows).count() * columns;
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                    \
-  template void fill<T>(Device&, Vector<T>, double);                               \
-  template void add<T>(Device&, Vector<const T>, Vector<T>);                       \
-  template void bias_add<T>(Device&, MatrixRef<T>, Vector<const master_t<T>>);     \
-  template void bias_backward<T>(Device&, MatrixRef<const T>, Vector<master_t<T>>, \
-                                 Vector<master_t<T>>, index_t);
+#define NANOTRON_INSTANTIATE(T)                                                \
+  template void fill<T>(Device&, Vector<T>, double);                           \
+  template void add<T>(Device&, Vector<const T>, Vector<T>);                   \
+  template void bias_add<T>(Device&, MatrixRef<T>, Vector<const master_t<T>>); \
+  template void bias_backward<T>(Device&, MatrixRef<const T>, Vector<master_t<T>>, Vector<master_t<T>>, index_t);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 template void swap<double>(Device&, Vector<double>, Vector<double>);

@@ -9,7 +9,7 @@
 namespace nanotron::kernels {
 namespace {
 
-constexpr int most_exponent = 126;  // 2^e and 2^-e are normal floats
+constexpr int max_exponent = 126;  // 2^e and 2^-e are normal floats
 constexpr float greatest = std::numeric_limits<float>::max();
 
 // e of quantise.hpp: amax = f 2^a with f in [0.5, 1); the largest value is 0.875 2^top.
@@ -19,7 +19,7 @@ NANOTRON_FUNCTION int exponent_for(float amax) {
   int above = 0;
   const float fraction = frexpf(amax, &above);
   const int e = E::top - above - (fraction > 0.875f ? 1 : 0);
-  return e > most_exponent ? most_exponent : e < -most_exponent ? -most_exponent : e;
+  return e > max_exponent ? max_exponent : e < -max_exponent ? -max_exponent : e;
 }
 
 template <class E>

@@ -120,11 +120,10 @@ template std::size_t gemm_workspace_bytes<double>(GemmMode, Processor, index_t, 
 template std::size_t gemm_workspace_bytes<float>(GemmMode, Processor, index_t, index_t, index_t);
 template std::size_t gemm_workspace_bytes<bf16>(GemmMode, Processor, index_t, index_t, index_t);
 
-#define NANOTRON_INSTANTIATE(T, C)                                                          \
-  template void gemm<T, C>(Device&, Op, Op, double, MatrixRef<const T>, MatrixRef<const T>, \
-                           double, MatrixRef<C>, const SumOrder&);                          \
-  template void gemm_batched<T, C>(Device&, const BatchedShape&, const T* const*,           \
-                                   const T* const*, C* const*, index_t);
+#define NANOTRON_INSTANTIATE(T, C)                                                                                \
+  template void gemm<T, C>(Device&, Op, Op, double, MatrixRef<const T>, MatrixRef<const T>, double, MatrixRef<C>, \
+                           const SumOrder&);                                                                      \
+  template void gemm_batched<T, C>(Device&, const BatchedShape&, const T* const*, const T* const*, C* const*, index_t);
 NANOTRON_FOR_GEMM_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

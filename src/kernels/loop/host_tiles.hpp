@@ -12,9 +12,7 @@ inline constexpr index_t vector_bytes = 64;  // one AVX-512 register, two of AVX
 template <class M>
 inline constexpr index_t vector_width = vector_bytes / static_cast<index_t>(sizeof(M));
 
-constexpr index_t round_up(index_t n, index_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
-}
+constexpr index_t round_up(index_t n, index_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
 // Operand A, with any strides: a transpose is free. Element (i, k) is
 // data[i * row_stride + k * depth_stride].
@@ -26,8 +24,8 @@ struct TileOperand {
 };
 
 template <int vectors, class M>
-inline void tile_kernel(index_t depth, TileOperand<M> a, const M* b, index_t leading_b, M* c,
-                        index_t leading_c, bool accumulate) {
+inline void tile_kernel(index_t depth, TileOperand<M> a, const M* b, index_t leading_b, M* c, index_t leading_c,
+                        bool accumulate) {
   typedef M Vec __attribute__((vector_size(vector_bytes), aligned(sizeof(M)), may_alias));
   constexpr index_t width = vector_width<M>;
   Vec sum[tile_rows][vectors];
@@ -64,8 +62,7 @@ void tile_gemm(index_t rows, index_t columns, index_t depth, TileOperand<M> a, c
     for (; j + vectors * width <= columns; j += vectors * width) {
       for (index_t i = 0; i < rows; i += tile_rows) {
         const TileOperand<M> block{a.data + i * a.row_stride, a.row_stride, a.depth_stride};
-        tile_kernel<vectors>(depth, block, b + j, leading_b, c + i * leading_c + j, leading_c,
-                             accumulate);
+        tile_kernel<vectors>(depth, block, b + j, leading_b, c + i * leading_c + j, leading_c, accumulate);
       }
     }
   };

@@ -17,9 +17,9 @@ namespace nanotron::kernels {
 inline constexpr index_t pieces_on_cpu = 16;
 constexpr index_t pieces_of_segment(Processor processor, index_t rows, index_t width) {
   if (processor == Processor::cpu) return pieces_on_cpu;
-  constexpr index_t least_rows = 16, elements = index_t{1} << 20;
+  constexpr index_t min_rows = 16, elements = index_t{1} << 20;
   const index_t most = std::max<index_t>(512, elements / std::max<index_t>(width, 1));
-  return std::clamp<index_t>(rows / least_rows, 1, most);
+  return std::clamp<index_t>(rows / min_rows, 1, most);
 }
 
 // The rows of a kernel, a team for each piece.

@@ -45,7 +45,7 @@ void weighted_swiglu_backward(Device& device, Matrix<T> gate_up, Vector<const ma
         M stack[TreeStack::depth] = {};
         const auto add = [&](int into, int from) { stack[into] += stack[from]; };
         TreeStack tree;
-        for (int s = 0; s < order.held; ++s) {
+        for (int s = 0; s < order.shards_on_rank; ++s) {
           const Range shard = order.terms(0, s);
           const T *const gate_s = gate + shard.begin, *const up_s = up + shard.begin;
           const T* const gradient_s = gradient + shard.begin;
@@ -69,9 +69,9 @@ void weighted_swiglu_backward(Device& device, Matrix<T> gate_up, Vector<const ma
       });
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                                                      \
-  template void weighted_swiglu_forward<T>(Device&, Matrix<const T>, Vector<const master_t<T>>, Matrix<T>);          \
-  template void weighted_swiglu_backward<T>(Device&, Matrix<T>, Vector<const master_t<T>>, Matrix<const T>,          \
+#define NANOTRON_INSTANTIATE(T)                                                                             \
+  template void weighted_swiglu_forward<T>(Device&, Matrix<const T>, Vector<const master_t<T>>, Matrix<T>); \
+  template void weighted_swiglu_backward<T>(Device&, Matrix<T>, Vector<const master_t<T>>, Matrix<const T>, \
                                             Vector<master_t<T>>, const SumOrder&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE

@@ -7,7 +7,7 @@
 // A norm says of one row (rms_norm.cpp, layer_norm.cpp):
 //
 //   dots, column_sums         how many sums over the row, and over rows
-//   most_threads              for which a thread has registers enough
+//   max_threads              for which a thread has registers enough
 //   of(statistics, row)       what its forward kept
 //   dots_of(dy, x, w)         of a chunk, to be summed over the row
 //   take(dots, width)         these sums
@@ -82,9 +82,9 @@ template <class T, class Norm, class Dx>
 struct HeldBackward {
   using M = master_t<T>;
   using Stored = StoredChunk<T>;
-  static constexpr int n = Stored::n, most_threads = Norm::most_threads;
+  static constexpr int n = Stored::n, max_threads = Norm::max_threads;
   static constexpr Width<n> whole{};
-  using Policy = Kokkos::TeamPolicy<ExecutionSpace, Kokkos::LaunchBounds<most_threads, 1>>;
+  using Policy = Kokkos::TeamPolicy<ExecutionSpace, Kokkos::LaunchBounds<max_threads, 1>>;
   using Team = typename Policy::member_type;
   struct Columns {
     Stored dy, x, dx, next_dy, next_x;
@@ -103,7 +103,7 @@ struct HeldBackward {
   /// or more of them than threads.
   bool launch(const Device& device, const char* label) const {
     const auto is_aligned = [](const auto& m) { return chunk_detail::is_aligned(m.data) && m.leading % n == 0; };
-    if (width % n != 0 || width > most_threads * n) return false;
+    if (width % n != 0 || width > max_threads * n) return false;
     if (!is_aligned(dy) || !is_aligned(x) || !is_aligned(dx)) return false;
     const int warps = static_cast<int>((width / n + 31) / 32);
     if (device.is_planning()) {
@@ -119,7 +119,7 @@ struct HeldBackward {
 #if defined(__CUDA_ARCH__)
     Columns own[1] = {};
 #else
-    Columns own[most_threads] = {};  // a team is one thread
+    Columns own[max_threads] = {};  // a team is one thread
 #endif
     const auto each = [&](const auto& f) {
       for (Columns& c : own) {

@@ -36,8 +36,8 @@ NANOTRON_FUNCTION void normalise_row(const Row& row, index_t columns, const T* x
 // Of a row, for HeldBackward.
 template <class M>
 struct LayerNormRow {
-  static constexpr int dots = 2, column_sums = 2, most_threads = 768;  // sums of dw, of db
-  M mean, r, mean_g, mean_gx;                                          // g: dy w
+  static constexpr int dots = 2, column_sums = 2, max_threads = 768;  // sums of dw, of db
+  M mean, r, mean_g, mean_gx;                                         // g: dy w
 
   NANOTRON_FUNCTION static LayerNormRow of(const M* statistics, index_t row) {
     return {statistics[2 * row], statistics[2 * row + 1], 0, 0};

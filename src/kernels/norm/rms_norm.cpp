@@ -50,7 +50,7 @@ void normalise(Device& device, const char* label, MatrixRef<const T> x, index_t 
 // Of a row, for HeldBackward.
 template <class M>
 struct RmsRow {
-  static constexpr int dots = 1, column_sums = 1, most_threads = 1024;
+  static constexpr int dots = 1, column_sums = 1, max_threads = 1024;
   M r, mean;  // of dy w x r
 
   NANOTRON_FUNCTION static RmsRow of(const M* rstd, index_t row) { return {rstd[row], 0}; }
@@ -154,9 +154,9 @@ void add_rms_norm_forward(Device& device, Matrix<const T> x, Matrix<const T> del
 }
 
 template <class T>
-void rms_norm_backward(Device& device, Matrix<const T> dy, Matrix<const T> x,
-                       Vector<const master_t<T>> w, Vector<const master_t<T>> rstd, Matrix<T> dx,
-                       Vector<master_t<T>> dw, Vector<master_t<T>> workspace, const RowSegments& segments) {
+void rms_norm_backward(Device& device, Matrix<const T> dy, Matrix<const T> x, Vector<const master_t<T>> w,
+                       Vector<const master_t<T>> rstd, Matrix<T> dx, Vector<master_t<T>> dw,
+                       Vector<master_t<T>> workspace, const RowSegments& segments) {
   const index_t rows = static_cast<index_t>(x.extent(0)), columns = static_cast<index_t>(x.extent(1));
   const auto sums =
       sums_of_pieces("rms_norm_backward", workspace,
@@ -171,17 +171,16 @@ index_t rms_norm_workspace_size(Processor processor, index_t rows, index_t colum
 }
 
 template <class T>
-void head_rms_norm_forward(Device& device, MatrixRef<const T> x, Vector<const master_t<T>> w,
-                           double eps, MatrixRef<T> y, Matrix<master_t<T>> rstd) {
+void head_rms_norm_forward(Device& device, MatrixRef<const T> x, Vector<const master_t<T>> w, double eps,
+                           MatrixRef<T> y, Matrix<master_t<T>> rstd) {
   const KernelRegion kernel(device, "head_rms_norm_forward", reads(x, w), writes(y, rstd));
   normalise<T>(device, "head_rms_norm_forward", x, static_cast<index_t>(rstd.extent(1)),
                static_cast<index_t>(w.extent(0)), w, eps, y, rstd.data(), RowMaxima(Vector<float>()));
 }
 
 template <class T>
-void head_rms_norm_backward(Device& device, MatrixRef<const T> dy, MatrixRef<const T> x,
-                            Vector<const master_t<T>> w, Matrix<const master_t<T>> rstd,
-                            MatrixRef<T> dx, Vector<master_t<T>> dw,
+void head_rms_norm_backward(Device& device, MatrixRef<const T> dy, MatrixRef<const T> x, Vector<const master_t<T>> w,
+                            Matrix<const master_t<T>> rstd, MatrixRef<T> dx, Vector<master_t<T>> dw,
                             Vector<master_t<T>> workspace, const RowSegments& segments) {
   const index_t heads = static_cast<index_t>(rstd.extent(1)), width = static_cast<index_t>(w.extent(0));
   const auto sums = sums_of_pieces(

@@ -14,9 +14,8 @@ constexpr double dependent = std::is_same_v<M, double> ? 1e-24 : 1e-10;
 
 template <class M>
 NANOTRON_FUNCTION double dot_product(const Row& row, const MatrixRef<M>& p, index_t a, index_t b) {
-  return row.template sum<double>(p.rows, [=](const index_t i) {
-    return static_cast<double>(p(i, a)) * static_cast<double>(p(i, b));
-  });
+  return row.template sum<double>(
+      p.rows, [=](const index_t i) { return static_cast<double>(p(i, a)) * static_cast<double>(p(i, b)); });
 }
 
 // Orthonormalises column j against columns 0 ... j - 1; false if it depends on them.

@@ -19,7 +19,7 @@ struct Block {
 };
 
 template <class M>
-inline constexpr int most_exponent = sizeof(M) == 8 ? 1022 : 126;  // 2^e and 2^-e are normal numbers
+inline constexpr int max_exponent = sizeof(M) == 8 ? 1022 : 126;  // 2^e and 2^-e are normal numbers
 
 template <class M>
 inline constexpr M greatest = std::numeric_limits<M>::max();
@@ -31,7 +31,7 @@ NANOTRON_FUNCTION int exponent_for(M largest, int bits) {
   int above = 0;  // largest < 2^above
   static_cast<void>(frexp(largest, &above));
   const int e = 15 - bits - above;
-  return e > most_exponent<M> ? most_exponent<M> : e < -most_exponent<M> ? -most_exponent<M> : e;
+  return e > max_exponent<M> ? max_exponent<M> : e < -max_exponent<M> ? -max_exponent<M> : e;
 }
 
 int bits_of(int ranks) { return std::bit_width(static_cast<unsigned>(ranks - 1)); }  // ceil(log2 ranks)
@@ -102,8 +102,8 @@ void scale_from_half(Device& device, Vector<const fp16> y, Vector<const M> large
       });
 }
 
-#define NANOTRON_INSTANTIATE(M)                                                               \
-  template void block_largest<M>(Device&, Vector<const M>, Vector<M>);                        \
+#define NANOTRON_INSTANTIATE(M)                                                                 \
+  template void block_largest<M>(Device&, Vector<const M>, Vector<M>);                          \
   template void scale_to_half<M>(Device&, Vector<const M>, Vector<const M>, int, Vector<fp16>); \
   template void scale_from_half<M>(Device&, Vector<const fp16>, Vector<const M>, int, Vector<M>);
 NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)

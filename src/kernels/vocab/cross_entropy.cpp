@@ -37,7 +37,7 @@ struct LogitRow {
     M stack[TreeStack::depth] = {};
     const auto add = [&](int into, int from) { stack[into] += stack[from]; };
     TreeStack tree;
-    for (int s = 0; s < order.held; ++s) {
+    for (int s = 0; s < order.shards_on_rank; ++s) {
       const Range shard = order.terms(0, s);
       const T* const of_shard = logits + shard.begin;
       stack[tree.top()] = row.template sum_chunks<Element>(shard.size(), [=](const index_t c, const auto n) {

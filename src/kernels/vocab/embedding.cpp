@@ -7,8 +7,8 @@
 namespace nanotron::kernels {
 
 template <class T>
-void embedding_forward(Device& device, Vector<const std::int32_t> tokens, Range vocabulary,
-                       Matrix<const T> table, Matrix<T> out) {
+void embedding_forward(Device& device, Vector<const std::int32_t> tokens, Range vocabulary, Matrix<const T> table,
+                       Matrix<T> out) {
   const KernelRegion kernel(device, "embedding_forward", reads(tokens, out), writes(out));
   const index_t hidden = static_cast<index_t>(out.extent(1));
   const index_t begin = vocabulary.begin;
@@ -56,8 +56,7 @@ void add_in_order_on_host(Vector<const std::int32_t> tokens, Range vocabulary, M
     if (!vocabulary.contains(id)) continue;
     const T* const source = dout.data() + i * hidden;
     master_t<T>* const target = dtable.data() + (id - vocabulary.begin) * hidden;
-    HostRow{}.for_each(hidden,
-                       [=](const index_t c) { target[c] += static_cast<master_t<T>>(source[c]); });
+    HostRow{}.for_each(hidden, [=](const index_t c) { target[c] += static_cast<master_t<T>>(source[c]); });
   }
 }
 
@@ -65,8 +64,8 @@ constexpr index_t stretch = 256;  // tokens that a team compares at once
 
 // The team of an id's first occurrence adds the rows of all its occurrences, in order: no atomics, no sort.
 template <class T>
-void add_by_first_occurrence(Device& device, Vector<const std::int32_t> tokens, Range vocabulary,
-                             Matrix<const T> dout, Matrix<master_t<T>> dtable) {
+void add_by_first_occurrence(Device& device, Vector<const std::int32_t> tokens, Range vocabulary, Matrix<const T> dout,
+                             Matrix<master_t<T>> dtable) {
   using M = master_t<T>;
   const index_t hidden = static_cast<index_t>(dout.extent(1));
   const index_t count = static_cast<index_t>(tokens.extent(0));
@@ -77,8 +76,7 @@ void add_by_first_occurrence(Device& device, Vector<const std::int32_t> tokens, 
         const std::int32_t* const ids = tokens.data();
         const std::int32_t id = ids[i];
         if (id < begin || id >= end) return;
-        const int earlier =
-            row.template sum<int>(i, [=](const index_t j) { return ids[j] == id ? 1 : 0; });
+        const int earlier = row.template sum<int>(i, [=](const index_t j) { return ids[j] == id ? 1 : 0; });
         if (earlier > 0) return;
         M* const target = dtable.data() + (id - begin) * hidden;
         const T* const source = dout.data();
@@ -150,8 +148,8 @@ void add_by_segments(Device& device, Vector<const std::int32_t> tokens, Range vo
 }  // namespace
 
 template <class T>
-void embedding_backward(Device& device, Vector<const std::int32_t> tokens, Range vocabulary,
-                        Matrix<const T> dout, Matrix<master_t<T>> dtable, index_t segments) {
+void embedding_backward(Device& device, Vector<const std::int32_t> tokens, Range vocabulary, Matrix<const T> dout,
+                        Matrix<master_t<T>> dtable, index_t segments) {
   const KernelRegion kernel(device, "embedding_backward", reads(tokens, dout, dout), writes(dout));
   if (segments > 1) return add_by_segments<T>(device, tokens, vocabulary, dout, dtable, segments);
   if (on_host && !device.is_planning()) {

@@ -207,8 +207,7 @@ class AllToAllAttention final : public AttentionCore<T> {
     for (int r = 0; r < context_.layout.ranks(); ++r) {
       const Range held = context_.layout[r].first;
       for (index_t s = 0; s < sequences_; ++s, row += held.size()) {
-        f(packed.row_block(row, held.size()),
-          all.row_block(s * context_.layout.length() + held.begin, held.size()));
+        f(packed.row_block(row, held.size()), all.row_block(s * context_.layout.length() + held.begin, held.size()));
       }
     }
   }
@@ -228,8 +227,8 @@ class AllToAllAttention final : public AttentionCore<T> {
 
 template <class T>
 std::unique_ptr<AttentionCore<T>> make_all_to_all_attention(const ContextShard& context,
-                                                            const AttentionGeometry<T>& geometry,
-                                                            index_t sequences, comm::Group& cp, Arena& arena) {
+                                                            const AttentionGeometry<T>& geometry, index_t sequences,
+                                                            comm::Group& cp, Arena& arena) {
   return std::make_unique<AllToAllAttention<T>>(context, geometry, sequences, cp, arena);
 }
 

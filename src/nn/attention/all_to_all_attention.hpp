@@ -6,7 +6,7 @@ namespace nanotron::nn {
 
 template <class T>
 std::unique_ptr<AttentionCore<T>> make_all_to_all_attention(const ContextShard& context,
-                                                            const AttentionGeometry<T>& geometry,
-                                                            index_t sequences, comm::Group& cp, Arena& arena);
+                                                            const AttentionGeometry<T>& geometry, index_t sequences,
+                                                            comm::Group& cp, Arena& arena);
 
 }  // namespace nanotron::nn

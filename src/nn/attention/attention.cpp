@@ -7,8 +7,7 @@
 namespace nanotron::nn {
 
 template <class T>
-kernels::AttentionShape AttentionGeometry<T>::shape(index_t batch, index_t query_length,
-                                                    index_t key_length) const {
+kernels::AttentionShape AttentionGeometry<T>::shape(index_t batch, index_t query_length, index_t key_length) const {
   return {.batch = batch,
           .query_length = query_length,
           .key_length = key_length,
@@ -80,8 +79,8 @@ Matrix<const T> Attention<T>::backward_inside(Device& device, const TokenBatch& 
   geometry_.rotation.backward(device, geometry_.query_key_of(work.dqkv), batch.positions);
   if (has_head_norms()) {
     const MatrixRef<T> dquery = geometry_.query_of(work.dqkv), dkey = geometry_.key_of(work.dqkv);
-    kernels::head_rms_norm_backward<T>(device, dquery, geometry_.query_of(act.raw_qk), norms_.query,
-                                       act.query_rstd, dquery, norms_.query_gradient, work.sums, geometry_.segments);
+    kernels::head_rms_norm_backward<T>(device, dquery, geometry_.query_of(act.raw_qk), norms_.query, act.query_rstd,
+                                       dquery, norms_.query_gradient, work.sums, geometry_.segments);
     kernels::head_rms_norm_backward<T>(device, dkey, geometry_.key_of(act.raw_qk), norms_.key, act.key_rstd, dkey,
                                        norms_.key_gradient, work.sums, geometry_.segments);
   }
@@ -104,29 +103,6 @@ template <class T>
 void Attention<T>::backward_input_weight(Device& device, Matrix<const T> n, Matrix<const T> dqkv,
                                          const AttentionActivations<T>& act, const AttentionWorkspace<T>& work) const {
   qkv_.backward_weight(device, dqkv, n, work.sums, act.of_input);
-}
-
-template <class T>
-void Attention<T>::forward_cached(Device& device, const TokenBatch& batch, index_t past, Matrix<const T> n,
-                                  const AttentionActivations<T>& act, const AttentionWorkspace<T>& work,
-                                  const KeyValueCache<T>& cache, Matrix<const T> addend, Matrix<T> y) const {
-  qkv_.forward_part()(device, n, act.qkv);
-  finish_query_key_value(device, batch, act);
-  const index_t length = batch.length;
-  const MatrixRef<T> keys(cache.keys);
-  const MatrixRef<T> values(cache.values);
-  for (index_t s = 0; s < batch.sequences; ++s) {
-    const index_t row = s * cache.capacity + past;
-    kernels::copy_matrix<T>(device, geometry_.key_of(act.qkv).row_block(s * length, length),
-                             keys.row_block(row, length));
-    kernels::copy_matrix<T>(device, geometry_.value_of(act.qkv).row_block(s * length, length),
-                             values.row_block(row, length));
-  }
-  kernels::AttentionShape shape = geometry_.shape(batch.sequences, length, past + length);
-  shape.key_rows = cache.capacity;
-  kernels::attention_forward<T>(device, shape, geometry_.query_of(act.qkv), keys, values, act.out, act.lse,
-                                work.tiles);
-  out_.forward_part({}, addend)(device, act.out, y);
 }
 
 template struct AttentionGeometry<double>;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "nanotron/deck/checks/phrases.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/deck/phrases.hpp"
 #include "nanotron/tensor/layout_checks.hpp"
 
 namespace nanotron::nn {
@@ -14,26 +14,26 @@ using namespace deck::phrases;
 void check_heads(const deck::Config& c, deck::Findings& f) {
   const deck::ModelConfig& m = c.model;
   const std::int64_t heads = m.num_attention_heads;
-  if (m.head_dim == 0 && f.trusted({"model.hidden_size", "model.num_attention_heads"}) && m.hidden_size % heads != 0) {
+  if (m.head_dim == 0 && f.is_valid({"model.hidden_size", "model.num_attention_heads"}) && m.hidden_size % heads != 0) {
     f.error({"model.hidden_size", "model.num_attention_heads"},
             "hidden_size = " + text(m.hidden_size) + " does not divide into " + text(heads) + " heads",
             "a multiple of num_attention_heads: " + nearest_multiples(m.hidden_size, heads), "or give head_dim");
   }
   const bool divides = m.head_dim > 0 || m.hidden_size % heads == 0;
   const std::int64_t head_dim = m.head_dim > 0 ? m.head_dim : m.hidden_size / heads;
-  if (divides && f.trusted({"model.head_dim", "model.hidden_size", "model.num_attention_heads"}) &&
+  if (divides && f.is_valid({"model.head_dim", "model.hidden_size", "model.num_attention_heads"}) &&
       ((head_dim % 2 != 0 && !m.has_learned_positions()) || head_dim == 0)) {
     f.error({"model.head_dim", "model.hidden_size"},
             "head_dim = " + text(head_dim) + " is odd" + (m.head_dim > 0 ? "" : " (hidden_size / num_attention_heads)"),
             "an even width: the rotary embedding rotates pairs");
   }
-  if (m.head_dim == 0 && divides && f.trusted({"model.hidden_size", "model.num_attention_heads"}) && head_dim > 256) {
+  if (m.head_dim == 0 && divides && f.is_valid({"model.hidden_size", "model.num_attention_heads"}) && head_dim > 256) {
     f.error({"model.num_attention_heads", "model.hidden_size"},
             "head_dim = " + text(head_dim) + " (hidden_size / num_attention_heads) is too wide", "at most 256",
             "more heads, or give head_dim");
   }
   const std::int64_t kv = m.num_key_value_heads;
-  if (kv > 0 && f.trusted({"model.num_key_value_heads", "model.num_attention_heads"}) && heads % kv != 0) {
+  if (kv > 0 && f.is_valid({"model.num_key_value_heads", "model.num_attention_heads"}) && heads % kv != 0) {
     f.error({"model.num_key_value_heads"},
             "num_attention_heads = " + text(heads) + " is not a multiple of num_key_value_heads = " + text(kv),
             nearest_divisors(kv, heads));
@@ -42,7 +42,7 @@ void check_heads(const deck::Config& c, deck::Findings& f) {
 
 void check_context(const deck::Config& c, deck::Findings& f) {
   const deck::ParallelConfig& p = c.parallel;
-  if (p.cp > c.data.sequence_length && f.trusted({"parallel.cp", "data.sequence_length"})) {
+  if (p.cp > c.data.sequence_length && f.is_valid({"parallel.cp", "data.sequence_length"})) {
     f.error({"parallel.cp", "data.sequence_length"},
             "cp = " + text(p.cp) + ", but a sequence has " + text(c.data.sequence_length) +
                 " tokens; each rank of a context-parallel group needs one",
@@ -53,8 +53,8 @@ void check_context(const deck::Config& c, deck::Findings& f) {
   const std::int64_t groups = c.model.num_key_value_heads > 0 ? c.model.num_key_value_heads : heads;
   const std::int64_t here = groups >= tp ? groups / tp * (heads / groups) : heads / tp;
   if (p.cp_mode == deck::CpMode::all_to_all && p.tp <= heads && p.cp > here &&
-      f.trusted({"parallel.cp", "parallel.tp", "parallel.cp_mode", "model.num_attention_heads",
-                 "model.num_key_value_heads"})) {
+      f.is_valid({"parallel.cp", "parallel.tp", "parallel.cp_mode", "model.num_attention_heads",
+                  "model.num_key_value_heads"})) {
     f.error({"parallel.cp", "parallel.cp_mode"},
             "cp_mode = 'all_to_all' gives each of cp = " + text(p.cp) + " ranks its own attention heads, but of " +
                 text(heads) + " heads over tp = " + text(tp) + " a rank has " + text(here),

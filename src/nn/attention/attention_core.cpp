@@ -1,7 +1,8 @@
 #include "nanotron/nn/attention/attention_core.hpp"
 
-#include "nn/attention/all_to_all_attention.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/kernels/elementwise/copy_matrix.hpp"
+#include "nn/attention/all_to_all_attention.hpp"
 #include "nn/attention/ring_attention.hpp"
 
 namespace nanotron::nn {
@@ -22,6 +23,7 @@ class LocalAttention final : public AttentionCore<T> {
 
   void forward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
                const AttentionWorkspace<T>& work) override {
+    if (act.cache.capacity > 0) return forward_cached(device, batch, act, work);
     kernels::attention_forward<T>(device, shape_of(batch), geometry_.query_of(act.qkv), geometry_.key_of(act.qkv),
                                   geometry_.value_of(act.qkv), act.out, act.lse, work.tiles);
   }
@@ -29,8 +31,8 @@ class LocalAttention final : public AttentionCore<T> {
   void backward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
                 const AttentionWorkspace<T>& work) override {
     kernels::attention_backward<T>(device, shape_of(batch), geometry_.query_of(act.qkv), geometry_.key_of(act.qkv),
-                                   geometry_.value_of(act.qkv), MatrixRef<T>(act.out), MatrixRef<T>(work.dout),
-                                   act.lse, geometry_.query_of(work.dqkv), geometry_.key_of(work.dqkv),
+                                   geometry_.value_of(act.qkv), MatrixRef<T>(act.out), MatrixRef<T>(work.dout), act.lse,
+                                   geometry_.query_of(work.dqkv), geometry_.key_of(work.dqkv),
                                    geometry_.value_of(work.dqkv), work.tiles);
   }
 
@@ -41,6 +43,25 @@ class LocalAttention final : public AttentionCore<T> {
   }
 
  private:
+  // Keys and values -> the cache, after those of earlier tokens; attention to all of them.
+  void forward_cached(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
+                      const AttentionWorkspace<T>& work) {
+    const KeyValueCache<T>& cache = act.cache;
+    const index_t length = batch.length;
+    const MatrixRef<T> keys(cache.keys), values(cache.values);
+    for (index_t s = 0; s < batch.sequences; ++s) {
+      const index_t row = s * cache.capacity + cache.past;
+      kernels::copy_matrix<T>(device, geometry_.key_of(act.qkv).row_block(s * length, length),
+                              keys.row_block(row, length));
+      kernels::copy_matrix<T>(device, geometry_.value_of(act.qkv).row_block(s * length, length),
+                              values.row_block(row, length));
+    }
+    kernels::AttentionShape shape = geometry_.shape(batch.sequences, length, cache.past + length);
+    shape.key_rows = cache.capacity;
+    kernels::attention_forward<T>(device, shape, geometry_.query_of(act.qkv), keys, values, act.out, act.lse,
+                                  work.tiles);
+  }
+
   kernels::AttentionShape shape_of(const TokenBatch& batch) const {
     kernels::AttentionShape shape = geometry_.shape(batch.sequences, batch.length, batch.length);
     batch.add_documents(shape);
@@ -54,9 +75,9 @@ class LocalAttention final : public AttentionCore<T> {
 }  // namespace
 
 template <class T>
-std::unique_ptr<AttentionCore<T>> make_attention_core(const ContextShard& context,
-                                                      const AttentionGeometry<T>& geometry, index_t sequences,
-                                                      index_t key_length, comm::Group& cp, Arena& arena) {
+std::unique_ptr<AttentionCore<T>> make_attention_core(const ContextShard& context, const AttentionGeometry<T>& geometry,
+                                                      index_t sequences, index_t key_length, comm::Group& cp,
+                                                      Arena& arena) {
   if (context.layout.ranks() == 1) {
     return std::make_unique<LocalAttention<T>>(geometry, sequences, context.layout.length(), key_length);
   }
@@ -64,9 +85,9 @@ std::unique_ptr<AttentionCore<T>> make_attention_core(const ContextShard& contex
   return make_all_to_all_attention<T>(context, geometry, sequences, cp, arena);
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                                         \
-  template std::unique_ptr<AttentionCore<T>> make_attention_core<T>(                                    \
-      const ContextShard&, const AttentionGeometry<T>&, index_t, index_t, comm::Group&, Arena&);
+#define NANOTRON_INSTANTIATE(T)                                                                                       \
+  template std::unique_ptr<AttentionCore<T>> make_attention_core<T>(const ContextShard&, const AttentionGeometry<T>&, \
+                                                                    index_t, index_t, comm::Group&, Arena&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

@@ -34,8 +34,8 @@ class RingAttention final : public AttentionCore<T> {
   using M = master_t<T>;
   using Piece = SequenceShard::Piece;
 
-  RingAttention(const ContextShard& context, const AttentionGeometry<T>& geometry, index_t sequences,
-                comm::Group& cp, Arena& arena)
+  RingAttention(const ContextShard& context, const AttentionGeometry<T>& geometry, index_t sequences, comm::Group& cp,
+                Arena& arena)
       : context_(context), geometry_(geometry), sequences_(sequences), cp_(&cp) {
     constexpr auto kind = MemoryKind::workspace;
     const index_t tokens = sequences * context_.tokens().length(), query = geometry_.query_columns();
@@ -106,8 +106,8 @@ class RingAttention final : public AttentionCore<T> {
       const auto entries = static_cast<index_t>(block_size(step));
       if (step > 0) kernels::add<M>(device, Vector<M>(arriving_.data(), entries), Vector<M>(here.data(), entries));
       gradients.out = comm::start_send<M>(*cp_, here.data(), block_size(step), Neighbour::next, device.stream());
-      gradients.in = comm::start_receive<M>(*cp_, arriving_.data(), block_size(step + 1), Neighbour::previous,
-                                            device.stream());
+      gradients.in =
+          comm::start_receive<M>(*cp_, arriving_.data(), block_size(step + 1), Neighbour::previous, device.stream());
       passage.wait();
     }
     kernels::round_matrix<T>(device, MatrixRef<M>(sum_), geometry_.query_of(work.dqkv));
@@ -130,9 +130,7 @@ class RingAttention final : public AttentionCore<T> {
  private:
   int ranks() const { return context_.layout.ranks(); }
   const SequenceShard& mine() const { return context_.tokens(); }
-  const SequenceShard& shard_in(int step) const {
-    return context_.layout[(context_.rank - step + ranks()) % ranks()];
-  }
+  const SequenceShard& shard_in(int step) const { return context_.layout[(context_.rank - step + ranks()) % ranks()]; }
   std::size_t block_size(int step) const {
     return static_cast<std::size_t>(sequences_ * shard_in(step).length() * 2 * geometry_.key_columns());
   }
@@ -160,10 +158,10 @@ class RingAttention final : public AttentionCore<T> {
   Passage pass_block(Device& device, int step) {
     Passage passage;
     if (step + 1 == ranks()) return passage;
-    passage.out = comm::start_send<T>(*cp_, block_[step % 2].data(), block_size(step), Neighbour::next,
-                                      device.stream());
-    passage.in = comm::start_receive<T>(*cp_, block_[(step + 1) % 2].data(), block_size(step + 1),
-                                        Neighbour::previous, device.stream());
+    passage.out =
+        comm::start_send<T>(*cp_, block_[step % 2].data(), block_size(step), Neighbour::next, device.stream());
+    passage.in = comm::start_receive<T>(*cp_, block_[(step + 1) % 2].data(), block_size(step + 1), Neighbour::previous,
+                                        device.stream());
     return passage;
   }
 
@@ -178,8 +176,7 @@ class RingAttention final : public AttentionCore<T> {
         if (key.positions.begin >= query.positions.end) continue;
         const index_t window = geometry_.window;
         if (window > 0 && key.positions.end <= query.positions.begin + 1 - window) continue;  // outside every window
-        kernels::AttentionShape shape =
-            geometry_.shape(sequences_, query.positions.size(), key.positions.size());
+        kernels::AttentionShape shape = geometry_.shape(sequences_, query.positions.size(), key.positions.size());
         shape.query_rows = mine().length();
         shape.key_rows = theirs.length();
         shape.query_position = query.positions.begin;
@@ -200,9 +197,8 @@ class RingAttention final : public AttentionCore<T> {
     for_each_pair(step, batch, [&](const kernels::AttentionShape& shape, index_t q, index_t k) {
       kernels::attention_backward<T>(device, shape, from(geometry_.query_of(act.qkv), q), key_in(block, k),
                                      value_in(block, k), from(MatrixRef<T>(act.out), q),
-                                     from(MatrixRef<T>(work.dout), q), from(act.lse, q),
-                                     from(MatrixRef<T>(part_), q), key_in(part_block, k), value_in(part_block, k),
-                                     work.tiles);
+                                     from(MatrixRef<T>(work.dout), q), from(act.lse, q), from(MatrixRef<T>(part_), q),
+                                     key_in(part_block, k), value_in(part_block, k), work.tiles);
       for (index_t s = 0; s < sequences_; ++s) {
         const index_t query = s * shape.query_rows + q, key = s * shape.key_rows + k;
         kernels::accumulate_matrix<T>(device, MatrixRef<T>(part_).row_block(query, shape.query_length),
@@ -224,26 +220,23 @@ class RingAttention final : public AttentionCore<T> {
   Matrix<T> part_block_;   // dk | dv of one pair
   Matrix<T> part_;         // (tokens, q): out or dq of one pair
   Vector<M> part_lse_;
-  Matrix<M> sum_;          // (tokens, q): out or dq
+  Matrix<M> sum_;  // (tokens, q): out or dq
 };
 
 }  // namespace
 
 template <class T>
-std::unique_ptr<AttentionCore<T>> make_ring_attention(const ContextShard& context,
-                                                      const AttentionGeometry<T>& geometry, index_t sequences,
-                                                      comm::Group& cp, Arena& arena) {
+std::unique_ptr<AttentionCore<T>> make_ring_attention(const ContextShard& context, const AttentionGeometry<T>& geometry,
+                                                      index_t sequences, comm::Group& cp, Arena& arena) {
   return std::make_unique<RingAttention<T>>(context, geometry, sequences, cp, arena);
 }
 
 template std::unique_ptr<AttentionCore<double>> make_ring_attention(const ContextShard&,
                                                                     const AttentionGeometry<double>&, index_t,
                                                                     comm::Group&, Arena&);
-template std::unique_ptr<AttentionCore<float>> make_ring_attention(const ContextShard&,
-                                                                   const AttentionGeometry<float>&, index_t,
-                                                                   comm::Group&, Arena&);
-template std::unique_ptr<AttentionCore<bf16>> make_ring_attention(const ContextShard&,
-                                                                  const AttentionGeometry<bf16>&, index_t,
-                                                                  comm::Group&, Arena&);
+template std::unique_ptr<AttentionCore<float>> make_ring_attention(const ContextShard&, const AttentionGeometry<float>&,
+                                                                   index_t, comm::Group&, Arena&);
+template std::unique_ptr<AttentionCore<bf16>> make_ring_attention(const ContextShard&, const AttentionGeometry<bf16>&,
+                                                                  index_t, comm::Group&, Arena&);
 
 }  // namespace nanotron::nn

@@ -5,8 +5,7 @@
 namespace nanotron::nn {
 
 template <class T>
-std::unique_ptr<AttentionCore<T>> make_ring_attention(const ContextShard& context,
-                                                      const AttentionGeometry<T>& geometry, index_t sequences,
-                                                      comm::Group& cp, Arena& arena);
+std::unique_ptr<AttentionCore<T>> make_ring_attention(const ContextShard& context, const AttentionGeometry<T>& geometry,
+                                                      index_t sequences, comm::Group& cp, Arena& arena);
 
 }  // namespace nanotron::nn

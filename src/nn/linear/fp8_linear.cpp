@@ -4,6 +4,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/mlp/swiglu_fp8.hpp"
+#include "nanotron/nn/linear/linear.hpp"
 
 namespace nanotron::nn {
 namespace {
@@ -42,8 +43,8 @@ Matrix<const bf16> rows_of(const Matrix<const bf16>& x, const Range& rows) {
 
 // y = x W^T, or x W^T + addend.
 template <class E>
-void multiply(Device& device, const kernels::Fp8Operand<E>& x, const kernels::Fp8Operand<e4m3>& weight,
-              const Matrix<const bf16>& addend, const Matrix<bf16>& y) {
+void multiply_codes(Device& device, const kernels::Fp8Operand<E>& x, const kernels::Fp8Operand<e4m3>& weight,
+                    const Matrix<const bf16>& addend, const Matrix<bf16>& y) {
   if constexpr (std::is_same_v<E, e4m3>) {
     if (addend.extent(0) > 0) return kernels::gemm_fp8_add(device, x, weight, addend, MatrixRef<bf16>(y));
   }
@@ -74,42 +75,40 @@ index_t TokenChunks::longest() const {
   return most;
 }
 
+// Where the codes of a chunk (tokens, width) are written. columns: of all tokens; empty: not written.
 template <class E>
-Fp8Matrix<E> Fp8Product<E>::codes_of(index_t tokens, index_t width, index_t chunk) const {
-  Fp8Matrix<E> codes = columns_of(columns, *work.chunks, chunk, width);
-  codes.rows = Matrix<E>(reinterpret_cast<E*>(work.rows.data()), tokens, fp8_padded(width));
-  if (codes.scale == nullptr) codes.scale = work.scale.data();
+Fp8Matrix<E> Fp8Linear::codes_of(const Fp8Columns<E>& columns, index_t tokens, index_t width, index_t chunk) const {
+  Fp8Matrix<E> codes = columns_of(columns, *work_.chunks, chunk, width);
+  codes.rows = Matrix<E>(reinterpret_cast<E*>(work_.rows.data()), tokens, fp8_padded(width));
+  if (codes.scale == nullptr) codes.scale = work_.scale.data();
   return codes;
 }
 
-template <class E>
-void Fp8Product<E>::operator()(Device& device, Matrix<const bf16> x, Matrix<const bf16> addend, Matrix<bf16> y,
-                               index_t chunk) const {
+//   y = x W^T (+ addend)        dx = dy W, with dy given or formed from the gradient of SwiGLU's output
+void Fp8Linear::multiply(Device& device, const RowGemm<bf16>& gemm, Matrix<const bf16> x, Matrix<bf16> y,
+                         index_t chunk) const {
   const auto tokens = static_cast<index_t>(x.extent(0)), width = static_cast<index_t>(x.extent(1));
   if (tokens == 0) return;
-  const Fp8Matrix<E> codes = codes_of(tokens, width, chunk);
-  quantise<E>(device, x, maxima, work, chunk, codes);
-  multiply<E>(device, codes.by_rows(), weight, addend, y);
+  const Vector<const float> maxima = gemm.codes.maxima;
+  if (gemm.op == kernels::Op::transpose) {
+    const Fp8Matrix<e4m3> codes = codes_of(gemm.codes.kept, tokens, width, chunk);
+    quantise<e4m3>(device, x, maxima, work_, chunk, codes);
+    return multiply_codes<e4m3>(device, codes.by_rows(), weight_.by_rows(), gemm.addend, y);
+  }
+  const auto codes = codes_of(quantises_gradient_again() ? Fp8Columns<e5m2>{} : work_.gradient, tokens, width, chunk);
+  if (gemm.swiglu_gradient.extent(0) > 0) {
+    const Range& rows = (*work_.chunks)[chunk];
+    kernels::quantise_swiglu_backward(device, x, rows_of(gemm.swiglu_gradient, rows),
+                                      Vector<const float>(maxima.data() + rows.begin, rows.size()), codes);
+  } else {
+    quantise<e5m2>(device, x, maxima, work_, chunk, codes);
+  }
+  multiply_codes<e5m2>(device, codes.by_rows(), weight_.by_columns(), gemm.addend, y);
 }
 
-void Fp8SwigluProduct::operator()(Device& device, Matrix<const bf16> gate_up, Matrix<const bf16> addend, Matrix<bf16> y,
-                                  index_t chunk) const {
-  const Range& tokens = (*of_gradient.work.chunks)[chunk];
-  if (tokens.size() == 0) return;
-  const auto codes = of_gradient.codes_of(tokens.size(), static_cast<index_t>(gate_up.extent(1)), chunk);
-  const Vector<const float> maxima(of_gradient.maxima.data() + tokens.begin, tokens.size());
-  kernels::quantise_swiglu_backward(device, gate_up, rows_of(dh, tokens), maxima, codes);
-  multiply<e5m2>(device, codes.by_rows(), of_gradient.weight, addend, y);
-}
-
-Fp8Product<e5m2> Fp8Linear::backward_input(const Vector<const float>& maxima) const {
-  const bool keeps = work_.gradients == Fp8Gradients::of_input_gradient;
-  return {weight_.by_columns(), keeps ? work_.gradient : Fp8Columns<e5m2>{}, maxima, work_};
-}
-
-void Fp8Linear::backward_weight(Device& device, Matrix<const bf16> dy, Matrix<const bf16> x, const Fp8Input& of_x,
+void Fp8Linear::backward_weight(Device& device, Matrix<const bf16> dy, Matrix<const bf16> x, const OperandCodes& of_x,
                                 Matrix<float> gradient) const {
-  if (work_.gradients == Fp8Gradients::quantised_again) quantise_again(device, dy, work_, work_.gradient);
+  if (quantises_gradient_again()) quantise_again(device, dy, work_, work_.gradient);
   const bool kept = of_x.kept.codes.extent(0) > 0;
   if (!kept) quantise_again(device, x, work_, work_.input);
   const TokenChunks& chunks = *work_.chunks;
@@ -122,8 +121,5 @@ void Fp8Linear::backward_weight(Device& device, Matrix<const bf16> dy, Matrix<co
                                    MatrixRef<float>(gradient));
   }
 }
-
-template struct Fp8Product<e4m3>;
-template struct Fp8Product<e5m2>;
 
 }  // namespace nanotron::nn

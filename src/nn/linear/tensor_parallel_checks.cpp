@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "nanotron/deck/checks/phrases.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/deck/phrases.hpp"
 
 namespace nanotron::nn {
 namespace {
@@ -12,14 +12,14 @@ using namespace deck::phrases;
 
 void check_extents(const deck::Config& c, deck::Findings& f) {
   const deck::ParallelConfig& p = c.parallel;
-  if (p.tp > c.model.num_attention_heads && f.trusted({"parallel.tp", "model.num_attention_heads"})) {
+  if (p.tp > c.model.num_attention_heads && f.is_valid({"parallel.tp", "model.num_attention_heads"})) {
     f.error({"parallel.tp", "model.num_attention_heads"},
             "tp = " + text(p.tp) + ", but there are " + text(c.model.num_attention_heads) +
                 " attention heads; each rank of a tensor-parallel group needs one",
             at_most("tp", c.model.num_attention_heads));
   }
   const auto too_narrow = [&](const char* key, std::int64_t width) {
-    if (width > 0 && p.tp > width && f.trusted({"parallel.tp", key})) {
+    if (width > 0 && p.tp > width && f.is_valid({"parallel.tp", key})) {
       f.error({"parallel.tp", key}, "tp = " + text(p.tp) + " is more than " + key + " = " + text(width),
               at_most("tp", width));
     }
@@ -37,7 +37,7 @@ void check_extents(const deck::Config& c, deck::Findings& f) {
 
 void check_mode(const deck::Config& c, deck::Findings& f) {
   const deck::ParallelConfig& p = c.parallel;
-  if (!f.trusted({"parallel.tp_mode", "parallel.tp_overlap_chunks"})) return;
+  if (!f.is_valid({"parallel.tp_mode", "parallel.tp_overlap_chunks"})) return;
   if (p.tp_mode == deck::TpMode::all_reduce) {
     const char* const expected = "tp_mode = 'reduce_scatter'";
     if (p.tp_overlap_chunks > 1) {
@@ -54,7 +54,7 @@ void check_mode(const deck::Config& c, deck::Findings& f) {
     return;
   }
   if (p.tp == 0 || p.cp == 0 ||
-      !f.trusted({"parallel.tp", "parallel.cp", "data.micro_batch_size", "data.sequence_length"}))
+      !f.is_valid({"parallel.tp", "parallel.cp", "data.micro_batch_size", "data.sequence_length"}))
     return;
   const std::int64_t tokens = c.data.micro_batch_size * (c.data.sequence_length / p.cp);  // of the rank with the fewest
   const std::int64_t rows = std::max<std::int64_t>(1, (tokens + p.tp - 1) / p.tp);

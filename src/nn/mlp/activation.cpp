@@ -28,13 +28,13 @@ class Swiglu : public Activation<T> {
 };
 
 template <class T>
-class Fp8Swiglu final : public Swiglu<T> {
+class QuantisedSwiglu final : public Swiglu<T> {
  public:
   void backward(Device& device, Matrix<T> in, Matrix<const T> dh, Vector<float> maxima) const override {
     if constexpr (std::is_same_v<T, bf16>) kernels::swiglu_backward_maxima(device, in, dh, maxima);
   }
   RowGemm<T> input_gradient(const Linear<T>& first, const Vector<float>& maxima, Matrix<const T> dh) const override {
-    return first.backward_swiglu_input(maxima, dh);
+    return first.backward_input(maxima, dh);
   }
 };
 
@@ -69,14 +69,14 @@ const Activation<T>& activation_of(deck::HiddenAct kind) {
 }
 
 template <class T>
-const Activation<T>& fp8_swiglu() {
-  static const Fp8Swiglu<T> swiglu;
+const Activation<T>& quantised_swiglu() {
+  static const QuantisedSwiglu<T> swiglu;
   return swiglu;
 }
 
-template const Activation<double>& fp8_swiglu();
-template const Activation<float>& fp8_swiglu();
-template const Activation<bf16>& fp8_swiglu();
+template const Activation<double>& quantised_swiglu();
+template const Activation<float>& quantised_swiglu();
+template const Activation<bf16>& quantised_swiglu();
 template const Activation<double>& activation_of(deck::HiddenAct);
 template const Activation<float>& activation_of(deck::HiddenAct);
 template const Activation<bf16>& activation_of(deck::HiddenAct);

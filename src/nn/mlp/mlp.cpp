@@ -9,8 +9,9 @@ void Mlp<T>::compute_hidden(Device& device, const FeedForwardActivations<T>& act
 
 //   gate | up = n Wgu^T (+ b)      h = silu(gate) up or gelu(up)      y = h Wd^T, summed over the group
 template <class T>
-void Mlp<T>::forward_inside(Device& device, const TokenBatch&, TensorParallelRegion<T>& region, const BlockInput<T>& n,
-                            const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>&) const {
+void Mlp<T>::forward_to_last_gemm(Device& device, const TokenBatch&, TensorParallelRegion<T>& region,
+                                  const BlockInput<T>& n, const FeedForwardActivations<T>& act,
+                                  const FeedForwardWorkspace<T>&) const {
   region.all_gather_gemm(device, n, gate_up_.forward(act.mlp.of_input), act.mlp.gate_up);
   compute_hidden(device, act);
 }

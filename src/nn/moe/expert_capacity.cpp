@@ -1,6 +1,7 @@
 #include "nanotron/nn/moe/expert_capacity.hpp"
 
 #include "nanotron/kernels/elementwise/copy_matrix.hpp"
+#include "nanotron/kernels/moe/expert_rows.hpp"
 
 namespace nanotron::nn {
 namespace {
@@ -46,8 +47,8 @@ class PerSequence final : public ExpertCapacity {
     }
     kernels::mark_overflow(
         device, routing_,
-        {.base = base_, .step = step_, .own = own_, .sequences = batch.sequences, .length = batch.length},
-        batch.filled, factor_, all_, rows);
+        {.base = base_, .step = step_, .own = own_, .sequences = batch.sequences, .length = batch.length}, batch.filled,
+        factor_, all_, rows);
   }
 
  private:

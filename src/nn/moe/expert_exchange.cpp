@@ -6,6 +6,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/elementwise/copy_matrix.hpp"
+#include "nanotron/kernels/moe/expert_rows.hpp"
 #include "nanotron/kernels/moe/routing.hpp"
 #include "nn/linear/rows.hpp"
 
@@ -154,17 +155,17 @@ class ExchangedExperts final : public ExpertExchange<T> {
   }
 
   void dispatch(Device& device, const ExpertRows& plan, Matrix<T> rows) override {
-    there<T>(device, plan, MatrixRef<T>(send_buffer_), MatrixRef<T>(receive_buffer_), MatrixRef<T>(rows));
+    dispatch_rows<T>(device, plan, MatrixRef<T>(send_buffer_), MatrixRef<T>(receive_buffer_), MatrixRef<T>(rows));
   }
   void dispatch_values(Device& device, const ExpertRows& plan, Vector<M> values) override {
-    there<M>(device, plan, column(value_send_buffer_), column(value_receive_buffer_), column(values));
+    dispatch_rows<M>(device, plan, column(value_send_buffer_), column(value_receive_buffer_), column(values));
   }
   Matrix<const T> combine(Device& device, const ExpertRows& plan, Matrix<T> rows) override {
-    back<T>(device, plan, MatrixRef<T>(rows), MatrixRef<T>(receive_buffer_), MatrixRef<T>(send_buffer_));
+    combine_rows<T>(device, plan, MatrixRef<T>(rows), MatrixRef<T>(receive_buffer_), MatrixRef<T>(send_buffer_));
     return first(send_buffer_, plan.sent_rows);
   }
   Vector<const M> combine_values(Device& device, const ExpertRows& plan, Vector<M> values) override {
-    back<M>(device, plan, column(values), column(value_receive_buffer_), column(value_send_buffer_));
+    combine_rows<M>(device, plan, column(values), column(value_receive_buffer_), column(value_send_buffer_));
     return Vector<const M>(value_send_buffer_.data(), plan.sent_rows);
   }
 
@@ -201,8 +202,8 @@ class ExchangedExperts final : public ExpertExchange<T> {
   }
 
   template <class U>
-  void there(Device& device, const ExpertRows& plan, MatrixRef<U> send_buffer, MatrixRef<U> receive_buffer,
-             MatrixRef<U> rows) {
+  void dispatch_rows(Device& device, const ExpertRows& plan, MatrixRef<U> send_buffer, MatrixRef<U> receive_buffer,
+                     MatrixRef<U> rows) {
     count(plan, rows.columns);
     comm::all_to_all<U>(*ep_, send_buffer.data, sent_counts_, receive_buffer.data, received_counts_, device.stream());
     for_each_block(plan, [&](index_t in_message, index_t at, index_t n) {
@@ -211,8 +212,8 @@ class ExchangedExperts final : public ExpertExchange<T> {
   }
 
   template <class U>
-  void back(Device& device, const ExpertRows& plan, MatrixRef<U> rows, MatrixRef<U> receive_buffer,
-            MatrixRef<U> send_buffer) {
+  void combine_rows(Device& device, const ExpertRows& plan, MatrixRef<U> rows, MatrixRef<U> receive_buffer,
+                    MatrixRef<U> send_buffer) {
     count(plan, rows.columns);
     for_each_block(plan, [&](index_t in_message, index_t at, index_t n) {
       kernels::copy_matrix<U>(device, rows.row_block(at, n), receive_buffer.row_block(in_message, n));
@@ -228,7 +229,7 @@ class ExchangedExperts final : public ExpertExchange<T> {
   Vector<std::int64_t> received_cuts_;
   std::vector<std::size_t> sent_counts_, received_counts_;  // per rank
   std::vector<std::int64_t> host_counts_;
-  std::vector<std::int64_t> next_;                          // next row of each local expert
+  std::vector<std::int64_t> next_;  // next row of each local expert
 };
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <bit>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/kernels/gemm/grouped_gemm.hpp"
+#include "nanotron/kernels/gemm/grouped/grouped_gemm.hpp"
 #include "nn/linear/rows.hpp"
 
 namespace nanotron::nn {

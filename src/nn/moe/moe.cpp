@@ -3,6 +3,7 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/mlp/weighted_swiglu.hpp"
+#include "nanotron/kernels/moe/expert_rows.hpp"
 #include "nn/linear/rows.hpp"
 
 namespace nanotron::nn {
@@ -63,9 +64,9 @@ void Moe<T>::compute_hidden(Device& device, const FeedForwardActivations<T>& act
 //   per expert: gate | up = x Wgu^T      h = w silu(gate) up      y = h Wd^T
 //   per token:  y = sum over its experts
 template <class T>
-void Moe<T>::forward_inside(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
-                            const BlockInput<T>& input, const FeedForwardActivations<T>& a,
-                            const FeedForwardWorkspace<T>& w) const {
+void Moe<T>::forward_to_last_gemm(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
+                                  const BlockInput<T>& input, const FeedForwardActivations<T>& a,
+                                  const FeedForwardWorkspace<T>& w) const {
   const MoeActivations<T>& act = a.moe;
   const Matrix<const T> n = region.all_gather_gemm(device, input, shared_gate_up(), a.mlp.gate_up);
   route(device, batch, n, act, w.moe);

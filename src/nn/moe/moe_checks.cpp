@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
+#include "nanotron/deck/checks/phrases.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/deck/parameters.hpp"
-#include "nanotron/deck/phrases.hpp"
+#include "nanotron/deck/table/parameters.hpp"
 #include "nanotron/tensor/layout_checks.hpp"
 #include "nanotron/tensor/shard.hpp"
 
@@ -20,7 +20,7 @@ void refuse_keys_of_experts(const deck::Config& c, deck::Findings& f) {
   const deck::Config none;
   for (const deck::Parameter& row : deck::parameters()) {
     const std::string key = row.group + "." + row.name;
-    if (row.group != "moe" || row.get(c) == row.get(none) || !f.trusted({key})) continue;
+    if (row.group != "moe" || row.get(c) == row.get(none) || !f.is_valid({key})) continue;
     f.error({key}, row.name + " is given, but num_experts = 0: the model is a dense one",
             "num_experts, or no keys of &moe");
     return;
@@ -30,7 +30,7 @@ void refuse_keys_of_experts(const deck::Config& c, deck::Findings& f) {
 // Refuses a receive buffer smaller than an even load, and receive_factor where ep = 1.
 void check_receive_factor(const deck::Config& c, deck::Findings& f) {
   const deck::MoeConfig& moe = c.model.moe;
-  if (moe.receive_factor == 0.0 || !f.trusted({"moe.receive_factor", "moe.capacity_factor", "parallel.ep"})) return;
+  if (moe.receive_factor == 0.0 || !f.is_valid({"moe.receive_factor", "moe.capacity_factor", "parallel.ep"})) return;
   const double even = moe.capacity_factor > 0.0 ? std::min(1.0, moe.capacity_factor) : 1.0;
   const auto number = [](double x) { return fmt::format("{:g}", x); };
   if (c.parallel.ep == 1) {
@@ -48,11 +48,11 @@ void check_receive_factor(const deck::Config& c, deck::Findings& f) {
 
 // Experts are SwiGLU networks without biases.
 void check_network(const deck::ModelConfig& m, deck::Findings& f) {
-  if (m.hidden_act != deck::HiddenAct::silu && f.trusted({"model.hidden_act"})) {
+  if (m.hidden_act != deck::HiddenAct::silu && f.is_valid({"model.hidden_act"})) {
     f.error({"model.hidden_act", "moe.num_experts"}, "experts are SwiGLU networks", "hidden_act = 'silu'",
             "or num_experts = 0");
   }
-  if (m.mlp_bias && f.trusted({"model.mlp_bias"})) {
+  if (m.mlp_bias && f.is_valid({"model.mlp_bias"})) {
     f.error({"model.mlp_bias", "moe.num_experts"}, "experts have no biases", "mlp_bias = .false.",
             "or num_experts = 0");
   }
@@ -70,9 +70,9 @@ std::int64_t unfit_width(std::int64_t width, std::int64_t tp) {
 // Grouped GEMMs multiply bf16 on tensor cores, of which a load takes 8 elements, in sums that follow the rows.
 void check_gemms(const deck::Config& c, deck::Findings& f) {
   const std::string key = "run.expert_gemms";
-  if (c.run.expert_gemms == deck::ExpertGemms::library || !f.trusted({key})) return;
+  if (c.run.expert_gemms == deck::ExpertGemms::library || !f.is_valid({key})) return;
   const auto refuse = [&](const std::string& other, const std::string& found, const std::string& expected) {
-    if (f.trusted({other})) f.error({key, other}, found, expected, "or expert_gemms = 'library'");
+    if (f.is_valid({other})) f.error({key, other}, found, expected, "or expert_gemms = 'library'");
   };
   const deck::ModelConfig& m = c.model;
   if (c.precision.compute != ScalarType::bf16 && c.precision.compute != ScalarType::fp8) {
@@ -85,7 +85,7 @@ void check_gemms(const deck::Config& c, deck::Findings& f) {
   }
   const std::int64_t width = m.moe.moe_intermediate_size > 0 ? m.moe.moe_intermediate_size : m.intermediate_size;
   const std::int64_t unfit = c.parallel.tp > 0 ? unfit_width(width, c.parallel.tp) : 0;
-  if (unfit > 0 && f.trusted({"parallel.tp", "model.intermediate_size"})) {
+  if (unfit > 0 && f.is_valid({"parallel.tp", "model.intermediate_size"})) {
     refuse("moe.moe_intermediate_size",
            "experts of width " + text(width) + " over tp = " + text(c.parallel.tp) + " have " + text(unfit) +
                " columns on a rank, but grouped GEMMs load 8 elements at a time",
@@ -99,31 +99,31 @@ void check_gemms(const deck::Config& c, deck::Findings& f) {
 void check_moe(const deck::Config& c, deck::Findings& f) {
   const deck::MoeConfig& moe = c.model.moe;
   const deck::ParallelConfig& p = c.parallel;
-  if (!f.trusted({"moe.num_experts"})) return;
+  if (!f.is_valid({"moe.num_experts"})) return;
   if (moe.num_experts == 0) {
     refuse_keys_of_experts(c, f);
-    if (p.ep > 1 && f.trusted({"parallel.ep"})) {
+    if (p.ep > 1 && f.is_valid({"parallel.ep"})) {
       f.error({"parallel.ep"}, "ep = " + text(p.ep) + ", but num_experts = 0: the model has no experts",
               "ep = 1, or moe%num_experts");
     }
-    if (c.run.expert_gemms != deck::ExpertGemms::library && f.trusted({"run.expert_gemms"})) {
+    if (c.run.expert_gemms != deck::ExpertGemms::library && f.is_valid({"run.expert_gemms"})) {
       f.error({"run.expert_gemms"}, "expert_gemms is given, but num_experts = 0: the model has no experts",
               "moe%num_experts, or no expert_gemms");
     }
     return;
   }
-  if (moe.num_experts_per_tok > moe.num_experts && f.trusted({"moe.num_experts_per_tok"})) {
+  if (moe.num_experts_per_tok > moe.num_experts && f.is_valid({"moe.num_experts_per_tok"})) {
     f.error({"moe.num_experts_per_tok"},
             "num_experts_per_tok = " + text(moe.num_experts_per_tok) + " of " + text(moe.num_experts) + " experts",
             "at most " + text(moe.num_experts));
   }
-  if (p.ep > 1 && moe.num_experts % p.ep != 0 && f.trusted({"parallel.ep"})) {
+  if (p.ep > 1 && moe.num_experts % p.ep != 0 && f.is_valid({"parallel.ep"})) {
     f.error({"parallel.ep", "moe.num_experts"},
             "num_experts = " + text(moe.num_experts) + " is not a multiple of ep = " + text(p.ep),
             "ep a divisor of " + text(moe.num_experts));
   }
   const std::int64_t replicas = p.dp * p.cp;
-  if (replicas > 0 && replicas % p.ep != 0 && f.trusted({"parallel.ep", "parallel.dp", "parallel.cp"})) {
+  if (replicas > 0 && replicas % p.ep != 0 && f.is_valid({"parallel.ep", "parallel.dp", "parallel.cp"})) {
     f.error({"parallel.ep"},
             "ep = " + text(p.ep) + " does not divide the data-parallel group of " + text(replicas) +
                 " ranks (dp x cp), over which experts are sharded",

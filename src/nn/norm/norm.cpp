@@ -13,13 +13,13 @@ class RmsNorm final : public Norm<T> {
   RmsNorm(const NormWeights<T>& w, double eps, const kernels::RowSegments& segments)
       : w_(w), eps_(eps), segments_(segments) {}
 
-  void forward(Device& device, Matrix<const T> x, Matrix<T> y, Vector<M> statistics,
+  void forward(Device& device, const HiddenStates<T>& x, Matrix<T> y, Vector<M> statistics,
                Vector<float> maxima) const override {
-    kernels::rms_norm_forward<T>(device, x, w_.weight, eps_, y, statistics, maxima);
-  }
-  void add_forward(Device& device, Matrix<const T> x, Matrix<const T> delta, Matrix<T> sum, Matrix<T> y,
-                   Vector<M> statistics, Vector<float> maxima) const override {
-    kernels::add_rms_norm_forward<T>(device, x, delta, sum, w_.weight, eps_, y, statistics, maxima);
+    if (x.is_whole()) {
+      kernels::rms_norm_forward<T>(device, x.x, w_.weight, eps_, y, statistics, maxima);
+    } else {
+      kernels::add_rms_norm_forward<T>(device, x.addend, x.x, x.x, w_.weight, eps_, y, statistics, maxima);
+    }
   }
   void backward(Device& device, Matrix<const T> dy, Matrix<const T> x, Vector<const M> statistics, Matrix<T> dx,
                 Vector<M> workspace) const override {
@@ -39,13 +39,13 @@ class LayerNorm final : public Norm<T> {
   LayerNorm(const NormWeights<T>& w, double eps, const kernels::RowSegments& segments)
       : w_(w), eps_(eps), segments_(segments) {}
 
-  void forward(Device& device, Matrix<const T> x, Matrix<T> y, Vector<M> statistics,
+  void forward(Device& device, const HiddenStates<T>& x, Matrix<T> y, Vector<M> statistics,
                Vector<float> maxima) const override {
-    kernels::layer_norm_forward<T>(device, x, w_.weight, w_.bias, eps_, y, statistics, maxima);
-  }
-  void add_forward(Device& device, Matrix<const T> x, Matrix<const T> delta, Matrix<T> sum, Matrix<T> y,
-                   Vector<M> statistics, Vector<float> maxima) const override {
-    kernels::add_layer_norm_forward<T>(device, x, delta, sum, w_.weight, w_.bias, eps_, y, statistics, maxima);
+    if (x.is_whole()) {
+      kernels::layer_norm_forward<T>(device, x.x, w_.weight, w_.bias, eps_, y, statistics, maxima);
+    } else {
+      kernels::add_layer_norm_forward<T>(device, x.addend, x.x, x.x, w_.weight, w_.bias, eps_, y, statistics, maxima);
+    }
   }
   void backward(Device& device, Matrix<const T> dy, Matrix<const T> x, Vector<const M> statistics, Matrix<T> dx,
                 Vector<M> workspace) const override {

@@ -6,7 +6,7 @@
 namespace nanotron::nn {
 
 void check_norm(const deck::Config& c, deck::Findings& f) {
-  if (!f.trusted({"model.normalization"})) return;
+  if (!f.is_valid({"model.normalization"})) return;
   if (c.model.normalization == deck::Normalization::rms_norm) {
     refuse_unused(c, {"model.layer_norm_epsilon"}, "LayerNorm", "normalization = 'layer_norm', or rms_norm_eps", f);
   } else if (!c.model.qk_norm) {  // qk_norm is RMSNorm in every model

@@ -10,8 +10,7 @@ void VocabEmbedding<T>::forward(Device& device, Vector<const std::int32_t> token
 }
 
 template <class T>
-void VocabEmbedding<T>::backward(Device& device, Vector<const std::int32_t> tokens,
-                                 Matrix<const T> dx) const {
+void VocabEmbedding<T>::backward(Device& device, Vector<const std::int32_t> tokens, Matrix<const T> dx) const {
   kernels::embedding_backward<T>(device, tokens, vocabulary_, dx, gradient_, token_segments_);
 }
 

@@ -10,11 +10,11 @@ namespace {
 // Enough rows for efficient GEMMs, few enough that the logits stay a small part of memory. On a GPU each chunk's pass
 // over the weight gradient counts more: most micro-batches are one chunk.
 constexpr std::size_t chunk_bytes = std::size_t{64} << 20;
-constexpr index_t least_rows = 128, rows_on_gpu = 8192;
+constexpr index_t min_rows = 128, rows_on_gpu = 8192;
 
 index_t chunk_rows(Processor processor, std::size_t row_bytes) {
   if (processor == Processor::gpu) return rows_on_gpu;
-  return std::max(least_rows, static_cast<index_t>(chunk_bytes / row_bytes));
+  return std::max(min_rows, static_cast<index_t>(chunk_bytes / row_bytes));
 }
 
 // Tensor cores want rows that begin at multiples of 16 bytes, also those of a vocabulary of 50257.

@@ -21,8 +21,7 @@ using Holders = std::map<std::uint64_t, std::vector<std::uint64_t>>;
 Holders gather(comm::Group& replicas, std::uint64_t hash, int world_rank) {
   const std::array<std::uint64_t, 2> mine{hash, static_cast<std::uint64_t>(world_rank)};
   std::vector<std::uint64_t> all(2 * static_cast<std::size_t>(replicas.size()));
-  NANOTRON_CHECK_MPI(
-      MPI_Allgather(mine.data(), 2, MPI_UINT64_T, all.data(), 2, MPI_UINT64_T, replicas.mpi()));
+  NANOTRON_CHECK_MPI(MPI_Allgather(mine.data(), 2, MPI_UINT64_T, all.data(), 2, MPI_UINT64_T, replicas.mpi()));
   Holders holders;
   for (std::size_t i = 0; i < all.size(); i += 2) holders[all[i]].push_back(all[i + 1]);
   return holders;
@@ -34,9 +33,8 @@ std::string ranks(const std::vector<std::uint64_t>& list) {
 
 // "rank 3 against ranks 0, 1, 2"; without a majority all sides: "ranks 0, 1 against ranks 2, 3".
 std::string who_differs(const Holders& holders) {
-  const auto largest = std::max_element(holders.begin(), holders.end(), [](const auto& a, const auto& b) {
-    return a.second.size() < b.second.size();
-  });
+  const auto largest = std::max_element(holders.begin(), holders.end(),
+                                        [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
   std::size_t all = 0;
   for (const auto& [hash, list] : holders) all += list.size();
   std::string text;

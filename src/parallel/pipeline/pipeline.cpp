@@ -184,8 +184,8 @@ void Pipeline<T>::forward(const std::vector<Step>& steps, std::size_t at) {
   stages_->forward(action, slot);
   if (!sends(action)) return;
   const Matrix<T> out = stages_->output(action.virtual_stage, slot);
-  output_sending(action, slot) = comm::start_send(*ranks_, out.data(), out.size(), towards(stage, stage + 1),
-                                                  device_->stream(), forward_lane);
+  output_sending(action, slot) =
+      comm::start_send(*ranks_, out.data(), out.size(), towards(stage, stage + 1), device_->stream(), forward_lane);
 }
 
 template <class T>
@@ -216,7 +216,7 @@ void Pipeline<T>::backward(const std::vector<Step>& steps, std::size_t at) {
 }
 
 template <class T>
-void Pipeline<T>::work_off(const std::vector<Step>& steps) {
+void Pipeline<T>::execute(const std::vector<Step>& steps) {
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const auto& [action, slot] = steps[i];
     const auto virtual_stage = static_cast<std::size_t>(action.virtual_stage);

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "nanotron/deck/checks/phrases.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/layer_counts.hpp"
-#include "nanotron/deck/phrases.hpp"
 
 namespace nanotron::parallel {
 namespace {
@@ -14,7 +14,7 @@ using namespace deck::phrases;
 void check_stage_layers(const deck::Config& c, deck::Findings& f) {
   const std::vector<std::string> keys{"parallel.pp_layers"};
   const std::int64_t stages = deck::pipeline_stages(c.parallel), layers = c.model.num_hidden_layers;
-  if (c.parallel.pp_layers.empty() || !f.trusted({keys[0], "parallel.pp", "model.num_hidden_layers"})) return;
+  if (c.parallel.pp_layers.empty() || !f.is_valid({keys[0], "parallel.pp", "model.num_hidden_layers"})) return;
   const std::string expected = counted(stages, "number") + " whose sum is " + text(layers);
   const auto counts = deck::layer_counts(c.parallel.pp_layers);
   if (!counts) {
@@ -42,7 +42,7 @@ void check_pipeline(const deck::Config& c, deck::Findings& f) {
   check_stage_layers(c, f);
   const std::int64_t virtual_stages = deck::virtual_stages(p), layers = c.model.num_hidden_layers;
   if (p.pp > 1 && deck::pipeline_stages(p) > layers &&
-      f.trusted({"parallel.pp", "parallel.pp_chunks", "parallel.pp_schedule", "model.num_hidden_layers"})) {
+      f.is_valid({"parallel.pp", "parallel.pp_chunks", "parallel.pp_schedule", "model.num_hidden_layers"})) {
     f.error({"parallel.pp", "model.num_hidden_layers"},
             "pp = " + text(p.pp) +
                 (virtual_stages > 1 ? " with " + text(virtual_stages) + " virtual stages per rank" : "") + " needs " +
@@ -51,7 +51,7 @@ void check_pipeline(const deck::Config& c, deck::Findings& f) {
             virtual_stages > 1 ? "or pp_schedule = '1f1b', which needs one layer per rank" : "");
   }
   if (p.pp > 1 && p.pp_schedule == deck::PpSchedule::zero_bubble && p.recompute != deck::Recompute::none &&
-      f.trusted({"parallel.recompute", "parallel.pp_schedule"})) {
+      f.is_valid({"parallel.recompute", "parallel.pp_schedule"})) {
     f.error({"parallel.recompute", "parallel.pp_schedule"},
             "pp_schedule = 'zero_bubble' computes the weight gradients later, from activations that "
             "recomputation does not keep",

@@ -7,7 +7,7 @@
 namespace nanotron::parallel {
 
 template <class T>
-GradientReducer<T>::GradientReducer(const ReducerContext<T>& c, const Completion& completion)
+GradientReducer<T>::GradientReducer(const ReducerContext<T>& c, const ReduceWhen& when)
     : model_(&c.model),
       section_(c.section),
       sharding_(c.sharding),
@@ -15,7 +15,7 @@ GradientReducer<T>::GradientReducer(const ReducerContext<T>& c, const Completion
       device_(&c.device),
       overlap_(c.config.parallel.overlap),
       micro_batches_(c.micro_batches()),
-      completion_(completion),
+      when_(when),
       partial_(c.model, c.section, c.device, c.arena),
       added_(c.model.table().units.size() + 1, 0) {}
 
@@ -23,12 +23,12 @@ template <class T>
 index_t GradientReducer<T>::number_of(index_t source) const {
   const index_t unit = table().unit_of(source, section_);
   const bool is_shared_head = unit != model::no_unit && source == table().head_source() && table().unit(unit).uses > 1;
-  return completion_.head_apart && is_shared_head ? static_cast<index_t>(table().units.size()) : unit;
+  return when_.head_apart && is_shared_head ? static_cast<index_t>(table().units.size()) : unit;
 }
 
 template <class T>
 index_t GradientReducer<T>::until_complete() const {
-  return completion_.micro_batches == Completion::all_of_step ? micro_batches_ : completion_.micro_batches;
+  return when_.micro_batches == ReduceWhen::all_of_step ? micro_batches_ : when_.micro_batches;
 }
 
 template <class T>
@@ -52,7 +52,7 @@ void GradientReducer<T>::end(index_t source) {
   if (number == model::no_unit) return;
   after_use(number);
   index_t& added = added_[static_cast<std::size_t>(number)];
-  const index_t uses = completion_.head_apart ? 1 : unit(number).uses;
+  const index_t uses = when_.head_apart ? 1 : unit(number).uses;
   if (++added < until_complete() * uses) return;
   added = 0;
   partial_.sum(unit(number).range);

@@ -2,8 +2,8 @@
 
 #include <string>
 
+#include "nanotron/deck/checks/phrases.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/deck/phrases.hpp"
 #include "nanotron/tensor/layout_checks.hpp"
 
 namespace nanotron::parallel {
@@ -13,7 +13,7 @@ using namespace deck::phrases;
 void check_compression(const deck::Config& c, deck::Findings& f) {
   const deck::ParallelConfig& p = c.parallel;
   if (p.compression == deck::Compression::none) return;
-  if (p.zero_stage > 0 && f.trusted({"parallel.compression", "parallel.zero_stage"})) {
+  if (p.zero_stage > 0 && f.is_valid({"parallel.compression", "parallel.zero_stage"})) {
     f.error({"parallel.compression", "parallel.zero_stage"},
             "compression is for the gradient all-reduce, which zero_stage = " + text(p.zero_stage) + " does not have",
             "compression = 'none', or zero_stage = 0");
@@ -23,9 +23,9 @@ void check_compression(const deck::Config& c, deck::Findings& f) {
 
 void check_adasum(const deck::Config& c, deck::Findings& f) {
   const deck::ParallelConfig& p = c.parallel;
-  if (p.gradient_sum != deck::GradientRule::adasum || !f.trusted({"parallel.gradient_sum"})) return;
+  if (p.gradient_sum != deck::GradientRule::adasum || !f.is_valid({"parallel.gradient_sum"})) return;
   const auto refuse = [&](const char* key, bool applies, const std::string& why, const std::string& expected) {
-    if (applies && f.trusted({key}))
+    if (applies && f.is_valid({key}))
       f.error({"parallel.gradient_sum", key}, "gradient_sum = 'adasum' " + why, expected);
   };
   refuse("parallel.cp", p.cp > 1,
@@ -37,11 +37,11 @@ void check_adasum(const deck::Config& c, deck::Findings& f) {
          "zero_stage = 0, or gradient_sum = 'sum'");
   refuse("parallel.compression", p.compression != deck::Compression::none,
          "is no sum, and compression is for the all-reduce of a sum", "compression = 'none', or gradient_sum = 'sum'");
-  refuse("model.tie_word_embeddings", p.pp > 1 && c.model.tie_word_embeddings && f.trusted({"parallel.pp"}),
+  refuse("model.tie_word_embeddings", p.pp > 1 && c.model.tie_word_embeddings && f.is_valid({"parallel.pp"}),
          "is not linear, and tied embeddings with pp = " + text(p.pp) +
              " are all-reduced over both ends of the pipeline after it",
          "pp = 1, untied embeddings, or gradient_sum = 'sum'");
-  if (p.ep > 1 && c.model.moe.num_experts > 0 && f.trusted({"moe.num_experts", "parallel.ep"})) {
+  if (p.ep > 1 && c.model.moe.num_experts > 0 && f.is_valid({"moe.num_experts", "parallel.ep"})) {
     f.error({"parallel.ep", "parallel.gradient_sum"},
             "gradient_sum = 'adasum' takes the gradient of each data-parallel rank; with ep = " + text(p.ep) +
                 " that of an expert is from the tokens of as many ranks",

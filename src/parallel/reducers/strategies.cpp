@@ -1,13 +1,13 @@
 // The table of strategies for gradient reduction.
 
-#include "nanotron/parallel/reducers/adasum/adasum_reducer.hpp"
-#include "nanotron/parallel/reducers/all_reduce/bucketed_all_reduce.hpp"
-#include "nanotron/parallel/reducers/layout_invariant/layout_invariant_reducer.hpp"
-#include "nanotron/parallel/reducers/low_precision/bf16_reducer.hpp"
-#include "nanotron/parallel/reducers/low_precision/fp16_reducer.hpp"
-#include "nanotron/parallel/reducers/power_sgd/power_sgd_reducer.hpp"
 #include "nanotron/parallel/reducers/reducers.hpp"
-#include "nanotron/parallel/reducers/zero/zero_reducers.hpp"
+#include "parallel/reducers/adasum/adasum_reducer.hpp"
+#include "parallel/reducers/all_reduce/bucketed_all_reduce.hpp"
+#include "parallel/reducers/layout_invariant/layout_invariant_reducer.hpp"
+#include "parallel/reducers/low_precision/bf16_reducer.hpp"
+#include "parallel/reducers/low_precision/fp16_reducer.hpp"
+#include "parallel/reducers/power_sgd/power_sgd_reducer.hpp"
+#include "parallel/reducers/zero/zero_reducers.hpp"
 
 namespace nanotron::parallel {
 namespace {
@@ -70,10 +70,10 @@ Reducers<T>::Reducers(const deck::Config& config, const model::Transformer<T>& m
 }
 
 template <class T>
-std::vector<CarriedState<master_t<T>>> Reducers<T>::carried() const {
-  std::vector<CarriedState<M>> all;
+std::vector<PersistentState<master_t<T>>> Reducers<T>::persistent_state() const {
+  std::vector<PersistentState<M>> all;
   for (const auto& r : reducers_) {
-    if (CarriedState<M> carried = r->carried(); !carried.layout.empty()) all.push_back(std::move(carried));
+    if (PersistentState<M> carried = r->persistent_state(); !carried.layout.empty()) all.push_back(std::move(carried));
   }
   return all;
 }
@@ -92,8 +92,8 @@ double Reducers<T>::exposed_seconds() const {
   return sum;
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                           \
-  template std::unique_ptr<GradientReducer<T>> make_reducer(const ReducerContext<T>&);    \
+#define NANOTRON_INSTANTIATE(T)                                                        \
+  template std::unique_ptr<GradientReducer<T>> make_reducer(const ReducerContext<T>&); \
   template class Reducers<T>;
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE

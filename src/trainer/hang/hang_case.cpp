@@ -15,9 +15,9 @@
 #include "nanotron/base/files.hpp"
 #include "nanotron/base/rank_ranges.hpp"
 #include "nanotron/base/timer.hpp"
-#include "nanotron/comm/mpi_session.hpp"
-#include "nanotron/comm/recorded_groups.hpp"
-#include "nanotron/io/run_status.hpp"
+#include "nanotron/comm/session/mpi_session.hpp"
+#include "nanotron/comm/watch/recorded_groups.hpp"
+#include "nanotron/io/files/run_status.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -90,7 +90,7 @@ void HangCase::report(const Idleness& now) {
   report.network = links_.lost();
   if (const std::string error = comm::asynchronous_error(); !error.empty()) report.where += " > " + error;
   if (!folder_.write(report)) {
-    if (now.is_late()) bear_no_report();
+    if (now.is_late()) handle_unwritable_report();
     return;
   }
   has_reported_ = true;
@@ -99,7 +99,7 @@ void HangCase::report(const Idleness& now) {
 }
 
 // The file system is full, say. Nobody will judge: this rank ends the run.
-void HangCase::bear_no_report() {
+void HangCase::handle_unwritable_report() {
   if (mute_since_ == 0.0) mute_since_ = wall_seconds();
   if (wall_seconds() - mute_since_ < file_patience) return;
   append(STDERR_FILENO,

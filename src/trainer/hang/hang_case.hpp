@@ -35,7 +35,7 @@ class HangCase {
 
  private:
   void report(const Idleness& now);
-  void bear_no_report();
+  void handle_unwritable_report();
   void withdraw();
   bool is_asked(const Idleness& now);
   void lead(const Idleness& now);

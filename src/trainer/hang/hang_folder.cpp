@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/io/text_file.hpp"
+#include "nanotron/io/files/text_file.hpp"
 
 namespace nanotron::trainer {
 namespace {

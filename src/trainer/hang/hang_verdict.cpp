@@ -34,9 +34,8 @@ class Judge {
   HangVerdict verdict() {
     for (const auto& [rank, report] : reports_) add_edges(report);
     HangVerdict verdict;
-    for (const auto& candidates :
-         {differing(), silent_ends(), stalled_ends(), cut_off(), left_behind(), departed(), odd_ones(), early_ones(),
-          held_in_calls()}) {
+    for (const auto& candidates : {differing(), silent_ends(), stalled_ends(), cut_off(), left_behind(), departed(),
+                                   odd_ones(), early_ones(), held_in_calls()}) {
       if (!candidates.empty()) {
         verdict.culprits = candidates;
         break;
@@ -154,9 +153,9 @@ class Judge {
     std::vector<Culprit> found;
     for (const auto& [rank, r] : reports_) {
       if (r.network.empty()) continue;
-      found.push_back({rank, Cause::network,
-                       fmt::format("rank {} on {}: of its host's network {}; {}", rank, host(rank), r.network,
-                                   state_of(rank))});
+      found.push_back(
+          {rank, Cause::network,
+           fmt::format("rank {} on {}: of its host's network {}; {}", rank, host(rank), r.network, state_of(rank))});
     }
     return found.size() < reports_.size() ? found : std::vector<Culprit>();
   }

@@ -119,8 +119,7 @@ RankReport report_of(const FlightSnapshot& s, std::int64_t now) {
   }
   for (const RecordedGroup& group : s.groups) {
     if (group.entered > 0 || !group.ranks.empty()) {
-      r.groups[group.name] = {
-          group.ranks, group.entered, 0, group.is_compared, group.is_as_before, group.alike};
+      r.groups[group.name] = {group.ranks, group.entered, 0, group.is_compared, group.is_as_before, group.alike};
     }
   }
   for (const OperationRecord& o : s.records) {

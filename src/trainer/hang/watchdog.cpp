@@ -13,7 +13,7 @@
 #include "hang_case.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/timer.hpp"
-#include "nanotron/comm/mpi_session.hpp"
+#include "nanotron/comm/session/mpi_session.hpp"
 
 namespace nanotron::trainer {
 namespace {

@@ -16,8 +16,8 @@
 
 #include "nanotron/base/stop_signals.hpp"
 #include "nanotron/comm/collectives.hpp"
-#include "nanotron/comm/mpi_session.hpp"
-#include "nanotron/comm/recorded_groups.hpp"
+#include "nanotron/comm/session/mpi_session.hpp"
+#include "nanotron/comm/watch/recorded_groups.hpp"
 #include "nanotron/trainer/hang/watchdog.hpp"
 
 namespace nanotron {
@@ -53,7 +53,7 @@ class Ranks {
     collective("dp", grid_.data_parallel(), true);
     collective("dp", grid_.data_parallel(), false);
     value("world", grid_.world(), true);
-    comm::max_of_alike(grid_.world(), 0);
+    comm::max_and_check_call_order(grid_.world(), 0);
     flight_recorder().step_done(FlightRecorder::now() - begin);
   }
 

@@ -14,7 +14,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/model/architectures.hpp"
-#include "nanotron/trainer/deck_features.hpp"
+#include "nanotron/trainer/start/deck_features.hpp"
 
 namespace nanotron {
 namespace {

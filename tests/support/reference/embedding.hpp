@@ -10,8 +10,7 @@
 namespace nanotron::kernels::reference {
 
 template <class T>
-void embedding_forward(const std::int32_t* tokens, Range vocabulary, MatrixRef<const T> table,
-                       MatrixRef<double> out) {
+void embedding_forward(const std::int32_t* tokens, Range vocabulary, MatrixRef<const T> table, MatrixRef<double> out) {
   for (index_t i = 0; i < out.rows; ++i) {
     for (index_t c = 0; c < out.columns; ++c) {
       const bool here = vocabulary.contains(tokens[i]);

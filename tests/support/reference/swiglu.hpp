@@ -19,8 +19,7 @@ void swiglu_forward(MatrixRef<const T> gate_up, MatrixRef<double> h) {
 }
 
 template <class T>
-void swiglu_backward(MatrixRef<const T> gate_up, MatrixRef<const T> dh,
-                     MatrixRef<double> dgate_up) {
+void swiglu_backward(MatrixRef<const T> gate_up, MatrixRef<const T> dh, MatrixRef<double> dgate_up) {
   for (index_t i = 0; i < dh.rows; ++i) {
     for (index_t c = 0; c < dh.columns; ++c) {
       const double gate = gate_up(i, c);

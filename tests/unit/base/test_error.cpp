@@ -28,8 +28,7 @@ TEST(Error, MessageHasEveryPartOnItsLine) {
 }
 
 TEST(Error, EmptyPartsAreLeftOut) {
-  EXPECT_EQ(format({.what = "w", .expected = "", .found = "f", .where = "", .change = ""}),
-            "error: w\n  found:    f");
+  EXPECT_EQ(format({.what = "w", .expected = "", .found = "f", .where = "", .change = ""}), "error: w\n  found:    f");
 }
 
 TEST(Error, ChecksOfLibrariesNameTheCall) {

@@ -20,8 +20,8 @@ std::string value_of(const Provenance& rows, const std::string& key) {
 
 TEST(Provenance, BuildNamesItsLibraries) {
   const Provenance rows = build_provenance();
-  for (const char* key : {"program", "git_hash", "git_dirty", "compiler", "compile_flags", "mpi", "hdf5",
-                          "kokkos", "blas", "onednn", "cuda"}) {
+  for (const char* key : {"program", "git_hash", "git_dirty", "compiler", "compile_flags", "mpi", "hdf5", "kokkos",
+                          "blas", "onednn", "cuda"}) {
     EXPECT_NE(value_of(rows, key), "(missing)") << key;
     EXPECT_NE(value_of(rows, key), "") << key;
   }

@@ -66,7 +66,9 @@ TEST(Timers, ManyNamesKeepTheirCountsAndResetClearsThem) {
   Timers timers;
   for (int i = 0; i < 1000; ++i) {
     std::snprintf(names[i], sizeof names[i], "r%d", i);
-    for (int k = 0; k <= i % 3; ++k) { const Region region(timers, names[i]); }
+    for (int k = 0; k <= i % 3; ++k) {
+      const Region region(timers, names[i]);
+    }
   }
   const std::vector<TimerRow> rows = timers.rows();
   ASSERT_EQ(rows.size(), 1000u);
@@ -109,7 +111,9 @@ TEST(Timers, AVisitCostsNoMoreThanSomeMicroseconds) {
   double best = 1.0;
   for (int attempt = 0; attempt < 20; ++attempt) {
     const double begin = wall_seconds();
-    for (int i = 0; i < 10000; ++i) { const Region region(timers, "visit"); }
+    for (int i = 0; i < 10000; ++i) {
+      const Region region(timers, "visit");
+    }
     best = std::min(best, (wall_seconds() - begin) / 10000);
   }
   RecordProperty("nanoseconds", static_cast<int>(best * 1e9));

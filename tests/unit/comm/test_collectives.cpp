@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "nanotron/base/fp16.hpp"
-#include "nanotron/comm/channel.hpp"
 #include "nanotron/comm/collectives.hpp"
+#include "nanotron/comm/transport/channel.hpp"
 #include "support/world.hpp"
 
 namespace nanotron::comm {
@@ -29,8 +29,9 @@ T oracle(int ranks, std::size_t i, ReduceOp op) {
   double result = static_cast<double>(value_of<T>(0, i));
   for (int r = 1; r < ranks; ++r) {
     const double next = static_cast<double>(value_of<T>(r, i));
-    result = op == ReduceOp::sum ? result + next
-                                 : op == ReduceOp::max ? std::max(result, next) : std::min(result, next);
+    result = op == ReduceOp::sum   ? result + next
+             : op == ReduceOp::max ? std::max(result, next)
+                                   : std::min(result, next);
   }
   return static_cast<T>(static_cast<float>(result));
 }
@@ -160,7 +161,8 @@ TEST_P(Collectives, StartedGathersAndScattersGiveWhatBlockingOnesGive) {
     while (!scatter.test()) std::this_thread::yield();
     gather.wait();
     EXPECT_EQ(wrong(std::vector<float>(result, result + n),
-                    [&](std::size_t i) { return oracle<float>(group.size(), i + me * n, ReduceOp::sum); }), 0u);
+                    [&](std::size_t i) { return oracle<float>(group.size(), i + me * n, ReduceOp::sum); }),
+              0u);
     for (std::size_t r = 0; r < ranks; ++r) {
       const std::vector<double> theirs = contribution<double>(static_cast<int>(r), n);
       EXPECT_TRUE(std::equal(theirs.begin(), theirs.end(), gathered.begin() + static_cast<std::ptrdiff_t>(r * n)));

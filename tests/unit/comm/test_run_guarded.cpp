@@ -16,7 +16,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/collectives.hpp"
-#include "nanotron/comm/mpi_session.hpp"
+#include "nanotron/comm/session/mpi_session.hpp"
 #include "support/world.hpp"
 
 namespace nanotron::comm {
@@ -59,8 +59,8 @@ TEST(RunGuarded, WhatEveryRankThrowsIsPrintedOnce) {
 
 TEST(RunGuarded, DifferentMessagesAreAllPrinted) {
   const int rank = rank_of_world();
-  const std::string text = guarded_stderr(
-      [rank]() -> int { throw std::runtime_error("trouble " + std::to_string(rank / 2)); }, 71);
+  const std::string text =
+      guarded_stderr([rank]() -> int { throw std::runtime_error("trouble " + std::to_string(rank / 2)); }, 71);
   const std::string expected = "error: trouble " + std::to_string(rank / 2) + "\n";
   EXPECT_EQ(text, rank % 2 ? "" : rank == 0 ? expected : "[rank " + std::to_string(rank) + "] " + expected);
 }
@@ -96,8 +96,7 @@ TEST(RunGuarded, OneLostRankEndsTheJobWithItsCode) {
         "env -i PATH=\"$PATH\" HOME=\"$HOME\" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
         "OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe "
         "NANOTRON_TEST_CHILD=" +
-        std::to_string(code) + " timeout 60 '" + mpiexec + "' -n 3 '" + self +
-        "' --gtest_filter=RunGuarded.Child 2>&1";
+        std::to_string(code) + " timeout 60 '" + mpiexec + "' -n 3 '" + self + "' --gtest_filter=RunGuarded.Child 2>&1";
     std::FILE* pipe = popen(command.c_str(), "r");
     ASSERT_NE(pipe, nullptr);
     std::string text;

@@ -2,7 +2,7 @@
 
 // &data of a test.
 
-#include "nanotron/deck/data_config.hpp"
+#include "nanotron/deck/keys/data.hpp"
 #include "nanotron/tensor/shard.hpp"
 
 namespace nanotron::test {

@@ -21,8 +21,7 @@ class Scratch : public TemporaryFolder {
 };
 
 /// Runs `work`, which must throw Error(code) with `words` somewhere in its message.
-inline void expect_error(ExitCode code, const std::string& words,
-                         const std::function<void()>& work) {
+inline void expect_error(ExitCode code, const std::string& words, const std::function<void()>& work) {
   try {
     work();
     ADD_FAILURE() << "no error; expected one that says: " << words;

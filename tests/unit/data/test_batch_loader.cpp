@@ -91,8 +91,7 @@ TEST(BatchLoader, TheGridDoesNotChangeWhatAStepSees) {
     for (const int dp : {1, 2, 3, 4, 6, 12})
       for (const index_t micro : {1, 2, 3, 4, 6}) {
         if (12 % (dp * micro) != 0) continue;
-        const auto other =
-            run_step(data_config(16, 12, micro, deck::Shuffle::global), file, step, dp);
+        const auto other = run_step(data_config(16, 12, micro, deck::Shuffle::global), file, step, dp);
         EXPECT_EQ(other.hash, serial.hash);
         EXPECT_EQ(other.inputs, serial.inputs);
         EXPECT_EQ(other.targets, serial.targets);
@@ -194,8 +193,7 @@ TEST(BatchLoader, RefusesTooLittleDataAndUnevenBatches) {
   test::make_token_file(scratch / "tokens.h5", 8 * 4, vocab_size);  // one token short of 4
   const TokenFile file(scratch / "tokens.h5");
   auto data = data_config(8, 4, 2, deck::Shuffle::none);
-  expect_error(ExitCode::data_error, "3 sequences",
-               [&] { BatchLoader(data, 1, file, Split::training, 0, 1); });
+  expect_error(ExitCode::data_error, "3 sequences", [&] { BatchLoader(data, 1, file, Split::training, 0, 1); });
   expect_error(ExitCode::data_error, "the validation data have no sequence",
                [&] { BatchLoader(data, 1, file, Split::validation, 0, 1); });
   expect_error(ExitCode::data_error, "or raise data%validation_fraction",
@@ -209,8 +207,7 @@ TEST(BatchLoader, RefusesTooLittleDataAndUnevenBatches) {
                  [&] { BatchLoader(another, 1, file, Split::validation, 0, 1); });
   }
   data.global_batch_size = 3;
-  expect_error(ExitCode::deck_error, "divide",
-               [&] { BatchLoader(data, 1, file, Split::training, 0, 1); });
+  expect_error(ExitCode::deck_error, "divide", [&] { BatchLoader(data, 1, file, Split::training, 0, 1); });
 }
 
 TEST(BatchLoader, ShardsAreTheirPartOfEachSequence) {

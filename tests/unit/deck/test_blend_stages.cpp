@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "nanotron/deck/parameters.hpp"
+#include "nanotron/deck/table/parameters.hpp"
 
 namespace nanotron::deck {
 namespace {

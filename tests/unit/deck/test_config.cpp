@@ -13,9 +13,9 @@
 #include <sstream>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/deck/parameters.hpp"
+#include "nanotron/deck/namelist/suggestions.hpp"
 #include "nanotron/deck/read_deck.hpp"
-#include "nanotron/deck/suggestions.hpp"
+#include "nanotron/deck/table/parameters.hpp"
 #include "support/small_deck.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/test_folder.hpp"
@@ -236,7 +236,7 @@ TEST(Config, RefusesValues) {
 // A feature of this test: dp is a power of two, and a seed of 0 asks for one.
 void check_dp(const Config& c, Findings& f) {
   const std::int64_t dp = c.parallel.dp;
-  if ((dp & (dp - 1)) != 0 && f.trusted({"parallel.dp"})) {
+  if ((dp & (dp - 1)) != 0 && f.is_valid({"parallel.dp"})) {
     f.error({"parallel.dp", "run.seed"}, "dp = " + std::to_string(dp) + " is no power of two", "dp = 2", "or another");
   }
 }
@@ -304,9 +304,10 @@ TEST(CanonicalDeck, ChangedKeysAreNamedByGroup) {
       decks.read("", {"parallel.zero_stage=2", "parallel.cp_mode=all_to_all", "data.document_mask=block_diagonal",
                       "precision.reproducible=none", "model.num_key_value_heads=8", "model.head_dim=8"});
   resolve(c, 4, {});
-  EXPECT_EQ(changed_keys(c), "&model num_key_value_heads = 8, head_dim = 8\n"
-                             "&parallel dp = 4, cp_mode = 'all_to_all', zero_stage = 2\n"
-                             "&data document_mask = 'block_diagonal'");
+  EXPECT_EQ(changed_keys(c),
+            "&model num_key_value_heads = 8, head_dim = 8\n"
+            "&parallel dp = 4, cp_mode = 'all_to_all', zero_stage = 2\n"
+            "&data document_mask = 'block_diagonal'");
   EXPECT_EQ(changed_keys(Config{}), "");
 }
 
@@ -377,7 +378,8 @@ TEST(CanonicalDeck, IsReadIdenticallyByGfortran) {
                 (p.type == ValueType::real      ? hex
                  : p.type == ValueType::logical ? (std::get<bool>(s) ? "T" : "F")
                  : p.type == ValueType::string  ? std::get<std::string>(s)
-                                                : spelled(s)) + "\n";
+                                                : spelled(s)) +
+                "\n";
   }
   EXPECT_EQ(contents(base + ".out"), expected);
 }

@@ -18,7 +18,7 @@
 #include <sstream>
 
 #include "deck/deck_generator.hpp"
-#include "nanotron/deck/parameters.hpp"
+#include "nanotron/deck/table/parameters.hpp"
 #include "support/test_folder.hpp"
 
 namespace nanotron::test {
@@ -46,9 +46,7 @@ class Folder {
   fs::path path_;
 };
 
-void write(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
+void write(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
 
 /// One element as read_decks.f90 prints it.
 std::string printed(const Scalar& scalar) {
@@ -73,10 +71,14 @@ std::string printed(const Scalar& scalar) {
 
 Scalar untouched(deck::ValueType type) {
   switch (type) {
-    case deck::ValueType::integer: return std::int64_t{-77};
-    case deck::ValueType::real: return -77.0;
-    case deck::ValueType::logical: return false;
-    default: return std::string("?");
+    case deck::ValueType::integer:
+      return std::int64_t{-77};
+    case deck::ValueType::real:
+      return -77.0;
+    case deck::ValueType::logical:
+      return false;
+    default:
+      return std::string("?");
   }
 }
 
@@ -156,10 +158,9 @@ std::string stricter_rule(const std::string& text, const Namelists& read, bool l
 
 /// Constructs that gfortran reads wrongly or not at all. Each can be written in another way that
 /// means the same; a difference counts as explained only if that rewriting makes it go away.
-constexpr const char* rewritings[] = {"comments among values", "line ends beside ','",
-                                      "blanks around a subscript", "word logicals before '/'",
-                                      "no end of the last line",
-                                      "strides without an upper bound",
+constexpr const char* rewritings[] = {"comments among values",         "line ends beside ','",
+                                      "blanks around a subscript",     "word logicals before '/'",
+                                      "no end of the last line",       "strides without an upper bound",
                                       "groups and comments in strings"};
 constexpr int rewriting_count = static_cast<int>(std::size(rewritings));
 constexpr int value_changing = 1 << 6;  ///< a rewriting that changes what a string says
@@ -226,15 +227,14 @@ Verdict ours(const std::string& text, Namelists& read) {
 }
 
 bool alike(const Verdict& a, const Verdict& b) {
-  return a.accepted == b.accepted &&
-         (!a.accepted || (a.values[0] == b.values[0] && a.values[1] == b.values[1]));
+  return a.accepted == b.accepted && (!a.accepted || (a.values[0] == b.values[0] && a.values[1] == b.values[1]));
 }
 
 class Judge {
  public:
   Judge() {
-    built_ = run("gfortran -O1 -o " + (folder_ / "judge") +
-                 " " + (test::test_folder() / "deck/read_decks.f90").string());
+    built_ =
+        run("gfortran -O1 -o " + (folder_ / "judge") + " " + (test::test_folder() / "deck/read_decks.f90").string());
   }
   bool built() const { return built_; }
 
@@ -245,9 +245,8 @@ class Judge {
     }
     std::vector<Verdict> verdicts;
     while (verdicts.size() < texts.size()) {
-      run("timeout 100 " + (folder_ / "judge") + " " + (folder_ / "") + " " +
-          std::to_string(verdicts.size() + 1) + " " + std::to_string(texts.size()) + " > " +
-          (folder_ / "values") + " 2> /dev/null");
+      run("timeout 100 " + (folder_ / "judge") + " " + (folder_ / "") + " " + std::to_string(verdicts.size() + 1) +
+          " " + std::to_string(texts.size()) + " > " + (folder_ / "values") + " 2> /dev/null");
       std::ifstream list(folder_ / "values");
       for (std::string a, b; std::getline(list, a) && std::getline(list, b) && !list.eof();) {
         verdicts.push_back(verdict(a, b, texts[verdicts.size()]));
@@ -304,8 +303,8 @@ std::vector<std::string> explanations(const Judge& judge, const std::vector<std:
 
 std::uint64_t seed_of_today() {
   using std::chrono::days;
-  return static_cast<std::uint64_t>(
-      std::chrono::floor<days>(std::chrono::system_clock::now()).time_since_epoch() / days(1));
+  return static_cast<std::uint64_t>(std::chrono::floor<days>(std::chrono::system_clock::now()).time_since_epoch() /
+                                    days(1));
 }
 
 // Reads the decks on both sides; what differs without a rule that we know of is a failure.
@@ -337,8 +336,9 @@ void expect_alike(const std::vector<DeckGenerator::Deck>& decks) {
     ++tally[kinds[k]];
     if (kinds[k].find('?') == std::string::npos || ++wrong > 10) continue;
     ours(texts[k], read);
-    ADD_FAILURE() << kinds[k] << ", deck " << k << (decks[k].legal ? " (legal)" : "") << "\n" << texts[k]
-                  << "\n" << deck::format_all(SourceText("deck", texts[k]), read.diagnostics);
+    ADD_FAILURE() << kinds[k] << ", deck " << k << (decks[k].legal ? " (legal)" : "") << "\n"
+                  << texts[k] << "\n"
+                  << deck::format_all(SourceText("deck", texts[k]), read.diagnostics);
   }
   EXPECT_EQ(wrong, 0U);
   EXPECT_LE(20 * tally["gfortran crashed"], static_cast<int>(texts.size()))
@@ -350,8 +350,7 @@ TEST(Gfortran, ReadsGeneratedDecksAlike) {
   const char* decks = std::getenv("NANOTRON_DECKS");
   const char* chosen = std::getenv("NANOTRON_SEED");
   const std::uint64_t count = decks != nullptr ? std::strtoull(decks, nullptr, 10) : 1000;
-  const std::uint64_t seed =
-      chosen != nullptr ? std::strtoull(chosen, nullptr, 10) : seed_of_today();
+  const std::uint64_t seed = chosen != nullptr ? std::strtoull(chosen, nullptr, 10) : seed_of_today();
   std::printf("NANOTRON_SEED=%llu NANOTRON_DECKS=%llu\n", static_cast<unsigned long long>(seed),
               static_cast<unsigned long long>(count));
   std::vector<DeckGenerator::Deck> generated;

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "nanotron/io/checkpoint_reader.hpp"
-#include "nanotron/io/checkpoint_writer.hpp"
+#include "nanotron/io/checkpoint/checkpoint_reader.hpp"
+#include "nanotron/io/checkpoint/checkpoint_writer.hpp"
 #include "support/world.hpp"
 #include "unit/data/scratch.hpp"
 #include "unit/io/fake_model.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "nanotron/io/checkpoint.hpp"
+#include "nanotron/io/checkpoint/checkpoint.hpp"
 
 namespace nanotron::test {
 
@@ -25,8 +25,7 @@ inline deck::ModelConfig fake_config() {
 inline double fake_value(const std::string& name, index_t linear, int salt) {
   std::uint32_t hash = 2166136261u + static_cast<std::uint32_t>(salt);
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
-  return static_cast<double>((hash + 2654435761u * static_cast<std::uint32_t>(linear)) >> 9) *
-         0x1p-20;
+  return static_cast<double>((hash + 2654435761u * static_cast<std::uint32_t>(linear)) >> 9) * 0x1p-20;
 }
 
 enum class Cut { rows, columns, owner_only };
@@ -43,12 +42,11 @@ class FakeModel {
       index_t rows, columns;  // of one layer; rows 0: a vector
       Cut cut;
     };
-    const std::vector<Entry> in_layer{
-        {"model/layers/input_layernorm/weight", 0, 8 * scale, Cut::owner_only},
-        {"model/layers/self_attn/q_proj/weight", 10, 8 * scale, Cut::rows},
-        {"model/layers/self_attn/o_proj/weight", 8 * scale, 10, Cut::columns},
-        {"model/layers/mlp/up_proj/weight", 13 * scale, 8 * scale, Cut::rows},
-        {"model/layers/mlp/down_proj/weight", 8 * scale, 13 * scale, Cut::columns}};
+    const std::vector<Entry> in_layer{{"model/layers/input_layernorm/weight", 0, 8 * scale, Cut::owner_only},
+                                      {"model/layers/self_attn/q_proj/weight", 10, 8 * scale, Cut::rows},
+                                      {"model/layers/self_attn/o_proj/weight", 8 * scale, 10, Cut::columns},
+                                      {"model/layers/mlp/up_proj/weight", 13 * scale, 8 * scale, Cut::rows},
+                                      {"model/layers/mlp/down_proj/weight", 8 * scale, 13 * scale, Cut::columns}};
     place({"model/embed_tokens/weight", {37, 8 * scale}}, Cut::rows, 0);
     const index_t layers_begin = used_;
     index_t inside = 0;
@@ -65,8 +63,7 @@ class FakeModel {
     place({"model/norm/weight", {8 * scale}}, Cut::owner_only, 0);
     place({"lm_head/weight", {37, 8 * scale}}, Cut::rows, 0);
     memory_.assign(static_cast<std::size_t>(used_), M(-1));
-    for (std::size_t i = 0; i < tensors_.size(); ++i)
-      tensors_[i].parts[0].data = memory_.data() + begins_[i];
+    for (std::size_t i = 0; i < tensors_.size(); ++i) tensors_[i].parts[0].data = memory_.data() + begins_[i];
   }
 
   std::vector<io::StateTensor>& tensors() { return tensors_; }
@@ -128,8 +125,7 @@ class FakeModel {
       for (const index_t e : p.extent) count *= e;
       for (index_t n = 0; n < count; ++n) {
         index_t linear = 0, where = 0, rest = n;
-        for (std::size_t d = p.extent.size(); d-- > 0; rest /= p.extent[d])
-          i[d] = rest % p.extent[d];
+        for (std::size_t d = p.extent.size(); d-- > 0; rest /= p.extent[d]) i[d] = rest % p.extent[d];
         for (std::size_t d = 0; d < i.size(); ++d) {
           linear = linear * t.global_shape[d] + p.offset[d] + i[d];
           where += i[d] * p.stride[d];
@@ -157,8 +153,7 @@ struct FakeState {
     exp_avg_sq.fill(salt + 2);
   }
   index_t differences(int salt) {
-    return parameters.differences(salt) + exp_avg.differences(salt + 1) +
-           exp_avg_sq.differences(salt + 2);
+    return parameters.differences(salt) + exp_avg.differences(salt + 1) + exp_avg_sq.differences(salt + 2);
   }
   void want_replicas() {
     for (auto* part : {&parameters, &exp_avg, &exp_avg_sq}) part->want_replicas();

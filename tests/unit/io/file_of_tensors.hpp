@@ -4,8 +4,8 @@
 
 #include <fstream>
 
-#include "nanotron/io/block_exchange.hpp"
-#include "nanotron/io/parallel_hdf5.hpp"
+#include "nanotron/io/blocks/block_exchange.hpp"
+#include "nanotron/io/blocks/parallel_hdf5.hpp"
 #include "support/world.hpp"
 
 namespace nanotron::test {

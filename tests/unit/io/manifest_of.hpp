@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "nanotron/io/manifest.hpp"
+#include "nanotron/io/checkpoint/manifest.hpp"
 #include "unit/data/scratch.hpp"
 
 namespace nanotron::test {

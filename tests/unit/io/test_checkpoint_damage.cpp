@@ -3,9 +3,9 @@
 
 #include <random>
 
-#include "nanotron/io/checkpoint_reader.hpp"
-#include "nanotron/io/checkpoint_writer.hpp"
-#include "nanotron/io/manifest.hpp"
+#include "nanotron/io/checkpoint/checkpoint_reader.hpp"
+#include "nanotron/io/checkpoint/checkpoint_writer.hpp"
+#include "nanotron/io/checkpoint/manifest.hpp"
 #include "support/world.hpp"
 #include "unit/data/scratch.hpp"
 #include "unit/io/fake_model.hpp"
@@ -68,9 +68,8 @@ class Damage : public ::testing::Test {
     ASSERT_TRUE(reader.has_value());
     ASSERT_EQ(reader->info().state.step, 20);
     FakeState<float> state(rank, size);
-    expect_error(ExitCode::data_error, words, [&] {
-      reader->read(state.parameters.tensors(), state.moments(), ScalarType::fp32);
-    });
+    expect_error(ExitCode::data_error, words,
+                 [&] { reader->read(state.parameters.tensors(), state.moments(), ScalarType::fp32); });
   }
 
   MPI_Comm world = test::world();
@@ -123,8 +122,7 @@ TEST_F(Damage, EveryFlippedByteIsFound) {
       test::write_bytes(file, bytes);
     });
     if (i == 0) expect_newest_refused("is damaged in block 0 (bytes 0 to");
-    expect_error(ExitCode::data_error, "is damaged in block",
-                 [&] { CheckpointReader::open(world, newest()); });
+    expect_error(ExitCode::data_error, "is damaged in block", [&] { CheckpointReader::open(world, newest()); });
   }
   on_root([&] { test::write_bytes(file, whole); });
   EXPECT_EQ(find("auto")->info().state.step, 20);
@@ -150,8 +148,7 @@ TEST_F(Damage, TheBadBlockIsNamed) {
   });
   expect_error(ExitCode::data_error, "block 2 (bytes 8388608 to 12582911)",
                [&] { CheckpointReader::open(world, folder); });
-  on_root(
-      [&] { test::write_bytes(file, std::vector<char>(static_cast<std::size_t>(bytes), 'x')); });
+  on_root([&] { test::write_bytes(file, std::vector<char>(static_cast<std::size_t>(bytes), 'x')); });
   expect_error(ExitCode::data_error, "HDF5 says", [&] { CheckpointReader::open(world, folder); });
   EXPECT_EQ(find("auto")->info().state.step, 20);
 }
@@ -159,8 +156,7 @@ TEST_F(Damage, TheBadBlockIsNamed) {
 TEST_F(Damage, ATruncatedFileIsRefused) {
   const fs::path file = newest() / checkpoint_file_name;
   const auto whole = test::read_bytes(file);
-  for (const std::size_t keep :
-       {std::size_t{0}, std::size_t{1}, whole.size() / 2, whole.size() - 1}) {
+  for (const std::size_t keep : {std::size_t{0}, std::size_t{1}, whole.size() / 2, whole.size() - 1}) {
     on_root([&] { fs::resize_file(file, keep); });
     expect_newest_refused("bytes, the manifest says");
     on_root([&] { test::write_bytes(file, whole); });
@@ -224,14 +220,10 @@ TEST_F(Damage, AWrongManifestIsRefused) {
                                      good.substr(0, good.find("\"blocks\"")) + "\"blocks\": [\"0123456789abcdef\"]}"};
   for (const std::string& text : bad) {
     on_root([&] { test::write_bytes(file, {text.begin(), text.end()}); });
-    expect_error(ExitCode::data_error, "step_00000020",
-                 [&] { CheckpointReader::open(world, newest()); });
+    expect_error(ExitCode::data_error, "step_00000020", [&] { CheckpointReader::open(world, newest()); });
     EXPECT_EQ(find("auto")->info().state.step, 10) << text;
   }
-  on_root([&] {
-    fs::copy_file(scratch / "step_00000010/manifest.json", file,
-                  fs::copy_options::overwrite_existing);
-  });
+  on_root([&] { fs::copy_file(scratch / "step_00000010/manifest.json", file, fs::copy_options::overwrite_existing); });
   expect_newest_refused("of step 10");
 }
 
@@ -278,9 +270,7 @@ TEST_F(Damage, WrongContentsAreRefused) {
   expect_read_refused("wrong type");
   edit_newest([&](hid_t file) { H5Ldelete(file, norm, H5P_DEFAULT); });
   expect_read_refused("parameters/model/norm/weight");
-  edit_newest([&](hid_t file) {
-    H5Lcreate_external("other.h5", "/x", file, norm, H5P_DEFAULT, H5P_DEFAULT);
-  });
+  edit_newest([&](hid_t file) { H5Lcreate_external("other.h5", "/x", file, norm, H5P_DEFAULT, H5P_DEFAULT); });
   expect_read_refused("link to elsewhere");
 }
 

@@ -54,15 +54,11 @@ class Array {
   void pull() { host = values_of(view_); }
   Vector<T> vector() const { return view_; }
   Vector<const T> read() const { return view_; }
-  Matrix<T> matrix(index_t rows, index_t columns) const {
-    return Matrix<T>(view_.data(), rows, columns);
-  }
+  Matrix<T> matrix(index_t rows, index_t columns) const { return Matrix<T>(view_.data(), rows, columns); }
   Matrix<const T> read(index_t rows, index_t columns) const { return matrix(rows, columns); }
   T* data() const { return view_.data(); }
   index_t size() const { return static_cast<index_t>(host.size()); }
-  MatrixRef<const T> on_host(index_t rows, index_t columns) const {
-    return {host.data(), rows, columns};
-  }
+  MatrixRef<const T> on_host(index_t rows, index_t columns) const { return {host.data(), rows, columns}; }
 
   std::vector<T> host;
 
@@ -76,20 +72,18 @@ inline MatrixRef<double> matrix_of(std::vector<double>& v, index_t rows, index_t
 
 // |actual - expected| <= tolerance * (|expected| + floor) for all elements.
 template <class T>
-void expect_close(const std::vector<T>& actual, const std::vector<double>& expected,
-                  double tolerance, double floor = 1.0) {
+void expect_close(const std::vector<T>& actual, const std::vector<double>& expected, double tolerance,
+                  double floor = 1.0) {
   ASSERT_EQ(actual.size(), expected.size());
   double worst = 0;
   std::size_t at = 0;
   for (std::size_t i = 0; i < actual.size(); ++i) {
-    const double error =
-        std::abs(static_cast<double>(actual[i]) - expected[i]) / (std::abs(expected[i]) + floor);
+    const double error = std::abs(static_cast<double>(actual[i]) - expected[i]) / (std::abs(expected[i]) + floor);
     if (error <= worst) continue;
     worst = error, at = i;
     if (std::isnan(error)) break;  // which no other one is larger than
   }
-  EXPECT_LE(worst, tolerance) << "at " << at << ": " << static_cast<double>(actual[at]) << ", twin "
-                              << expected[at];
+  EXPECT_LE(worst, tolerance) << "at " << at << ": " << static_cast<double>(actual[at]) << ", twin " << expected[at];
 }
 
 // The gradient of f at x by central differences, fp64.

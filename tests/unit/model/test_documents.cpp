@@ -1,7 +1,7 @@
 // Packed documents: losses and gradients are those of the documents by themselves.
 #include <gtest/gtest.h>
 
-#include "nanotron/model/transformer.hpp"
+#include "nanotron/model/layers/transformer.hpp"
 #include "support/device_values.hpp"
 #include "support/world.hpp"
 

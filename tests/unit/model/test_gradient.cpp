@@ -9,8 +9,8 @@
 
 #include "nanotron/base/random.hpp"
 #include "nanotron/comm/process_grid.hpp"
-#include "nanotron/model/partial_gradients.hpp"
-#include "nanotron/model/transformer.hpp"
+#include "nanotron/model/layers/partial_gradients.hpp"
+#include "nanotron/model/layers/transformer.hpp"
 #include "support/device_values.hpp"
 #include "support/world.hpp"
 

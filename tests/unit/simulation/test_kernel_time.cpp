@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "nanotron/simulation/kernel_time.hpp"
-#include "nanotron/trainer/kernel_time.hpp"
+#include "nanotron/trainer/plan/kernel_time.hpp"
 
 namespace nanotron::simulation {
 namespace {

@@ -11,10 +11,10 @@
 #include "nanotron/model/cost.hpp"
 #include "nanotron/simulation/grid_search.hpp"
 #include "nanotron/simulation/memory_fit.hpp"
-#include "nanotron/trainer/deck_features.hpp"
-#include "nanotron/trainer/kernel_time.hpp"
-#include "nanotron/trainer/program.hpp"
-#include "nanotron/trainer/roofline.hpp"
+#include "nanotron/trainer/plan/kernel_time.hpp"
+#include "nanotron/trainer/plan/plan.hpp"
+#include "nanotron/trainer/plan/roofline.hpp"
+#include "nanotron/trainer/start/deck_features.hpp"
 #include "support/test_folder.hpp"
 
 namespace nanotron::simulation {

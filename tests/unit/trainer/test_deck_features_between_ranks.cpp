@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/deck/parameters.hpp"
-#include "nanotron/trainer/deck_features.hpp"
+#include "nanotron/deck/table/parameters.hpp"
+#include "nanotron/trainer/start/deck_features.hpp"
 #include "support/small_deck.hpp"
 
 namespace nanotron::trainer {

@@ -1,7 +1,8 @@
 // What the arena is planned for, by kind of memory and grid.
 #include <gtest/gtest.h>
 
-#include "nanotron/trainer/training_state.hpp"
+#include "nanotron/trainer/plan/plan.hpp"
+#include "nanotron/trainer/state/training_state.hpp"
 
 namespace nanotron::trainer {
 namespace {

@@ -7,7 +7,7 @@
 #include <regex>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/trainer/deck_features.hpp"
+#include "nanotron/trainer/start/deck_features.hpp"
 
 namespace nanotron::trainer {
 namespace {

@@ -3,8 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "nanotron/trainer/deck_features.hpp"
-#include "nanotron/trainer/training_state.hpp"
+#include "nanotron/trainer/plan/plan.hpp"
+#include "nanotron/trainer/start/deck_features.hpp"
+#include "nanotron/trainer/state/training_state.hpp"
 
 namespace nanotron::trainer {
 namespace {

@@ -39,7 +39,7 @@ struct AttentionShape {
   index_t head_dim = 0;
   index_t first_query_head = 0;  // global index of this rank's first head
   index_t first_key_head = 0;
-  index_t group = 1;  // global query heads per key head
+  index_t group = 1;           // global query heads per key head
   index_t key_rows = 0;        // rows per sequence of k and v; 0: key_length (a KV cache has more)
   index_t query_rows = 0;      // the same in q, out and, per head, in lse; 0: query_length
   index_t query_position = 0;  // of query 0 in its sequence
@@ -56,9 +56,7 @@ struct AttentionShape {
     return (first_query_head + query_head) / group - first_key_head;
   }
   NANOTRON_FUNCTION index_t key_row_stride() const { return key_rows > 0 ? key_rows : key_length; }
-  NANOTRON_FUNCTION index_t query_row_stride() const {
-    return query_rows > 0 ? query_rows : query_length;
-  }
+  NANOTRON_FUNCTION index_t query_row_stride() const { return query_rows > 0 ? query_rows : query_length; }
   /// The keys of this rank that a query attends to.
   NANOTRON_FUNCTION Range keys_of(index_t sequence, index_t query) const {
     const index_t position = query_position + query;
@@ -82,18 +80,17 @@ struct AttentionShape {
 /// out and lse (batch * query_heads * query_length) are overwritten; out may alias q. workspace has
 /// attention_workspace_bytes(shape, device.processor()) or more, and is overwritten.
 template <class T>
-void attention_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q,
-                       MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out,
-                       Vector<master_t<T>> lse, Vector<std::byte> workspace);
+void attention_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q, MatrixRef<const T> k,
+                       MatrixRef<const T> v, MatrixRef<T> out, Vector<master_t<T>> lse, Vector<std::byte> workspace);
 
 /// dq, dk, dv are overwritten; gradients of a key head are summed over its query heads on this rank, in
 /// order. k, v may be a subset of the keys if out and lse are over all keys: then dk, dv are of the subset
 /// and dq is its share. workspace as above.
 template <class T>
-void attention_backward(Device& device, const AttentionShape& shape, MatrixRef<const T> q,
-                        MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<const T> out,
-                        MatrixRef<const T> dout, Vector<const master_t<T>> lse, MatrixRef<T> dq,
-                        MatrixRef<T> dk, MatrixRef<T> dv, Vector<std::byte> workspace);
+void attention_backward(Device& device, const AttentionShape& shape, MatrixRef<const T> q, MatrixRef<const T> k,
+                        MatrixRef<const T> v, MatrixRef<const T> out, MatrixRef<const T> dout,
+                        Vector<const master_t<T>> lse, MatrixRef<T> dq, MatrixRef<T> dk, MatrixRef<T> dv,
+                        Vector<std::byte> workspace);
 
 /// What runs this shape in aligned rows, for logs: "AMX tiles", "AVX-512 tiles" or "blocks in cache"; on a GPU
 /// "cuDNN 9.28.1" and how it runs backward, "own kernels on tensor cores" and why, or "batched GEMMs".

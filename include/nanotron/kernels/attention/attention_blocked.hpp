@@ -9,9 +9,8 @@ namespace nanotron::kernels::blocked {
 
 /// As in attention.hpp.
 template <class T>
-void attention_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q,
-                       MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out,
-                       Vector<master_t<T>> lse, Vector<std::byte> workspace);
+void attention_forward(Device& device, const AttentionShape& shape, MatrixRef<const T> q, MatrixRef<const T> k,
+                       MatrixRef<const T> v, MatrixRef<T> out, Vector<master_t<T>> lse, Vector<std::byte> workspace);
 
 /// Inputs and outputs of backward, as in attention.hpp.
 template <class T>
@@ -22,8 +21,8 @@ struct BackwardTensors {
 };
 
 template <class T>
-void attention_backward(Device& device, const AttentionShape& shape,
-                        const BackwardTensors<T>& tensors, Vector<std::byte> workspace);
+void attention_backward(Device& device, const AttentionShape& shape, const BackwardTensors<T>& tensors,
+                        Vector<std::byte> workspace);
 
 template <class T>
 std::size_t attention_workspace_bytes(const AttentionShape& shape);

@@ -13,8 +13,7 @@ namespace nanotron::kernels {
 /// initially sum is 0 and lse the lowest finite number.
 template <class T>
 void merge_attention(Device& device, const AttentionShape& shape, MatrixRef<const T> part,
-                     Vector<const master_t<T>> part_lse, MatrixRef<master_t<T>> sum,
-                     Vector<master_t<T>> lse);
+                     Vector<const master_t<T>> part_lse, MatrixRef<master_t<T>> sum, Vector<master_t<T>> lse);
 
 /// y += x, in the master type.
 template <class T>

@@ -9,10 +9,10 @@
 
 namespace nanotron::kernels::mma {
 
-inline constexpr index_t most_head_dim = 128;
+inline constexpr index_t max_head_dim = 128;
 
 /// As in attention.hpp, without a workspace. Needs compute capability 8.0, batch and key_length of at least 1, head_dim
-/// a multiple of 8 up to most_head_dim, and rows that begin at multiples of 16 bytes. out may alias q if both have the
+/// a multiple of 8 up to max_head_dim, and rows that begin at multiples of 16 bytes. out may alias q if both have the
 /// same leading dimension.
 void attention_forward(Device& device, const AttentionShape& shape, MatrixRef<const bf16> q, MatrixRef<const bf16> k,
                        MatrixRef<const bf16> v, MatrixRef<bf16> out, Vector<float> lse);

@@ -31,8 +31,8 @@ void bias_add(Device& device, MatrixRef<T> y, Vector<const master_t<T>> bias);
 /// the segments in a tree (tensor/sum_order.hpp). workspace has bias_workspace_size(processor, rows of dy, columns,
 /// segments).
 template <class T>
-void bias_backward(Device& device, MatrixRef<const T> dy, Vector<master_t<T>> dbias,
-                   Vector<master_t<T>> workspace, index_t segments = 1);
+void bias_backward(Device& device, MatrixRef<const T> dy, Vector<master_t<T>> dbias, Vector<master_t<T>> workspace,
+                   index_t segments = 1);
 index_t bias_workspace_size(Processor processor, index_t rows, index_t columns, index_t segments = 1);
 
 }  // namespace nanotron::kernels

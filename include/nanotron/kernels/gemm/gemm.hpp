@@ -31,8 +31,8 @@ enum class Op { none, transpose };
 /// m, n, the leading dimensions, the threads and the element's position; sums of shards are rounded to C before they
 /// are added. GemmMode::library ignores `order`.
 template <class T, class C>
-void gemm(Device& device, Op op_a, Op op_b, double alpha, MatrixRef<const T> a,
-          MatrixRef<const T> b, double beta, MatrixRef<C> c, const SumOrder& order = {});
+void gemm(Device& device, Op op_a, Op op_b, double alpha, MatrixRef<const T> a, MatrixRef<const T> b, double beta,
+          MatrixRef<C> c, const SumOrder& order = {});
 
 /// C = op(A) op(B) + D with (T, C) = (T, T): D (m, n), its rows as far apart as those of C, may be C. A GPU reads D
 /// where it writes C, and rounds once; a host, and GemmMode::fixed_order, copy D to C first. Otherwise as gemm.
@@ -58,8 +58,8 @@ struct BatchedShape {
 };
 
 template <class T, class C>
-void gemm_batched(Device& device, const BatchedShape& shape, const T* const* a, const T* const* b,
-                  C* const* c, index_t count);
+void gemm_batched(Device& device, const BatchedShape& shape, const T* const* a, const T* const* b, C* const* c,
+                  index_t count);
 
 /// The GEMM library, for logs and benchmarks: "BLAS" (fp64), "oneDNN" (fp32), for bf16 "AMX
 /// tiles", "AVX-512 tiles", "oneDNN, bf16 instructions" or "oneDNN, widened to fp32"; on a GPU "cuBLASLt".

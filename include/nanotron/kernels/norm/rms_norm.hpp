@@ -29,10 +29,9 @@ void add_rms_norm_forward(Device& device, Matrix<const T> x, Matrix<const T> del
 ///   dx += rstd (g - xh mean(g xh))          dw += sum over rows of dy xh
 /// dx and dw are accumulated; the sum over rows of dw runs in a fixed order, by way of `workspace`.
 template <class T>
-void rms_norm_backward(Device& device, Matrix<const T> dy, Matrix<const T> x,
-                       Vector<const master_t<T>> w, Vector<const master_t<T>> rstd, Matrix<T> dx,
-                       Vector<master_t<T>> dw, Vector<master_t<T>> workspace,
-                       const RowSegments& segments = {});
+void rms_norm_backward(Device& device, Matrix<const T> dy, Matrix<const T> x, Vector<const master_t<T>> w,
+                       Vector<const master_t<T>> rstd, Matrix<T> dx, Vector<master_t<T>> dw,
+                       Vector<master_t<T>> workspace, const RowSegments& segments = {});
 
 /// Elements of the workspace of rms_norm_backward, and of head_rms_norm_backward with rows = tokens x heads and columns
 /// = head_dim; segments = tokens x heads of RowSegments.
@@ -42,14 +41,13 @@ index_t rms_norm_workspace_size(Processor processor, index_t rows, index_t colum
 /// dimension, so that they may be columns of a fused QKV buffer; w (head_dim); rstd (tokens, heads).
 /// heads = rstd.extent(1). y may alias x.
 template <class T>
-void head_rms_norm_forward(Device& device, MatrixRef<const T> x, Vector<const master_t<T>> w,
-                           double eps, MatrixRef<T> y, Matrix<master_t<T>> rstd);
+void head_rms_norm_forward(Device& device, MatrixRef<const T> x, Vector<const master_t<T>> w, double eps,
+                           MatrixRef<T> y, Matrix<master_t<T>> rstd);
 
 /// dx is overwritten and may alias dy; dw is accumulated. x is the input of the forward.
 template <class T>
-void head_rms_norm_backward(Device& device, MatrixRef<const T> dy, MatrixRef<const T> x,
-                            Vector<const master_t<T>> w, Matrix<const master_t<T>> rstd,
-                            MatrixRef<T> dx, Vector<master_t<T>> dw, Vector<master_t<T>> workspace,
-                            const RowSegments& segments = {});
+void head_rms_norm_backward(Device& device, MatrixRef<const T> dy, MatrixRef<const T> x, Vector<const master_t<T>> w,
+                            Matrix<const master_t<T>> rstd, MatrixRef<T> dx, Vector<master_t<T>> dw,
+                            Vector<master_t<T>> workspace, const RowSegments& segments = {});
 
 }  // namespace nanotron::kernels

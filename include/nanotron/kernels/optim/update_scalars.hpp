@@ -22,8 +22,8 @@ struct UpdateScalars {
 };
 
 struct UpdateLimits {
-  double targets = 1.0;   // of the global batch
-  double max_norm = 0.0;  // 0: no clipping
+  double targets = 1.0;                                       // of the global batch
+  double max_norm = 0.0;                                      // 0: no clipping
   double bad_norm = std::numeric_limits<double>::infinity();  // no update above it
 };
 

@@ -50,18 +50,27 @@ struct AttentionGeometry {
   }
 };
 
+/// KV cache for generation: keys and values of the tokens so far, (sequences x capacity, local key columns).
+template <class T>
+struct KeyValueCache {
+  Matrix<T> keys{}, values{};
+  index_t capacity = 0;  // tokens per sequence; 0: no cache
+  index_t past = 0;      // of them in the cache
+};
+
 /// Views of one layer's activations, saved from forward for backward. tokens = sequences x length.
 template <class T>
 struct AttentionActivations {
   using M = master_t<T>;
-  Matrix<T> qkv;         // (tokens, q | k | v) after norm and rotation
-  Matrix<T> raw_qk;      // (tokens, q | k) before the head norms; empty without them
-  Matrix<M> query_rstd;  // (tokens, local query heads); empty without head norms
-  Matrix<M> key_rstd;    // (tokens, local key heads); empty without head norms
-  Matrix<T> out;         // (tokens, q)
-  Vector<M> lse;         // (sequences x query heads x length), of the tokens and heads in AttentionCore
-  Matrix<T> all_qkv, all_out;  // what AttentionCore saves of tokens of other ranks, see CoreSizes
-  Fp8Input of_input, of_out;   // in FP8: of n and of out
+  Matrix<T> qkv;                  // (tokens, q | k | v) after norm and rotation
+  Matrix<T> raw_qk;               // (tokens, q | k) before the head norms; empty without them
+  Matrix<M> query_rstd;           // (tokens, local query heads); empty without head norms
+  Matrix<M> key_rstd;             // (tokens, local key heads); empty without head norms
+  Matrix<T> out;                  // (tokens, q)
+  Vector<M> lse;                  // (sequences x query heads x length), of the tokens and heads in AttentionCore
+  Matrix<T> all_qkv, all_out;     // what AttentionCore saves of tokens of other ranks, see CoreSizes
+  OperandCodes of_input, of_out;  // of n and of out
+  KeyValueCache<T> cache{};       // of generation
 };
 
 /// Shared by all layers; each overwrites it.
@@ -72,13 +81,6 @@ struct AttentionWorkspace {
   Matrix<T> dout;           // (tokens, q)
   Vector<std::byte> tiles;  // kernels::attention_workspace_bytes
   Vector<M> sums;           // workspace of the bias and head norm gradients
-};
-
-/// KV cache for generation: keys and values of the tokens so far, (sequences x capacity, local key columns).
-template <class T>
-struct KeyValueCache {
-  Matrix<T> keys, values;
-  index_t capacity = 0;  // tokens per sequence
 };
 
 /// Weights and gradients of the head norms; empty without them.
@@ -98,8 +100,8 @@ class Attention {
   using M = master_t<T>;
 
   /// core must outlive it; layers may share one.
-  Attention(const AttentionGeometry<T>& geometry, const Linear<T>& qkv, const Linear<T>& out,
-            const HeadNorms<T>& norms, AttentionCore<T>& core);
+  Attention(const AttentionGeometry<T>& geometry, const Linear<T>& qkv, const Linear<T>& out, const HeadNorms<T>& norms,
+            AttentionCore<T>& core);
 
   PassTraffic traffic(const TensorParallelRegion<T>& region) const;
 
@@ -131,12 +133,6 @@ class Attention {
                               const AttentionWorkspace<T>& work) const;
   void backward_input_weight(Device& device, Matrix<const T> n, Matrix<const T> dqkv,
                              const AttentionActivations<T>& act, const AttentionWorkspace<T>& work) const;
-
-  /// Forward of the tokens after `past` cached ones, whose keys and values it adds to the cache: n (tokens, hidden)
-  /// -> this rank's partial sum of y (tokens, hidden) without the bias. No communication.
-  void forward_cached(Device& device, const TokenBatch& batch, index_t past, Matrix<const T> n,
-                      const AttentionActivations<T>& act, const AttentionWorkspace<T>& work,
-                      const KeyValueCache<T>& cache, Matrix<const T> addend, Matrix<T> y) const;
 
  private:
   void finish_query_key_value(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act) const;

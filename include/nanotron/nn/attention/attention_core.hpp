@@ -24,10 +24,10 @@ namespace nanotron::nn {
 
 /// Buffer sizes that the caller allocates for attention.
 struct CoreSizes {
-  index_t lse = 0;           // elements of AttentionActivations::lse
-  index_t rows = 0;          // of all_qkv and all_out; 0: not needed
-  index_t qkv_columns = 0;   // of all_qkv
-  index_t out_columns = 0;   // of all_out
+  index_t lse = 0;          // elements of AttentionActivations::lse
+  index_t rows = 0;         // of all_qkv and all_out; 0: not needed
+  index_t qkv_columns = 0;  // of all_qkv
+  index_t out_columns = 0;  // of all_out
   std::size_t tile_bytes = 0;
 };
 

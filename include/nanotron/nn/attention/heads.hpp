@@ -16,7 +16,7 @@ struct HeadShard {
   Range query{};      // of the model's query heads
   Range key{};        // of the model's key-value heads: all that these query heads read
   Range owned_key{};  // those of key that no lower rank has
-  index_t group = 1;    // query heads per key-value head, in the whole model
+  index_t group = 1;  // query heads per key-value head, in the whole model
 };
 
 /// query_heads must be a multiple of key_heads, and at least parts.

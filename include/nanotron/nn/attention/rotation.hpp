@@ -3,7 +3,7 @@
 // Rotary position embedding (RoPE) of queries and keys (kernels/attention/rotary.hpp); nothing where positions are
 // learned, which are added to the token embedding.
 
-#include "nanotron/deck/model_config.hpp"
+#include "nanotron/deck/keys/model.hpp"
 #include "nanotron/tensor/arena.hpp"
 #include "nanotron/tensor/device.hpp"
 

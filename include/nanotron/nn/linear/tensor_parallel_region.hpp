@@ -24,9 +24,8 @@
 #include <span>
 
 #include "nanotron/comm/collectives.hpp"
-#include "nanotron/comm/step_traffic.hpp"
-#include "nanotron/deck/parallel_config.hpp"
-#include "nanotron/deck/sharding_config.hpp"
+#include "nanotron/comm/watch/step_traffic.hpp"
+#include "nanotron/deck/keys/parallel.hpp"
 #include "nanotron/nn/linear/linear.hpp"
 #include "nanotron/tensor/arena.hpp"
 #include "nanotron/tensor/shard.hpp"

@@ -6,7 +6,7 @@
 //   silu              h = silu(gate) up      kernels/mlp/swiglu.hpp
 //   gelu, gelu_new    h = gelu(up)           kernels/mlp/gelu.hpp
 
-#include "nanotron/deck/model_config.hpp"
+#include "nanotron/deck/keys/model.hpp"
 #include "nanotron/nn/linear/linear.hpp"
 
 namespace nanotron::nn {
@@ -29,8 +29,8 @@ class Activation {
 /// Stateless: one object serves all layers.
 template <class T>
 const Activation<T>& activation_of(deck::HiddenAct kind);
-/// SwiGLU where the gradient of gate | up is but an operand of FP8 GEMMs: kernels/mlp/swiglu_fp8.hpp. T = bf16.
+/// SwiGLU where the gradient of gate | up is but an operand of quantised GEMMs (kernels/mlp/swiglu_fp8.hpp). T = bf16.
 template <class T>
-const Activation<T>& fp8_swiglu();
+const Activation<T>& quantised_swiglu();
 
 }  // namespace nanotron::nn

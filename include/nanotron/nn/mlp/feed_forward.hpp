@@ -13,10 +13,10 @@ namespace nanotron::nn {
 /// Of a dense network, or of the shared expert.
 template <class T>
 struct MlpActivations {
-  Matrix<T> gate_up;  // (tokens, gate | up, or up); overwritten by its gradient in backward
-  Matrix<T> hidden;   // (tokens, local width)
-  Fp8Input of_input, of_hidden;     // in FP8: of n and of hidden
-  Vector<float> gradient_maxima{};  // in FP8: of the rows of the gradient of gate_up
+  Matrix<T> gate_up;                 // (tokens, gate | up, or up); overwritten by its gradient in backward
+  Matrix<T> hidden;                  // (tokens, local width)
+  OperandCodes of_input, of_hidden;  // of n and of hidden
+  Vector<float> gradient_maxima{};   // of the rows of the gradient of gate_up, if it is quantised
 };
 
 /// What a layer saves from forward for backward.
@@ -42,12 +42,12 @@ class FeedForward {
   /// n (rows of the hidden states, hidden) -> act: all that backward reads. Collective over the tensor-parallel group
   /// and, with experts, the expert- and context-parallel groups; so are forward_output, backward_inside and
   /// backward_input.
-  virtual void forward_inside(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
-                              const BlockInput<T>& n, const FeedForwardActivations<T>& act,
-                              const FeedForwardWorkspace<T>& work) const = 0;
+  virtual void forward_to_last_gemm(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
+                                    const BlockInput<T>& n, const FeedForwardActivations<T>& act,
+                                    const FeedForwardWorkspace<T>& work) const = 0;
   /// Whether forward_output takes an addend: not where a bias would be added to the rounded sum.
   virtual bool adds() const = 0;
-  /// After forward_inside: y (rows of the hidden states, hidden), overwritten; complete after wait() and
+  /// After forward_to_last_gemm: y (rows of the hidden states, hidden), overwritten; complete after wait() and
   /// add_output_bias(). addend: see Attention::forward.
   [[nodiscard]] virtual Pending forward_output(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                                const FeedForwardActivations<T>& act,

@@ -9,8 +9,8 @@
 // n, y and their gradients are rows of the hidden states; TensorParallelRegion gathers and reduces them. Functions that
 // take a non-const TensorParallelRegion are collective over the tensor-parallel group.
 
-#include "nanotron/nn/mlp/feed_forward.hpp"
 #include "nanotron/nn/mlp/activation.hpp"
+#include "nanotron/nn/mlp/feed_forward.hpp"
 
 namespace nanotron::nn {
 
@@ -23,8 +23,9 @@ class Mlp final : public FeedForward<T> {
   Mlp(const Linear<T>& gate_up, const Linear<T>& down, const Activation<T>& act)
       : gate_up_(gate_up), down_(down), act_(&act) {}
 
-  void forward_inside(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region, const BlockInput<T>& n,
-                      const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work) const override;
+  void forward_to_last_gemm(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
+                            const BlockInput<T>& n, const FeedForwardActivations<T>& act,
+                            const FeedForwardWorkspace<T>& work) const override;
   bool adds() const override { return down_.bias().extent(0) == 0; }
   [[nodiscard]] Pending forward_output(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                        const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,

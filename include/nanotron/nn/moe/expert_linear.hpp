@@ -5,12 +5,12 @@
 //   y_e = x_e W_e^T        dx_e = dy_e W_e        dW_e += dy_e^T x_e
 //
 //   library   a GEMM of kernels/gemm/gemm.hpp for each expert, of as many rows as the host knows it to have
-//   grouped   all experts in one launch (kernels/gemm/grouped_gemm.hpp), in bf16; the device knows the rows
+//   grouped   all experts in one launch (kernels/gemm/grouped/grouped_gemm.hpp), in bf16; the device knows the rows
 
 #include <memory>
 #include <vector>
 
-#include "nanotron/deck/run_config.hpp"
+#include "nanotron/deck/keys/run.hpp"
 #include "nanotron/nn/linear/linear.hpp"
 #include "nanotron/nn/moe/moe_memory.hpp"
 
@@ -41,7 +41,7 @@ struct ExpertOrders {
 };
 
 /// weights: of the experts here, in their order. Grouped: T = bf16, no orders, and the weights and the gradients have
-/// one stride from an expert to the next; can_group of kernels/gemm/grouped_gemm.hpp must hold.
+/// one stride from an expert to the next; can_group of kernels/gemm/grouped/grouped_gemm.hpp must hold.
 template <class T>
 std::unique_ptr<const ExpertLinear<T>> make_expert_linear(deck::ExpertGemms gemms,
                                                           const std::vector<LinearWeights<T>>& weights,

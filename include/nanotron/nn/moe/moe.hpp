@@ -76,8 +76,9 @@ class Moe final : public FeedForward<T> {
   Moe(MoeWeights<T> weights, const MoeParts<T>& parts, Vector<double> sums)
       : w_(std::move(weights)), parts_(&parts), sums_(sums) {}
 
-  void forward_inside(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region, const BlockInput<T>& n,
-                      const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work) const override;
+  void forward_to_last_gemm(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
+                            const BlockInput<T>& n, const FeedForwardActivations<T>& act,
+                            const FeedForwardWorkspace<T>& work) const override;
   bool adds() const override { return false; }
   [[nodiscard]] Pending forward_output(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                        const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,

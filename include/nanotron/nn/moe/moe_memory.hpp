@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "nanotron/deck/run_config.hpp"
+#include "nanotron/deck/keys/run.hpp"
 #include "nanotron/tensor/arena.hpp"
 #include "nanotron/tensor/shard.hpp"
 
@@ -28,11 +28,11 @@ struct MoeSizes {
   index_t tokens = 0;  // of a micro-batch on this rank
   index_t sequences = 0;
   index_t hidden = 0;
-  index_t experts = 0;    // of the layer, on all ranks; 0: a dense network
-  index_t columns = 0;    // of the router's GEMM: experts, and the shared expert's gate where there is one
+  index_t experts = 0;  // of the layer, on all ranks; 0: a dense network
+  index_t columns = 0;  // of the router's GEMM: experts, and the shared expert's gate where there is one
   index_t top_k = 0;
-  index_t width = 0;      // of an expert, local
-  index_t rows = 0;       // R
+  index_t width = 0;  // of an expert, local
+  index_t rows = 0;   // R
   deck::ExpertGemms gemms = deck::ExpertGemms::library;
   ExpertCuts cuts{};
   index_t choices() const { return tokens * top_k; }
@@ -58,19 +58,19 @@ struct ExpertRows {
 template <class T>
 struct MoeActivations {
   using M = master_t<T>;
-  Matrix<M> probabilities;              // (tokens, experts)
-  Vector<M> z;                          // (tokens)
-  Vector<std::int64_t> choices;         // (tokens x top_k)
-  Vector<M> weights;                    // (tokens x top_k)
-  Vector<std::int64_t> row_of_choice;   // (tokens x top_k); -1: dropped, or of an empty position
-  Vector<std::int64_t> source;          // (tokens x top_k): which choice each sent row is
-  Vector<M> gate;                       // (tokens), of the shared expert
-  Matrix<T> dlogits;                    // (tokens, columns): from backward_input to backward_input_weight
-  Matrix<T> input;                      // (R, hidden): the experts' input rows
-  Vector<M> row_weights;                // (R)
-  Matrix<T> gate_up;                    // (R, gate | up); overwritten by its gradient in backward
-  Matrix<T> hidden;                     // (R, width), weighted
-  Matrix<T> doutput;                    // (R, hidden): from backward_inside to backward_output_weight
+  Matrix<M> probabilities;             // (tokens, experts)
+  Vector<M> z;                         // (tokens)
+  Vector<std::int64_t> choices;        // (tokens x top_k)
+  Vector<M> weights;                   // (tokens x top_k)
+  Vector<std::int64_t> row_of_choice;  // (tokens x top_k); -1: dropped, or of an empty position
+  Vector<std::int64_t> source;         // (tokens x top_k): which choice each sent row is
+  Vector<M> gate;                      // (tokens), of the shared expert
+  Matrix<T> dlogits;                   // (tokens, columns): from backward_input to backward_input_weight
+  Matrix<T> input;                     // (R, hidden): the experts' input rows
+  Vector<M> row_weights;               // (R)
+  Matrix<T> gate_up;                   // (R, gate | up); overwritten by its gradient in backward
+  Matrix<T> hidden;                    // (R, width), weighted
+  Matrix<T> doutput;                   // (R, hidden): from backward_inside to backward_output_weight
   std::shared_ptr<ExpertRows> rows;
 };
 
@@ -78,17 +78,17 @@ struct MoeActivations {
 template <class T>
 struct MoeWorkspace {
   using M = master_t<T>;
-  Matrix<M> logits;                  // (tokens, columns)
-  Vector<std::int64_t> counts;       // (experts)
-  Matrix<std::int64_t> stretches;    // see kernels::assign_rows
-  Matrix<std::int64_t> cuts;         // (experts, places), in the rows sent from here
-  Matrix<T> output;                  // (R, hidden): the experts' output, or the gradient of their input
+  Matrix<M> logits;                // (tokens, columns)
+  Vector<std::int64_t> counts;     // (experts)
+  Matrix<std::int64_t> stretches;  // see kernels::assign_rows
+  Matrix<std::int64_t> cuts;       // (experts, places), in the rows sent from here
+  Matrix<T> output;                // (R, hidden): the experts' output, or the gradient of their input
   // Only in backward:
   Matrix<std::int64_t> sequence_counts;  // (sequences, experts)
-  Matrix<T> dhidden;                 // (R, width)
-  Vector<M> drow_weights;            // (R)
-  Vector<M> dweights;                // (tokens x top_k)
-  Vector<M> dgate;                   // (tokens)
+  Matrix<T> dhidden;                     // (R, width)
+  Vector<M> drow_weights;                // (R)
+  Vector<M> dweights;                    // (tokens x top_k)
+  Vector<M> dgate;                       // (tokens)
 };
 
 /// Allocate the activations that are cheap to recompute, those that are not, doutput, and the workspaces; nothing for a

@@ -9,7 +9,7 @@
 
 #include <memory>
 
-#include "nanotron/deck/model_config.hpp"
+#include "nanotron/deck/keys/model.hpp"
 #include "nanotron/kernels/norm/row_segments.hpp"
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/tensor.hpp"
@@ -26,19 +26,26 @@ struct NormWeights {
   Vector<M> bias_gradient{};
 };
 
+/// The hidden states between two blocks. What the GEMM at the end of a block does not add, the next norm adds, which
+/// reads the sum anyway.
+template <class T>
+struct HiddenStates {
+  Matrix<T> x{};             // (rows, hidden); with an addend, the output of a block
+  Matrix<const T> addend{};  // of x's shape; empty: x is whole
+
+  bool is_whole() const { return addend.extent(0) == 0; }
+};
+
 template <class T>
 class Norm {
  public:
   using M = master_t<T>;
   virtual ~Norm() = default;
 
-  /// x -> y, both (rows, hidden), and statistics (rows x NormSizes::statistics) for backward; both overwritten.
-  /// maxima (rows): max |y| of each row; empty where it is not asked for.
-  virtual void forward(Device& device, Matrix<const T> x, Matrix<T> y, Vector<M> statistics,
+  /// x.x <- x.x + x.addend, rounded to T; x.x -> y, both (rows, hidden), and statistics (rows x NormSizes::statistics)
+  /// for backward; both overwritten. maxima (rows): max |y| of each row; empty where it is not asked for.
+  virtual void forward(Device& device, const HiddenStates<T>& x, Matrix<T> y, Vector<M> statistics,
                        Vector<float> maxima) const = 0;
-  /// sum = x + delta, rounded to T; y = norm(sum). sum may alias x or delta.
-  virtual void add_forward(Device& device, Matrix<const T> x, Matrix<const T> delta, Matrix<T> sum, Matrix<T> y,
-                           Vector<M> statistics, Vector<float> maxima) const = 0;
   /// dx += gradient of x, the input of forward. Accumulates the weight gradients, in a fixed order through workspace.
   virtual void backward(Device& device, Matrix<const T> dy, Matrix<const T> x, Vector<const M> statistics, Matrix<T> dx,
                         Vector<M> workspace) const = 0;

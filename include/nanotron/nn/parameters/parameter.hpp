@@ -27,10 +27,10 @@ enum class Initial { normal, ones, zeros };
 /// One logical tensor (layers, rows, columns). A 1-D parameter has columns = 1 and is_1d set; a tensor that is not
 /// stacked over layers has layers = 1 and is_stacked unset.
 struct ParameterSpec {
-  std::string name;  // as in a checkpoint: model/layers/self_attn/q_proj/weight
+  std::string name;                 // as in a checkpoint: model/layers/self_attn/q_proj/weight
   std::string stack{};              // of a routed expert: what all of them are together, the name without its number
   index_t number = 0, numbers = 1;  // in the stack
-  index_t layers = 1;  // of the whole model
+  index_t layers = 1;               // of the whole model
   index_t rows = 0;
   index_t columns = 1;
   bool is_stacked = false;
@@ -44,9 +44,9 @@ struct ParameterSpec {
   bool gradient_is_partial = false;  // tensor-parallel ranks with the same element have partial sums of its gradient
 
   Initial initial = Initial::normal;
-  double deviation = 0.0;  // of Initial::normal
-  bool decays = false;     // weight decay applies
-  double fan_in_ratio = 1.0;  // fan-in over that of the base width, see model/parametrization.hpp
+  double deviation = 0.0;     // of Initial::normal
+  bool decays = false;        // weight decay applies
+  double fan_in_ratio = 1.0;  // fan-in over that of the base width, see model/parameters/parametrization.hpp
 
   std::vector<index_t> layer_numbers{0};  // of the layers on this rank, in buffer order; empty: none
   index_t offset = 0;                     // of the first of these layers, in elements

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config_forward.hpp"
-#include "nanotron/deck/findings.hpp"
 
 namespace nanotron::nn {
 

@@ -10,10 +10,10 @@
 #include <cstdint>
 
 #include "nanotron/comm/collectives.hpp"
-#include "nanotron/comm/step_traffic.hpp"
+#include "nanotron/comm/watch/step_traffic.hpp"
+#include "nanotron/nn/linear/linear.hpp"
 #include "nanotron/tensor/arena.hpp"
 #include "nanotron/tensor/device.hpp"
-#include "nanotron/nn/linear/linear.hpp"
 #include "nanotron/tensor/shard.hpp"
 
 namespace nanotron::nn {
@@ -22,10 +22,10 @@ namespace nanotron::nn {
 template <class T>
 struct LossWorkspace {
   using M = master_t<T>;
-  MatrixRef<T> logits;        // (chunk, local vocabulary); on a GPU rows begin at multiples of 128 bytes
-  Vector<M> max;              // (chunk)
-  Vector<M> own;              // (2 chunk), on a GPU: of this rank's logits (kernels/vocab/cross_entropy.hpp)
-  Vector<M> sum_and_target;   // (2 chunk): summed over the group in one message
+  MatrixRef<T> logits;       // (chunk, local vocabulary); on a GPU rows begin at multiples of 128 bytes
+  Vector<M> max;             // (chunk)
+  Vector<M> own;             // (2 chunk), on a GPU: of this rank's logits (kernels/vocab/cross_entropy.hpp)
+  Vector<M> sum_and_target;  // (2 chunk): summed over the group in one message
 
   /// chunk_width: logits per token by which the chunk length is chosen (64 MiB, at least 128 tokens; on a GPU 8192
   /// tokens); 0: one chunk.
@@ -50,8 +50,8 @@ class VocabLoss {
 
   /// n (tokens, hidden), targets (tokens; negative: ignored) -> loss_rows (tokens), overwritten, the same on
   /// every rank of the group. Collective over the group, as is forward_backward.
-  void forward(Device& device, Matrix<const T> n, Vector<const std::int32_t> targets,
-               const LossWorkspace<T>& work, Vector<double> loss_rows) const;
+  void forward(Device& device, Matrix<const T> n, Vector<const std::int32_t> targets, const LossWorkspace<T>& work,
+               Vector<double> loss_rows) const;
 
   /// Also the gradients of scale * (sum of the losses): this rank's partial sum of dn (tokens, hidden), overwritten;
   /// the weight gradient, accumulated.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "nanotron/comm/collectives.hpp"
-#include "nanotron/comm/step_traffic.hpp"
+#include "nanotron/comm/watch/step_traffic.hpp"
 #include "nanotron/parallel/pipeline/pipeline_schedule.hpp"
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/tensor.hpp"
@@ -42,8 +42,8 @@ class Pipeline {
   Pipeline(const PipelineSchedule& schedule, comm::Group& ranks, PipelineStages<T>& stages, Device& device);
 
   /// All actions of the schedule; only its forwards. Collective over the group.
-  void run() { work_off(training_); }
-  void run_forward() { work_off(forwards_); }
+  void run() { execute(training_); }
+  void run_forward() { execute(forwards_); }
   /// Forward, and backward, of one micro-batch through each of this rank's virtual stages, as run() and run_forward()
   /// run it, with zeros in place of what other ranks send. What cuBLASLt and cuDNN load at the first use of a kernel
   /// they load here: it may wait for the device, which in run() waits for other ranks.
@@ -68,7 +68,7 @@ class Pipeline {
     bool is_there = false;
   };
 
-  void work_off(const std::vector<Step>& steps);
+  void execute(const std::vector<Step>& steps);
   void compute_once(const std::vector<Step>& steps);
   void post_receives(const std::vector<Step>& steps, std::size_t from);
   void post(Posted& posted, const std::vector<Step>& steps, std::size_t step);

@@ -5,8 +5,8 @@
 
 #include <vector>
 
-#include "nanotron/model/activations.hpp"
 #include "nanotron/model/cost.hpp"
+#include "nanotron/model/layers/activations.hpp"
 #include "nanotron/parallel/pipeline/pipeline_schedule.hpp"
 #include "nanotron/tensor/shard.hpp"
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "nanotron/base/types.hpp"
-#include "nanotron/deck/parallel_config.hpp"
+#include "nanotron/deck/keys/parallel.hpp"
 
 namespace nanotron::parallel {
 

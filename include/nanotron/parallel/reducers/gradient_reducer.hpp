@@ -13,7 +13,7 @@
 
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/model/partial_gradients.hpp"
+#include "nanotron/model/layers/partial_gradients.hpp"
 
 namespace nanotron::parallel {
 
@@ -23,10 +23,10 @@ struct ReducerContext {
   const deck::Config& config;  // resolved; read only in constructors
   const model::Transformer<T>& model;
   model::Section section;
-  comm::DataGroups& groups;    // of the section
+  comm::DataGroups& groups;  // of the section
   model::Sharding sharding;
   Device& device;
-  Arena& arena;                // planning or real
+  Arena& arena;  // planning or real
 
   index_t micro_batches() const {  // per rank in a step of global_batch_size
     return config.data.global_batch_size / config.parallel.dp / config.data.micro_batch_size;
@@ -34,7 +34,7 @@ struct ReducerContext {
 };
 
 /// When a unit is passed to the strategy as complete.
-struct Completion {
+struct ReduceWhen {
   static constexpr index_t all_of_step = 0;
   index_t micro_batches = 1;  // after this many of them, or all_of_step
   bool head_apart = false;    // with tied weights the head completes by itself, as number table.units.size()
@@ -42,7 +42,7 @@ struct Completion {
 
 /// State that a strategy keeps between steps; it is written to the checkpoint.
 template <class M>
-struct CarriedState {
+struct PersistentState {
   struct Values {
     std::string name;
     Vector<M> values;
@@ -72,13 +72,13 @@ class GradientReducer {
 
   /// Resets the state between steps: when a run begins, and when gradients were not finite and are not used.
   virtual void reset() {}
-  virtual CarriedState<M> carried() const { return {}; }
+  virtual PersistentState<M> persistent_state() const { return {}; }
   comm::StepTraffic traffic() const;  // of the largest step
   /// Host seconds spent waiting since construction: communication that did not overlap.
   double exposed_seconds() const { return exposed_seconds_; }
 
  protected:
-  GradientReducer(const ReducerContext<T>& context, const Completion& completion);
+  GradientReducer(const ReducerContext<T>& context, const ReduceWhen& when);
 
   // Counts the host time of a scope as exposed communication.
   class Exposed {
@@ -105,7 +105,7 @@ class GradientReducer {
   bool overlap() const { return overlap_; }
   index_t micro_batches() const { return micro_batches_; }  // of this step; before the first, of the largest
   const model::PartialGradients<T>& partial() const { return partial_; }
-  /// number: of a unit, or table().units.size() for the head (Completion::head_apart).
+  /// number: of a unit, or table().units.size() for the head (ReduceWhen::head_apart).
   const model::Unit& unit(index_t number) const { return table().unit(is_head(number) ? table().head_unit() : number); }
   bool is_head(index_t number) const { return number == static_cast<index_t>(table().units.size()); }
   /// A range of the flat gradient buffer, where gradients are not sharded.
@@ -141,7 +141,7 @@ class GradientReducer {
   Device* device_;
   bool overlap_;
   index_t micro_batches_;
-  Completion completion_;
+  ReduceWhen when_;
   model::PartialGradients<T> partial_;
   std::vector<index_t> added_;  // by number: backwards that added to it since it was complete
   double exposed_seconds_ = 0.0;

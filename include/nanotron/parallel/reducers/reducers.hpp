@@ -25,8 +25,12 @@ class Reducers {
   void begin_step(index_t micro_batches) {
     for (auto& r : reducers_) r->begin_step(micro_batches);
   }
-  void begin(index_t source) { for (auto& r : reducers_) r->begin(source); }
-  void end(index_t source) { for (auto& r : reducers_) r->end(source); }
+  void begin(index_t source) {
+    for (auto& r : reducers_) r->begin(source);
+  }
+  void end(index_t source) {
+    for (auto& r : reducers_) r->end(source);
+  }
   /// Runs `backward`, which adds once to the gradients of a source (model::ParameterTable).
   template <class F>
   void accumulate(index_t source, const F& backward) {
@@ -34,12 +38,18 @@ class Reducers {
     backward();
     end(source);
   }
-  void end_inputs(index_t source) { for (auto& r : reducers_) r->end_inputs(source); }
-  void finish() { for (auto& r : reducers_) r->finish(); }
-  void reset() { for (auto& r : reducers_) r->reset(); }
+  void end_inputs(index_t source) {
+    for (auto& r : reducers_) r->end_inputs(source);
+  }
+  void finish() {
+    for (auto& r : reducers_) r->finish();
+  }
+  void reset() {
+    for (auto& r : reducers_) r->reset();
+  }
 
   /// One entry per section that has state.
-  std::vector<CarriedState<M>> carried() const;
+  std::vector<PersistentState<M>> persistent_state() const;
   comm::StepTraffic traffic() const;
   double exposed_seconds() const;
 

@@ -86,8 +86,7 @@ void load(MatrixRef<const T> from, M factor, index_t padded_rows, index_t width,
   for (index_t r = 0; r < from.rows; ++r) {
     const T* const source = from.data + r * from.leading;
     M* const target = to + r * width;
-    HostRow{}.for_each(from.columns,
-                       [=](index_t c) { target[c] = factor * static_cast<M>(source[c]); });
+    HostRow{}.for_each(from.columns, [=](index_t c) { target[c] = factor * static_cast<M>(source[c]); });
     for (index_t c = from.columns; c < width; ++c) target[c] = 0;
   }
   std::fill(to + from.rows * width, to + padded_rows * width, M(0));
@@ -97,8 +96,7 @@ void load(MatrixRef<const T> from, M factor, index_t padded_rows, index_t width,
 template <class T, class M>
 void load_transposed(MatrixRef<const T> from, index_t leading, M* to) {
   constexpr index_t block = 16;
-  for (index_t c = 0; c < from.columns; ++c)
-    std::fill(to + c * leading + from.rows, to + (c + 1) * leading, M(0));
+  for (index_t c = 0; c < from.columns; ++c) std::fill(to + c * leading + from.rows, to + (c + 1) * leading, M(0));
   for (index_t r0 = 0; r0 < from.rows; r0 += block) {
     const index_t count = std::min(block, from.rows - r0);
     for (index_t c = 0; c < from.columns; ++c) {
@@ -114,8 +112,7 @@ void store(const M* from, index_t width, M factor, MatrixRef<T> to) {
   for (index_t r = 0; r < to.rows; ++r) {
     const M* const source = from + r * width;
     T* const target = to.data + r * to.leading;
-    HostRow{}.for_each(to.columns,
-                       [=](index_t c) { target[c] = static_cast<T>(factor * source[c]); });
+    HostRow{}.for_each(to.columns, [=](index_t c) { target[c] = static_cast<T>(factor * source[c]); });
   }
 }
 
@@ -141,8 +138,8 @@ void softmax_step(M* scores, Range seen, index_t padded, M& max, M& sum, M* out,
 
 // One tile of queries (already loaded) against all keys they attend to.
 template <class M>
-void forward_tile(const AttentionShape& s, const ForwardBuffers<M>& w, const Extents<M>& e,
-                  index_t sequence, index_t first, index_t queries) {
+void forward_tile(const AttentionShape& s, const ForwardBuffers<M>& w, const Extents<M>& e, index_t sequence,
+                  index_t first, index_t queries) {
   const Range met = keys_met(s, sequence, first, queries, key_tile);
   const index_t rows = round_up(queries, tile_rows);
   std::fill(w.out, w.out + rows * e.width, M(0));
@@ -153,8 +150,8 @@ void forward_tile(const AttentionShape& s, const ForwardBuffers<M>& w, const Ext
     const index_t padded = round_up(keys, vector_width<M>);
     tile_gemm<M>(rows, padded, s.head_dim, {w.query, e.width, 1}, w.key_t + j, e.keys, w.scores, key_tile, false);
     for (index_t r = 0; r < queries; ++r) {
-      softmax_step(w.scores + r * key_tile, s.keys_of(sequence, first + r, j, keys), padded,
-                   w.max[r], w.sum[r], w.out + r * e.width, e.width);
+      softmax_step(w.scores + r * key_tile, s.keys_of(sequence, first + r, j, keys), padded, w.max[r], w.sum[r],
+                   w.out + r * e.width, e.width);
     }
     tile_gemm<M>(rows, e.width, keys, {w.scores, key_tile, 1}, w.value + j * e.width, e.width, w.out, e.width, true);
   }
@@ -162,8 +159,7 @@ void forward_tile(const AttentionShape& s, const ForwardBuffers<M>& w, const Ext
 
 template <class T>
 void forward_head(const AttentionShape& s, index_t sequence, index_t key_head, MatrixRef<const T> q,
-                  MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out, master_t<T>* lse,
-                  master_t<T>* memory) {
+                  MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out, master_t<T>* lse, master_t<T>* memory) {
   using M = master_t<T>;
   const Extents<M> e(s);
   const ForwardBuffers<M> w(Slices<M>(memory), e);
@@ -185,8 +181,7 @@ void forward_head(const AttentionShape& s, index_t sequence, index_t key_head, M
       M* const lse_rows = lse + (sequence * s.query_heads + head) * s.query_row_stride() + first;
       for (index_t r = 0; r < queries; ++r) {
         const bool sees = w.sum[r] > 0;
-        store(w.out + r * e.width, e.width, sees ? M(1) / w.sum[r] : M(0),
-              head_of(out, head, row + r, 1));
+        store(w.out + r * e.width, e.width, sees ? M(1) / w.sum[r] : M(0), head_of(out, head, row + r, 1));
         lse_rows[r] = sees ? w.max[r] + std::log(w.sum[r]) : std::numeric_limits<M>::lowest();
       }
     }
@@ -195,8 +190,8 @@ void forward_head(const AttentionShape& s, index_t sequence, index_t key_head, M
 
 // p and ds of one tile: on entry p holds scores and ds holds dp.
 template <class M>
-void backward_softmax(const AttentionShape& s, const BackwardBuffers<M>& w, const M* lse,
-                      index_t sequence, index_t first, index_t queries, Range tile, index_t padded) {
+void backward_softmax(const AttentionShape& s, const BackwardBuffers<M>& w, const M* lse, index_t sequence,
+                      index_t first, index_t queries, Range tile, index_t padded) {
   const HostRow row;
   for (index_t r = 0; r < queries; ++r) {
     M* const p = w.p + r * key_tile;
@@ -217,8 +212,8 @@ void backward_softmax(const AttentionShape& s, const BackwardBuffers<M>& w, cons
 }
 
 template <class M>
-void backward_tile(const AttentionShape& s, const BackwardBuffers<M>& w, const Extents<M>& e,
-                   const M* lse, index_t sequence, index_t first, index_t queries) {
+void backward_tile(const AttentionShape& s, const BackwardBuffers<M>& w, const Extents<M>& e, const M* lse,
+                   index_t sequence, index_t first, index_t queries) {
   const Range met = keys_met(s, sequence, first, queries, key_tile);
   const index_t rows = round_up(queries, tile_rows);
   std::fill(w.dquery, w.dquery + rows * e.width, M(0));
@@ -238,8 +233,8 @@ void backward_tile(const AttentionShape& s, const BackwardBuffers<M>& w, const E
 }
 
 template <class T>
-void backward_head(const AttentionShape& s, index_t sequence, index_t key_head,
-                   const AttentionGradients<T>& t, master_t<T>* memory) {
+void backward_head(const AttentionShape& s, index_t sequence, index_t key_head, const AttentionGradients<T>& t,
+                   master_t<T>* memory) {
   using M = master_t<T>;
   const Extents<M> e(s);
   const BackwardBuffers<M> w(Slices<M>(memory), e);
@@ -266,11 +261,9 @@ void backward_head(const AttentionShape& s, index_t sequence, index_t key_head,
       for (index_t r = 0; r < queries; ++r) {
         const M* const gradient = w.dout + r * e.width;
         const T* const value = out.data + r * out.leading;
-        w.dot[r] =
-            HostRow{}.sum<M>(d, [=](index_t c) { return gradient[c] * static_cast<M>(value[c]); });
+        w.dot[r] = HostRow{}.sum<M>(d, [=](index_t c) { return gradient[c] * static_cast<M>(value[c]); });
       }
-      const M* const lse =
-          t.lse.data() + (sequence * s.query_heads + head) * s.query_row_stride() + first;
+      const M* const lse = t.lse.data() + (sequence * s.query_heads + head) * s.query_row_stride() + first;
       backward_tile(s, w, e, lse, sequence, first, queries);
       store(w.dquery, e.width, scale, head_of(t.dq, head, row, queries));
     }
@@ -283,16 +276,16 @@ template <class T>
 std::size_t worker_bytes(const AttentionShape& shape) {
   using M = master_t<T>;
   const Extents<M> e(shape);
-  const index_t elements = std::max(ForwardBuffers<M>(Slices<M>(nullptr), e).size,
-                                    BackwardBuffers<M>(Slices<M>(nullptr), e).size);
+  const index_t elements =
+      std::max(ForwardBuffers<M>(Slices<M>(nullptr), e).size, BackwardBuffers<M>(Slices<M>(nullptr), e).size);
   const std::size_t bytes = static_cast<std::size_t>(elements) * sizeof(M);
   return std::is_same_v<T, bf16> ? std::max(bytes, bf16_tiles::attention_bytes(shape)) : bytes;
 }
 
 // work(sequence, key_head, memory) for every pair; memory is the worker's slice of the workspace.
 template <class T, class F>
-void for_each_key_head(const Device& device, const char* label, const AttentionShape& s,
-                       Vector<std::byte> workspace, const F& work) {
+void for_each_key_head(const Device& device, const char* label, const AttentionShape& s, Vector<std::byte> workspace,
+                       const F& work) {
   const index_t workers = ExecutionSpace().concurrency();
   const index_t heads = s.batch * s.key_heads;
   std::byte* const memory = workspace.data();
@@ -318,8 +311,7 @@ void run_forward(Device& device, fused::Library, const AttentionShape& shape, Ma
         return bf16_tiles::forward_head(shape, sequence, key_head, q, k, v, out, lse_data, memory);
       }
     }
-    forward_head<T>(shape, sequence, key_head, q, k, v, out, lse_data,
-                    reinterpret_cast<M*>(memory));
+    forward_head<T>(shape, sequence, key_head, q, k, v, out, lse_data, reinterpret_cast<M*>(memory));
   };
   for_each_key_head<T>(device, "attention_forward", shape, workspace, head);
 }

@@ -14,8 +14,8 @@ void with_width(index_t head_dim, const F& f) {
   if (head_dim <= 64) {
     f(std::integral_constant<int, 64>{});
   } else {
-    NANOTRON_REQUIRE(head_dim <= most_head_dim, "attention: head_dim {}", head_dim);
-    f(std::integral_constant<int, most_head_dim>{});
+    NANOTRON_REQUIRE(head_dim <= max_head_dim, "attention: head_dim {}", head_dim);
+    f(std::integral_constant<int, max_head_dim>{});
   }
 }
 

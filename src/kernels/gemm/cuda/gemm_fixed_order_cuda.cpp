@@ -17,7 +17,7 @@ NANOTRON_FUNCTION void multiply_element(const GemmProblem& p, const SumOrder& or
   M stack[TreeStack::depth] = {};
   const auto add = [&](int into, int from) { stack[into] = static_cast<M>(static_cast<C>(stack[into] + stack[from])); };
   TreeStack tree;
-  for (int s = 0; s < order.held; ++s) {
+  for (int s = 0; s < order.shards_on_rank; ++s) {
     M sum = 0;
     for (int block = 0; block < order.block_count; ++block) {
       const Range terms = order.terms(block, s);

@@ -16,7 +16,7 @@ namespace nanotron {
 namespace kernels::detail {
 namespace {
 
-constexpr int most_candidates = 16;
+constexpr int max_candidates = 16;
 
 // The stored matrix X, seen column-major, where op(X) is (rows, columns) and rows of X are `leading` apart.
 cublasLtMatrixLayout_t layout(cudaDataType_t type, Op op, index_t rows, index_t columns, index_t leading) {
@@ -50,8 +50,7 @@ std::string name_of(const PlannedGemm& gemm) {
   return fmt::format("{}{} {} {} {} {} x {} x {} ld {} {} {} alpha {} beta {} align {} {} {} {} workspace {}{}",
                      letter(p.op_a), letter(p.op_b), name_of_type(gemm.types.a), name_of_type(gemm.types.b),
                      name_of_type(gemm.types.c), p.m, p.n, p.k, p.leading_a, p.leading_b, p.leading_c, p.alpha, p.beta,
-                     gemm.alignments.a, gemm.alignments.b, gemm.alignments.c, gemm.alignments.d, gemm.workspace,
-                     share);
+                     gemm.alignments.a, gemm.alignments.b, gemm.alignments.c, gemm.alignments.d, gemm.workspace, share);
 }
 
 static_assert(sizeof(cublasLtMatmulAlgo_t) == 64, "a file of algorithms has 128 digits for each");
@@ -189,7 +188,7 @@ std::vector<GemmHandles::Candidate> GemmHandles::candidates(const GemmPlan& plan
   for (const auto& [attribute, value] : more) {
     NANOTRON_CHECK_CUBLAS(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value));
   }
-  std::array<cublasLtMatmulHeuristicResult_t, most_candidates> found{};
+  std::array<cublasLtMatmulHeuristicResult_t, max_candidates> found{};
   int count = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(lt, plan.operation, plan.a, plan.b, plan.c, plan.c,
                                                                preference, most, found.data(), &count);
@@ -220,7 +219,7 @@ void GemmHandles::measure(GemmPlan& plan, const std::string& name, cudaStream_t 
   StreamTimer timer(stream);
   double best = std::numeric_limits<double>::infinity();
   cublasLtMatmulAlgo_t fastest{};
-  for (const Candidate& candidate : candidates(plan, most_candidates)) {
+  for (const Candidate& candidate : candidates(plan, max_candidates)) {
     plan.algorithm = candidate.algorithm;
     run(plan);  // loads its kernels
     double least = std::numeric_limits<double>::infinity();

@@ -31,8 +31,8 @@ void append_factor(dnnl::post_ops& ops, float factor) {
 
 void execute(const dnnl::primitive& primitive, const dnnl::stream& stream,
              std::initializer_list<dnnl_exec_arg_t> arguments) {
-  const dnnl_status_t status = dnnl_primitive_execute(
-      primitive.get(), stream.get(), static_cast<int>(arguments.size()), arguments.begin());
+  const dnnl_status_t status =
+      dnnl_primitive_execute(primitive.get(), stream.get(), static_cast<int>(arguments.size()), arguments.begin());
   NANOTRON_REQUIRE(status == dnnl_success, "oneDNN could not run a GEMM: status {}", static_cast<int>(status));
 }
 

@@ -23,17 +23,16 @@ struct Panels {
   M* stack;  // TreeStack::depth tiles (tile_rows, block_columns)
   static constexpr index_t tile = tile_rows * block_columns<M>;
   static index_t elements(index_t depth) {
-    return round_up(depth * (block_rows + block_columns<M>) + TreeStack::depth * tile, vector_width<M>);
+    return round_up(depth * (block_rows + block_columns<M>)+TreeStack::depth * tile, vector_width<M>);
   }
-  Panels(M* memory, index_t depth)
-      : a(memory), b(a + depth * block_rows), stack(b + depth * block_columns<M>) {}
+  Panels(M* memory, index_t depth) : a(memory), b(a + depth * block_rows), stack(b + depth * block_columns<M>) {}
 };
 
 // f(row of the packed panel, k), in the order of the sum.
 template <class F>
 void for_each_term(const SumOrder& order, const F& f) {
   index_t at = 0;
-  for (int s = 0; s < order.held; ++s) {
+  for (int s = 0; s < order.shards_on_rank; ++s) {
     for (int b = 0; b < order.block_count; ++b) {
       const Range terms = order.terms(b, s);
       for (index_t k = terms.begin; k < terms.end; ++k) f(at++, k);
@@ -90,7 +89,7 @@ void sum_tile(const SumOrder& order, const M* a, const M* b, M* stack) {
   };
   TreeStack tree;
   index_t at = 0;
-  for (int s = 0; s < order.held; ++s) {
+  for (int s = 0; s < order.shards_on_rank; ++s) {
     index_t depth = 0;
     for (int block = 0; block < order.block_count; ++block) {
       const Range terms = order.terms(block, s);
@@ -115,9 +114,8 @@ void store(const GemmProblem& p, const M* tile, index_t row, index_t rows, index
     if (p.beta == 0) {
       HostRow{}.for_each(columns, [=](index_t j) { to[j] = static_cast<C>(alpha * from[j]); });
     } else {
-      HostRow{}.for_each(columns, [=](index_t j) {
-        to[j] = static_cast<C>(std::fma(alpha, from[j], beta * static_cast<M>(to[j])));
-      });
+      HostRow{}.for_each(
+          columns, [=](index_t j) { to[j] = static_cast<C>(std::fma(alpha, from[j], beta * static_cast<M>(to[j]))); });
     }
   }
 }

@@ -69,7 +69,7 @@ void run_matmul(Device& device, Pieces pieces, const GemmProblem& p, Type operan
 }
 
 // With fewer rows, packing B costs more than it saves.
-constexpr index_t least_rows_to_pack = 64;
+constexpr index_t min_rows_to_pack = 64;
 
 template <class C>
 void widen_and_multiply(Device& device, const GemmProblem& p, const bf16* a, const bf16* b, C* c);
@@ -92,10 +92,9 @@ template <>
 void multiply<double, double>(Device& device, const GemmProblem& p, const double* a, const double* b, double* c) {
   device.fence();
   const auto transpose = [](Op op) { return op == Op::none ? CblasNoTrans : CblasTrans; };
-  cblas_dgemm(CblasRowMajor, transpose(p.op_a), transpose(p.op_b), static_cast<int>(p.m),
-              static_cast<int>(p.n), static_cast<int>(p.k), p.alpha, a,
-              static_cast<int>(p.leading_a), b, static_cast<int>(p.leading_b), p.beta, c,
-              static_cast<int>(p.leading_c));
+  cblas_dgemm(CblasRowMajor, transpose(p.op_a), transpose(p.op_b), static_cast<int>(p.m), static_cast<int>(p.n),
+              static_cast<int>(p.k), p.alpha, a, static_cast<int>(p.leading_a), b, static_cast<int>(p.leading_b),
+              p.beta, c, static_cast<int>(p.leading_c));
 }
 
 template <>
@@ -115,7 +114,7 @@ void multiply_bf16(Device& device, const GemmProblem& p, Type result, const bf16
     if (workspace != nullptr) return bf16_tiles::multiply<C>(device, p, a, b, c, workspace);
   }
   if (!has_bf16_instructions()) return widen_and_multiply(device, p, a, b, c);
-  run_matmul(device, Pieces(device), p, Type::bf16, result, p.m >= least_rows_to_pack, a, b, c);
+  run_matmul(device, Pieces(device), p, Type::bf16, result, p.m >= min_rows_to_pack, a, b, c);
 }
 
 }  // namespace
@@ -190,9 +189,7 @@ template <class T>
 std::size_t library_workspace_bytes(index_t m, index_t n, index_t k) {
   if constexpr (std::is_same_v<T, double>) return 0;
   if constexpr (std::is_same_v<T, float>) return detail::scratch_allowance;
-  const auto floats = [](index_t count) {
-    return detail::aligned(static_cast<std::size_t>(count) * sizeof(float));
-  };
+  const auto floats = [](index_t count) { return detail::aligned(static_cast<std::size_t>(count) * sizeof(float)); };
   const std::size_t of_library = detail::has_bf16_instructions() ? detail::packed_bytes(k, n, sizeof(bf16))
                                                                  : floats(m * k) + floats(k * n) + floats(m * n);
   return std::max(of_library + detail::scratch_allowance, detail::aligned(bf16_tiles::workspace_bytes(n, k)));

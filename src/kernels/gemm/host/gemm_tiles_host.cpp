@@ -27,7 +27,7 @@ namespace {
 constexpr index_t block = 2 * tile_extent;  // rows and columns of one register block
 // 512 KiB: a quarter of the L2 cache on Sapphire Rapids, half of it on Zen 4.
 constexpr index_t packed_a_elements = index_t{256} << 10;
-constexpr index_t least_rows = 64;
+constexpr index_t min_rows = 64;
 
 index_t depth_of(index_t k) { return std::max<index_t>(1, tiles(k, tile_depth)) * tile_depth; }
 index_t rows_per_block(index_t k) { return std::max(block, packed_a_elements / depth_of(k) / block * block); }
@@ -123,7 +123,7 @@ index_t all_workers() { return ExecutionSpace().concurrency(); }
 
 bool wants(const detail::GemmProblem& p) {
   static const bool own_threads = omp_get_max_threads == nullptr || omp_get_max_threads() <= all_workers();
-  return own_threads && p.m >= std::max(least_rows, block * all_workers()) && available();
+  return own_threads && p.m >= std::max(min_rows, block * all_workers()) && available();
 }
 
 std::size_t workspace_bytes(index_t n, index_t k, index_t workers) {

@@ -1,4 +1,4 @@
-#include "nanotron/parallel/reducers/adasum/adasum_reducer.hpp"
+#include "adasum_reducer.hpp"
 
 #include <algorithm>
 
@@ -22,7 +22,7 @@ std::vector<AdasumTensor> tensors_of(const std::vector<AdasumTensor>& all, const
 
 template <class T>
 AdasumReducer<T>::AdasumReducer(const ReducerContext<T>& c)
-    : GradientReducer<T>(c, {.micro_batches = Completion::all_of_step}),
+    : GradientReducer<T>(c, {.micro_batches = ReduceWhen::all_of_step}),
       tensors_(tensors_of(adasum_tensors(c.model.table()), c.section.flat)),
       shard_(combined_range(c.section.flat.size(), c.groups.data.size(), c.groups.data.rank())),
       receive_counts_(static_cast<std::size_t>(ranks()), static_cast<std::size_t>(shard_.size())) {

@@ -1,4 +1,4 @@
-#include "nanotron/parallel/reducers/all_reduce/bucketed_all_reduce.hpp"
+#include "bucketed_all_reduce.hpp"
 
 #include <algorithm>
 
@@ -19,7 +19,7 @@ index_t elements_of(double megabytes, index_t all) {
 
 template <class T>
 BucketedAllReduce<T>::BucketedAllReduce(const ReducerContext<T>& c)
-    : GradientReducer<T>(c, {.micro_batches = Completion::all_of_step}),
+    : GradientReducer<T>(c, {.micro_batches = ReduceWhen::all_of_step}),
       megabytes_(c.config.parallel.bucket_mb),
       bucket_(elements_of<M>(megabytes_, c.section.flat.size())),
       is_final_(static_cast<std::size_t>(c.section.units.size()), 0),

@@ -1,4 +1,4 @@
-#include "nanotron/parallel/reducers/layout_invariant/layout_invariant_reducer.hpp"
+#include "layout_invariant_reducer.hpp"
 
 #include <algorithm>
 

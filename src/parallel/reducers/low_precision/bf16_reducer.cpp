@@ -1,4 +1,4 @@
-#include "nanotron/parallel/reducers/low_precision/bf16_reducer.hpp"
+#include "bf16_reducer.hpp"
 
 #include "nanotron/kernels/elementwise/cast.hpp"
 

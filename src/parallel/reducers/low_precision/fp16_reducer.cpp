@@ -1,4 +1,4 @@
-#include "nanotron/parallel/reducers/low_precision/fp16_reducer.hpp"
+#include "fp16_reducer.hpp"
 
 #include "nanotron/kernels/reduction/scaled_half.hpp"
 

@@ -1,7 +1,6 @@
-#include "nanotron/parallel/reducers/power_sgd/power_sgd_reducer.hpp"
+#include "power_sgd_reducer.hpp"
 
 #include <fmt/format.h>
-
 
 #include "nanotron/base/random.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
@@ -14,7 +13,7 @@ namespace {
 using kernels::Op;
 
 // Upper bound of requests in flight: P and uncompressed ranges of all units, and 1-D parameters; later Q of all units.
-std::size_t most_requests(const std::vector<LowRankUnit>& units) {
+std::size_t max_requests(const std::vector<LowRankUnit>& units) {
   std::size_t requests = 0;
   for (const LowRankUnit& unit : units) requests += 2 + unit.whole.size();
   return requests;
@@ -24,12 +23,12 @@ std::size_t most_requests(const std::vector<LowRankUnit>& units) {
 
 template <class T>
 PowerSgdReducer<T>::PowerSgdReducer(const ReducerContext<T>& c)
-    : GradientReducer<T>(c, {.micro_batches = Completion::all_of_step}),
+    : GradientReducer<T>(c, {.micro_batches = ReduceWhen::all_of_step}),
       plan_(low_rank_plan(c.model.table(), c.section, c.config.parallel.powersgd_rank)),
       error_(c.arena.template take<M>(MemoryKind::gradients, plan_.errors)),
       p_(c.arena.template take<M>(MemoryKind::workspace, plan_.p)),
       q_(c.arena.template take<M>(MemoryKind::gradients, plan_.q)) {
-  running_.reserve(most_requests(plan_.units));
+  running_.reserve(max_requests(plan_.units));
 }
 
 template <class T>
@@ -39,7 +38,7 @@ void PowerSgdReducer<T>::reset() {
 }
 
 template <class T>
-CarriedState<master_t<T>> PowerSgdReducer<T>::carried() const {
+PersistentState<master_t<T>> PowerSgdReducer<T>::persistent_state() const {
   return {.layout = fmt::format("powersgd_rank {}", plan_.rank),
           .digest = low_rank_digest(this->table(), plan_.rank),
           .values = {{"error", error_}, {"q", q_}}};

@@ -1,7 +1,7 @@
 #include "nanotron/parallel/reducers/zero/zero_checks.hpp"
 
+#include "nanotron/deck/checks/phrases.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/deck/phrases.hpp"
 
 namespace nanotron::parallel {
 namespace {
@@ -10,7 +10,7 @@ using namespace deck::phrases;
 
 void check_shard_group(const deck::Config& c, deck::Findings& f) {
   const deck::ParallelConfig& p = c.parallel;
-  if (p.zero_size == 0 || !f.trusted({"parallel.zero_size", "parallel.zero_stage", "parallel.dp", "parallel.cp"}))
+  if (p.zero_size == 0 || !f.is_valid({"parallel.zero_size", "parallel.zero_stage", "parallel.dp", "parallel.cp"}))
     return;
   if (p.zero_stage == 0) {
     f.error({"parallel.zero_size"}, "zero_size = " + text(p.zero_size) + ", but zero_stage = 0 shards nothing",
@@ -28,7 +28,7 @@ void check_shard_group(const deck::Config& c, deck::Findings& f) {
 // zero_size is a multiple or a divisor of ep: a shard group holds whole sets of experts, or a set whole shard groups.
 void check_experts(const deck::Config& c, deck::Findings& f) {
   const deck::ParallelConfig& p = c.parallel;
-  if (c.model.moe.num_experts == 0 || !f.trusted({"moe.num_experts", "parallel.ep", "parallel.zero_size"})) return;
+  if (c.model.moe.num_experts == 0 || !f.is_valid({"moe.num_experts", "parallel.ep", "parallel.zero_size"})) return;
   if (p.zero_stage == 0 || p.zero_size == 0 || p.zero_size % p.ep == 0 || p.ep % p.zero_size == 0) return;
   f.error({"parallel.zero_size", "parallel.ep"},
           "a shard group of zero_size = " + text(p.zero_size) +

@@ -1,4 +1,4 @@
-#include "nanotron/parallel/reducers/zero/zero_reducers.hpp"
+#include "zero_reducers.hpp"
 
 #include <algorithm>
 
@@ -70,7 +70,7 @@ comm::StepTraffic ZeroReducer<T>::zero_traffic(index_t times) const {
 
 template <class T>
 Zero1Reducer<T>::Zero1Reducer(const ReducerContext<T>& c)
-    : ZeroReducer<T>(c, Completion::all_of_step), running_(static_cast<std::size_t>(c.section.units.size())) {}
+    : ZeroReducer<T>(c, ReduceWhen::all_of_step), running_(static_cast<std::size_t>(c.section.units.size())) {}
 
 template <class T>
 void Zero1Reducer<T>::start_step() {
@@ -145,9 +145,9 @@ void Zero23Reducer<T>::finish_step() {
   this->reduce_over_replicates();
 }
 
-#define NANOTRON_INSTANTIATE(T)     \
-  template class ZeroReducer<T>;    \
-  template class Zero1Reducer<T>;   \
+#define NANOTRON_INSTANTIATE(T)   \
+  template class ZeroReducer<T>;  \
+  template class Zero1Reducer<T>; \
   template class Zero23Reducer<T>;
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/comm/channel.hpp"
+#include "nanotron/comm/transport/channel.hpp"
 
 namespace nanotron::comm {
 namespace {

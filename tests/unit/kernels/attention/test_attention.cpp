@@ -38,8 +38,7 @@ class Attention : public KernelTest<T> {
     const auto q = Array<T>::random(queries * (q_width + gap), 1);
     const auto k = Array<T>::random(key_rows * (2 * k_width + gap), 2);
     const auto dout = Array<T>::random(queries * q_width, 4);
-    Array<T> out(queries * q_width), dq(queries * q_width), dk(key_rows * k_width),
-        dv(key_rows * k_width);
+    Array<T> out(queries * q_width), dq(queries * q_width), dk(key_rows * k_width), dv(key_rows * k_width);
     Array<M> lse(queries * s.query_heads);
     const std::size_t bytes = way == Way::batched_gemms ? kernels::blocked::attention_workspace_bytes<T>(s)
                               : way == Way::mma         ? kernels::mma::attention_workspace_bytes(s)
@@ -65,9 +64,8 @@ class Attention : public KernelTest<T> {
                                                        dk.matrix(key_rows, k_width),
                                                        dv.matrix(key_rows, k_width)};
     if (way == Way::batched_gemms) {
-      kernels::blocked::attention_forward<T>(this->device_, s, on_device[0], on_device[1],
-                                             on_device[2], out.matrix(queries, q_width),
-                                             lse.vector(), workspace);
+      kernels::blocked::attention_forward<T>(this->device_, s, on_device[0], on_device[1], on_device[2],
+                                             out.matrix(queries, q_width), lse.vector(), workspace);
       kernels::blocked::attention_backward<T>(this->device_, s, tensors, workspace);
     } else if (way == Way::mma) {
       if constexpr (is_bf16<T>) {
@@ -78,21 +76,20 @@ class Attention : public KernelTest<T> {
     } else {
       kernels::attention_forward<T>(this->device_, s, on_device[0], on_device[1], on_device[2],
                                     out.matrix(queries, q_width), lse.vector(), workspace);
-      kernels::attention_backward<T>(
-          this->device_, s, on_device[0], on_device[1], on_device[2], out.read(queries, q_width),
-          dout.read(queries, q_width), lse.read(), dq.matrix(queries, q_width),
-          dk.matrix(key_rows, k_width), dv.matrix(key_rows, k_width), workspace);
+      kernels::attention_backward<T>(this->device_, s, on_device[0], on_device[1], on_device[2],
+                                     out.read(queries, q_width), dout.read(queries, q_width), lse.read(),
+                                     dq.matrix(queries, q_width), dk.matrix(key_rows, k_width),
+                                     dv.matrix(key_rows, k_width), workspace);
     }
     this->device_.fence();
     out.pull(), lse.pull(), dq.pull(), dk.pull(), dv.pull();
-    std::vector<double> out2(out.host.size()), lse2(lse.host.size()), dq2(dq.host.size()),
-        dk2(dk.host.size()), dv2(dv.host.size());
+    std::vector<double> out2(out.host.size()), lse2(lse.host.size()), dq2(dq.host.size()), dk2(dk.host.size()),
+        dv2(dv.host.size());
     kernels::reference::attention_forward<T>(twin, on_host[0], on_host[1], on_host[2],
                                              matrix_of(out2, queries, q_width), lse2.data());
-    kernels::reference::attention_backward<T>(
-        twin, on_host[0], on_host[1], on_host[2], dout.on_host(queries, q_width),
-        matrix_of(dq2, queries, q_width), matrix_of(dk2, key_rows, k_width),
-        matrix_of(dv2, key_rows, k_width));
+    kernels::reference::attention_backward<T>(twin, on_host[0], on_host[1], on_host[2], dout.on_host(queries, q_width),
+                                              matrix_of(dq2, queries, q_width), matrix_of(dk2, key_rows, k_width),
+                                              matrix_of(dv2, key_rows, k_width));
     for (double& x : lse2) x = std::max(x, static_cast<double>(std::numeric_limits<M>::lowest()));
     const double roundings = is_bf16<T> ? 4 : 64;
     expect_close(out.host, out2, roundings * unit_roundoff<T>());
@@ -110,8 +107,8 @@ const std::vector<Way> ways = is_bf16<T> ? std::vector{Way::program, Way::batche
 
 using AttentionOnTensorCores = Attention<bf16>;
 
-AttentionShape shape_of(index_t batch, index_t queries, index_t keys, index_t heads,
-                        index_t key_heads, index_t head_dim) {
+AttentionShape shape_of(index_t batch, index_t queries, index_t keys, index_t heads, index_t key_heads,
+                        index_t head_dim) {
   return {.batch = batch,
           .query_length = queries,
           .key_length = keys,
@@ -338,23 +335,19 @@ TEST_P(AttentionTwin, GradientIsTheFiniteDifference) {
   const auto k = Array<double>::random(6 * 3, 2);
   const auto v = Array<double>::random(6 * 3, 3);
   const auto dout = Array<double>::random(4 * 6, 4);
-  const auto loss = [&](const std::vector<double>& a, const std::vector<double>& b,
-                        const std::vector<double>& c) {
+  const auto loss = [&](const std::vector<double>& a, const std::vector<double>& b, const std::vector<double>& c) {
     std::vector<double> out(24), lse(8);
-    kernels::reference::attention_forward<double>(
-        s, {a.data(), 4, 6}, {b.data(), 6, 3}, {c.data(), 6, 3}, matrix_of(out, 4, 6), lse.data());
+    kernels::reference::attention_forward<double>(s, {a.data(), 4, 6}, {b.data(), 6, 3}, {c.data(), 6, 3},
+                                                  matrix_of(out, 4, 6), lse.data());
     return dot(out, dout.host);
   };
   std::vector<double> dq(24), dk(18), dv(18);
-  kernels::reference::attention_backward<double>(
-      s, q.on_host(4, 6), k.on_host(6, 3), v.on_host(6, 3), dout.on_host(4, 6), matrix_of(dq, 4, 6),
-      matrix_of(dk, 6, 3), matrix_of(dv, 6, 3));
-  expect_close(
-      dq, finite_difference(q.host, [&](const auto& x) { return loss(x, k.host, v.host); }), 1e-8);
-  expect_close(
-      dk, finite_difference(k.host, [&](const auto& x) { return loss(q.host, x, v.host); }), 1e-8);
-  expect_close(
-      dv, finite_difference(v.host, [&](const auto& x) { return loss(q.host, k.host, x); }), 1e-8);
+  kernels::reference::attention_backward<double>(s, q.on_host(4, 6), k.on_host(6, 3), v.on_host(6, 3),
+                                                 dout.on_host(4, 6), matrix_of(dq, 4, 6), matrix_of(dk, 6, 3),
+                                                 matrix_of(dv, 6, 3));
+  expect_close(dq, finite_difference(q.host, [&](const auto& x) { return loss(x, k.host, v.host); }), 1e-8);
+  expect_close(dk, finite_difference(k.host, [&](const auto& x) { return loss(q.host, x, v.host); }), 1e-8);
+  expect_close(dv, finite_difference(v.host, [&](const auto& x) { return loss(q.host, k.host, x); }), 1e-8);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // ranks: 1
-#include "unit/kernels/kernel_test.hpp"
 #include "nanotron/kernels/attention/attention_merge.hpp"
 #include "support/reference/attention.hpp"
+#include "unit/kernels/kernel_test.hpp"
 
 namespace nanotron::test {
 namespace {

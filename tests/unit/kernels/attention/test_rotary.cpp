@@ -1,7 +1,7 @@
 // ranks: 1
-#include "unit/kernels/kernel_test.hpp"
-#include "support/reference/rotary.hpp"
 #include "nanotron/kernels/attention/rotary.hpp"
+#include "support/reference/rotary.hpp"
+#include "unit/kernels/kernel_test.hpp"
 
 namespace nanotron::test {
 namespace {

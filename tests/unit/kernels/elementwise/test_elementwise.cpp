@@ -1,9 +1,9 @@
 // ranks: 1
 #include <limits>
 
-#include "unit/kernels/kernel_test.hpp"
 #include "nanotron/kernels/elementwise/cast.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
+#include "unit/kernels/kernel_test.hpp"
 
 namespace nanotron::test {
 namespace {
@@ -84,8 +84,7 @@ void check_cast(Device& device) {
   device.fence();
   y.pull();
   for (std::size_t i = 0; i < x.host.size(); ++i) {
-    ASSERT_EQ(static_cast<double>(y.host[i]),
-              static_cast<double>(of<B>(static_cast<double>(x.host[i]))));
+    ASSERT_EQ(static_cast<double>(y.host[i]), static_cast<double>(of<B>(static_cast<double>(x.host[i]))));
   }
 }
 

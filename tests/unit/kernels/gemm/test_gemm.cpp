@@ -1,7 +1,7 @@
 // ranks: 1
-#include "unit/kernels/kernel_test.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
 #include "support/reference/gemm.hpp"
+#include "unit/kernels/kernel_test.hpp"
 
 namespace nanotron::test {
 namespace {
@@ -16,8 +16,7 @@ class Gemm : public KernelTest<T> {
   // like a walk to about k roundings of the accumulator; 4 times that, plus the rounding of the
   // result.
   template <class C>
-  void check(Op op_a, Op op_b, index_t m, index_t n, index_t k, double alpha, double beta,
-             index_t gap) {
+  void check(Op op_a, Op op_b, index_t m, index_t n, index_t k, double alpha, double beta, index_t gap) {
     check_product<C>(
         op_a, op_b, m, n, k, alpha, beta, gap,
         [&](const MatrixRef<const T>& a, const MatrixRef<const T>& b, Array<C>& c) {
@@ -49,8 +48,7 @@ class Gemm : public KernelTest<T> {
     const auto b = Array<T>::random(rows_b * (columns_b + gap), 2);
     auto c = Array<C>::random(m * (n + gap), 3);
     std::vector<double> expected(c.host.begin(), c.host.end());
-    kernels::reference::gemm<T>(op_a, op_b, alpha,
-                                {a.host.data(), rows_a, columns_a, columns_a + gap},
+    kernels::reference::gemm<T>(op_a, op_b, alpha, {a.host.data(), rows_a, columns_a, columns_a + gap},
                                 {b.host.data(), rows_b, columns_b, columns_b + gap}, beta,
                                 {expected.data(), m, n, n + gap});
     multiply({a.data(), rows_a, columns_a, columns_a + gap}, {b.data(), rows_b, columns_b, columns_b + gap}, c);
@@ -64,8 +62,7 @@ class Gemm : public KernelTest<T> {
   void check_all_forms() {
     for (const Op op_a : {Op::none, Op::transpose}) {
       for (const Op op_b : {Op::none, Op::transpose}) {
-        SCOPED_TRACE(std::string(op_a == Op::none ? "A" : "A^T") +
-                     (op_b == Op::none ? " B" : " B^T"));
+        SCOPED_TRACE(std::string(op_a == Op::none ? "A" : "A^T") + (op_b == Op::none ? " B" : " B^T"));
         check<C>(op_a, op_b, 128, 96, 64, 1.0, 0.0, 0);
         check<C>(op_a, op_b, 70, 33, 129, 1.0, 1.0, 0);
         check<C>(op_a, op_b, 67, 130, 31, 0.5, 1.0, 5);
@@ -110,8 +107,8 @@ TYPED_TEST(Gemm, Adds) {
 TYPED_TEST(Gemm, WithoutTermsScalesTheResult) {
   using T = TypeParam;
   Array<T> c(6, 2.0);
-  kernels::gemm<T, T>(this->device_, Op::none, Op::none, 1.0, {nullptr, 2, 0, 1},
-                      {nullptr, 0, 3, 3}, 0.5, MatrixRef<T>{c.data(), 2, 3});
+  kernels::gemm<T, T>(this->device_, Op::none, Op::none, 1.0, {nullptr, 2, 0, 1}, {nullptr, 0, 3, 3}, 0.5,
+                      MatrixRef<T>{c.data(), 2, 3});
   c.pull();
   expect_close(c.host, std::vector<double>(6, 1.0), 0.0);
 }

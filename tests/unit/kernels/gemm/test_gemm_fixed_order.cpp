@@ -1,10 +1,10 @@
 // ranks: 1
 #include <bit>
 
-#include "unit/kernels/kernel_test.hpp"
 #include "nanotron/deck/sum_shards.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
 #include "support/reference/gemm.hpp"
+#include "unit/kernels/kernel_test.hpp"
 
 namespace nanotron::test {
 namespace {

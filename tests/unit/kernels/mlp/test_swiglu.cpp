@@ -1,10 +1,10 @@
 // ranks: 1
 #include <bit>
 
-#include "unit/kernels/kernel_test.hpp"
-#include "support/reference/swiglu.hpp"
 #include "nanotron/kernels/loop/scalar_math.hpp"
 #include "nanotron/kernels/mlp/swiglu.hpp"
+#include "support/reference/swiglu.hpp"
+#include "unit/kernels/kernel_test.hpp"
 
 namespace nanotron::test {
 namespace {
@@ -26,8 +26,7 @@ TYPED_TEST(Swiglu, FollowsTheTwin) {
     this->device_.fence();
     h.pull(), gate_up.pull();
     std::vector<double> h2(h.host.size()), d2(input.size());
-    kernels::reference::swiglu_forward<T>({input.data(), rows, 2 * width},
-                                          matrix_of(h2, rows, width));
+    kernels::reference::swiglu_forward<T>({input.data(), rows, 2 * width}, matrix_of(h2, rows, width));
     kernels::reference::swiglu_backward<T>({input.data(), rows, 2 * width}, dh.on_host(rows, width),
                                            matrix_of(d2, rows, 2 * width));
     // exp to 2 units, four operations, and 1 - s, which loses up to |gate| more; one rounding to T.
@@ -41,8 +40,7 @@ TEST(SwigluTwin, GradientIsTheFiniteDifference) {
   const auto gate_up = Array<double>::random(2 * 10, 1);
   const auto dh = Array<double>::random(2 * 5, 2);
   std::vector<double> h(10), gradient(20);
-  kernels::reference::swiglu_backward<double>(gate_up.on_host(2, 10), dh.on_host(2, 5),
-                                              matrix_of(gradient, 2, 10));
+  kernels::reference::swiglu_backward<double>(gate_up.on_host(2, 10), dh.on_host(2, 5), matrix_of(gradient, 2, 10));
   const auto loss = [&](const std::vector<double>& x) {
     kernels::reference::swiglu_forward<double>({x.data(), 2, 10}, matrix_of(h, 2, 5));
     return dot(h, dh.host);

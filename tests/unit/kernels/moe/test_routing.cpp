@@ -4,10 +4,11 @@
 #include <limits>
 #include <random>
 
-#include "unit/kernels/kernel_test.hpp"
-#include "support/reference/routing.hpp"
-#include "nanotron/kernels/moe/routing.hpp"
 #include "nanotron/kernels/mlp/weighted_swiglu.hpp"
+#include "nanotron/kernels/moe/expert_rows.hpp"
+#include "nanotron/kernels/moe/routing.hpp"
+#include "support/reference/routing.hpp"
+#include "unit/kernels/kernel_test.hpp"
 
 namespace nanotron::test {
 namespace {
@@ -239,9 +240,8 @@ TEST(Rows, OverflowIsCountedAlongTheSequence) {
   base.host = {0, 4, 5, 1, 6}, step.host = {2, 3, 3, 2, 3}, own.host = {-1, 0, 1, -1, 2};
   all.host = {0, 0, 1, 1, /* here */ 0, 0, 0, 1, 0, 1};
   base.push(), step.push(), own.push(), all.push();
-  kernels::mark_overflow(device, {2, k, TopKWeights::softmax},
-                         {base.read(), step.read(), own.read(), 2, length}, {.length = 5}, 0.8, all.read(),
-                         rows.vector());
+  kernels::mark_overflow(device, {2, k, TopKWeights::softmax}, {base.read(), step.read(), own.read(), 2, length},
+                         {.length = 5}, 0.8, all.read(), rows.vector());
   device.fence();
   rows.pull();
   // The first sequence: 0 | 0 0 | 0 | 0, the second: 1 | 1 0 | 1 | 1.
@@ -272,8 +272,7 @@ TEST(Rows, EmptyPositionsAreNobodys) {
   const auto dw = Array<double>::random(rows_here, 4);
   Array<double> sums(2 * experts + 2, 0.0);
   const Routing routing{experts, k, TopKWeights::softmax};
-  kernels::route_forward<double>(device, routing, positions,
-                                 MatrixRef<const double>(logits.data(), rows_here, experts),
+  kernels::route_forward<double>(device, routing, positions, MatrixRef<const double>(logits.data(), rows_here, experts),
                                  p.matrix(rows_here, experts), choices.vector(), w.vector(), z.vector());
   kernels::mark_routed(device, choices.read(), rows.vector(), source.vector());
   kernels::assign_rows(device, choices.read(), rows.vector(), source.vector(), counts.vector(),
@@ -282,8 +281,8 @@ TEST(Rows, EmptyPositionsAreNobodys) {
   kernels::route_backward<double>(device, routing, positions, p.read(rows_here, experts), choices.read(), w.read(),
                                   z.read(), dw.read(), n, {.balance = 1.0, .zeta = 1.0, .tokens = 4.0},
                                   MatrixRef<double>(dl.data(), rows_here, experts));
-  kernels::add_router_sums<double>(device, positions, p.read(rows_here, experts), choices.read(), rows.read(),
-                                   z.read(), n, sums.vector());
+  kernels::add_router_sums<double>(device, positions, p.read(rows_here, experts), choices.read(), rows.read(), z.read(),
+                                   n, sums.vector());
   device.fence();
   for (auto* values : {&p, &z, &dl, &sums}) values->pull();
   for (auto* values : {&choices, &rows, &source, &counts, &of_sequence}) values->pull();

@@ -1,7 +1,7 @@
 // ranks: 1
-#include "unit/kernels/kernel_test.hpp"
-#include "support/reference/rms_norm.hpp"
 #include "nanotron/kernels/norm/rms_norm.hpp"
+#include "support/reference/rms_norm.hpp"
+#include "unit/kernels/kernel_test.hpp"
 
 namespace nanotron::test {
 namespace {
@@ -30,19 +30,17 @@ TYPED_TEST(RmsNorm, ForwardAndBackwardFollowTheTwin) {
     const auto w = Array<M>::random(columns, 3);
     Array<T> y(rows * columns), dx(rows * columns, 0.5);
     Array<M> rstd(rows), dw(columns, 0.25), work(kernels::rms_norm_workspace_size(built_for, rows, columns));
-    kernels::rms_norm_forward<T>(this->device_, x.read(rows, columns), w.read(), eps,
-                                 y.matrix(rows, columns), rstd.vector());
-    kernels::rms_norm_backward<T>(this->device_, dy.read(rows, columns), x.read(rows, columns),
-                                  w.read(), rstd.read(), dx.matrix(rows, columns), dw.vector(),
-                                  work.vector());
+    kernels::rms_norm_forward<T>(this->device_, x.read(rows, columns), w.read(), eps, y.matrix(rows, columns),
+                                 rstd.vector());
+    kernels::rms_norm_backward<T>(this->device_, dy.read(rows, columns), x.read(rows, columns), w.read(), rstd.read(),
+                                  dx.matrix(rows, columns), dw.vector(), work.vector());
     this->device_.fence();
     y.pull(), dx.pull(), dw.pull();
     std::vector<double> y2(y.host.size()), r2(rows), dx2(y.host.size(), 0.5), dw2(columns, 0.25);
     kernels::reference::rms_norm_forward<T, M>(x.on_host(rows, columns), w.host.data(), eps,
                                                matrix_of(y2, rows, columns), r2.data());
-    kernels::reference::rms_norm_backward<T, M>(dy.on_host(rows, columns), x.on_host(rows, columns),
-                                                w.host.data(), r2.data(),
-                                                matrix_of(dx2, rows, columns), dw2.data());
+    kernels::reference::rms_norm_backward<T, M>(dy.on_host(rows, columns), x.on_host(rows, columns), w.host.data(),
+                                                r2.data(), matrix_of(dx2, rows, columns), dw2.data());
     // Sums over n terms add up to sqrt(n) roundings of M, those of the twin too.
     const double longer = std::sqrt(std::max(1.0, static_cast<double>(columns) / 512));
     expect_close(y.host, y2, longer * this->tolerance);
@@ -62,14 +60,12 @@ TYPED_TEST(RmsNorm, AddedResidualIsRoundedOnceAndNormalised) {
   Array<M> rstd(rows);
   std::vector<double> sum(x.host.size());
   for (std::size_t i = 0; i < sum.size(); ++i) {
-    sum[i] = static_cast<double>(
-        of<T>(static_cast<double>(x.host[i]) + static_cast<double>(delta.host[i])));
+    sum[i] = static_cast<double>(of<T>(static_cast<double>(x.host[i]) + static_cast<double>(delta.host[i])));
   }
   kernels::add_rms_norm_forward<T>(this->device_, x.read(rows, columns), delta.read(rows, columns),
-                                   x.matrix(rows, columns), w.read(), eps, y.matrix(rows, columns),
-                                   rstd.vector());
-  kernels::rms_norm_forward<T>(this->device_, x.read(rows, columns), w.read(), eps,
-                               y_of_sum.matrix(rows, columns), rstd.vector());
+                                   x.matrix(rows, columns), w.read(), eps, y.matrix(rows, columns), rstd.vector());
+  kernels::rms_norm_forward<T>(this->device_, x.read(rows, columns), w.read(), eps, y_of_sum.matrix(rows, columns),
+                               rstd.vector());
   this->device_.fence();
   x.pull(), y.pull(), y_of_sum.pull();
   expect_close(x.host, sum, unit_roundoff<T>());
@@ -85,20 +81,17 @@ void RmsNorm<T>::check_heads(index_t width, index_t leading, index_t first, cons
   auto dx = Array<T>::random(tokens * leading, 2);
   const auto dy_copy = dx.host;
   const auto w = Array<M>::random(width, 3);
-  Array<M> rstd(tokens * heads), dw(width), work(kernels::rms_norm_workspace_size(
-                                                built_for, tokens * heads, width, segments.tokens * segments.heads));
+  Array<M> rstd(tokens * heads), dw(width),
+      work(kernels::rms_norm_workspace_size(built_for, tokens * heads, width, segments.tokens * segments.heads));
   const MatrixRef<const T> source{x.data() + first, tokens, heads * width, leading};
   const MatrixRef<T> in_place{y.data() + first, tokens, heads * width, leading};
   const MatrixRef<T> gradient{dx.data() + first, tokens, heads * width, leading};
-  kernels::head_rms_norm_forward<T>(this->device_, in_place, w.read(), eps, in_place,
-                                    rstd.matrix(tokens, heads));
-  kernels::head_rms_norm_backward<T>(this->device_, gradient, source, w.read(),
-                                     rstd.read(tokens, heads), gradient, dw.vector(),
-                                     work.vector(), segments);
+  kernels::head_rms_norm_forward<T>(this->device_, in_place, w.read(), eps, in_place, rstd.matrix(tokens, heads));
+  kernels::head_rms_norm_backward<T>(this->device_, gradient, source, w.read(), rstd.read(tokens, heads), gradient,
+                                     dw.vector(), work.vector(), segments);
   this->device_.fence();
   y.pull(), dx.pull(), dw.pull();
-  std::vector<double> y2(x.host.begin(), x.host.end()), dx2(dy_copy.begin(), dy_copy.end()),
-      dw2(width);
+  std::vector<double> y2(x.host.begin(), x.host.end()), dx2(dy_copy.begin(), dy_copy.end()), dw2(width);
   for (index_t t = 0; t < tokens; ++t) {
     for (index_t h = 0; h < heads; ++h) {
       const index_t at = t * leading + first + h * width;
@@ -106,9 +99,8 @@ void RmsNorm<T>::check_heads(index_t width, index_t leading, index_t first, cons
       kernels::reference::rms_norm_forward<T, M>({x.host.data() + at, 1, width}, w.host.data(), eps,
                                                  {y2.data() + at, 1, width}, &r);
       std::fill(dx2.begin() + at, dx2.begin() + at + width, 0.0);
-      kernels::reference::rms_norm_backward<T, M>({dy_copy.data() + at, 1, width},
-                                                  {x.host.data() + at, 1, width}, w.host.data(), &r,
-                                                  {dx2.data() + at, 1, width}, dw2.data());
+      kernels::reference::rms_norm_backward<T, M>({dy_copy.data() + at, 1, width}, {x.host.data() + at, 1, width},
+                                                  w.host.data(), &r, {dx2.data() + at, 1, width}, dw2.data());
     }
   }
   expect_close(y.host, y2, this->tolerance);
@@ -131,18 +123,16 @@ TEST(RmsNormTwin, GradientIsTheFiniteDifference) {
   const auto w = Array<double>::random(columns, 3);
   std::vector<double> y(x.host.size()), rstd(rows), dx(x.host.size()), dw(columns);
   const auto loss = [&](const std::vector<double>& at, const std::vector<double>& weights) {
-    kernels::reference::rms_norm_forward<double, double>(
-        {at.data(), rows, columns}, weights.data(), eps, matrix_of(y, rows, columns), rstd.data());
+    kernels::reference::rms_norm_forward<double, double>({at.data(), rows, columns}, weights.data(), eps,
+                                                         matrix_of(y, rows, columns), rstd.data());
     return dot(y, dy.host);
   };
   loss(x.host, w.host);
-  kernels::reference::rms_norm_backward<double, double>(
-      dy.on_host(rows, columns), x.on_host(rows, columns), w.host.data(), rstd.data(),
-      matrix_of(dx, rows, columns), dw.data());
-  expect_close(dx, finite_difference(x.host, [&](const auto& at) { return loss(at, w.host); }),
-               1e-8);
-  expect_close(dw, finite_difference(w.host, [&](const auto& at) { return loss(x.host, at); }),
-               1e-8);
+  kernels::reference::rms_norm_backward<double, double>(dy.on_host(rows, columns), x.on_host(rows, columns),
+                                                        w.host.data(), rstd.data(), matrix_of(dx, rows, columns),
+                                                        dw.data());
+  expect_close(dx, finite_difference(x.host, [&](const auto& at) { return loss(at, w.host); }), 1e-8);
+  expect_close(dw, finite_difference(w.host, [&](const auto& at) { return loss(x.host, at); }), 1e-8);
 }
 
 }  // namespace

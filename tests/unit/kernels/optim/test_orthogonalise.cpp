@@ -1,7 +1,7 @@
 // ranks: 1
-#include "unit/kernels/kernel_test.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
 #include "nanotron/kernels/optim/orthogonalise.hpp"
+#include "unit/kernels/kernel_test.hpp"
 
 namespace nanotron::test {
 namespace {

@@ -1,8 +1,8 @@
 // ranks: 1
 #include <cstring>
 
-#include "unit/kernels/kernel_test.hpp"
 #include "nanotron/kernels/reduction/content_hash.hpp"
+#include "unit/kernels/kernel_test.hpp"
 
 namespace nanotron::test {
 namespace {

@@ -2,8 +2,8 @@
 #include <limits>
 #include <numeric>
 
-#include "unit/kernels/kernel_test.hpp"
 #include "nanotron/kernels/reduction/exact_sum.hpp"
+#include "unit/kernels/kernel_test.hpp"
 
 namespace nanotron::test {
 namespace {

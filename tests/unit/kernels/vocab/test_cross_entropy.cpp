@@ -1,9 +1,9 @@
 // ranks: 1
-#include "unit/kernels/kernel_test.hpp"
 #include "nanotron/kernels/vocab/cross_entropy.hpp"
-#include "support/reference/cross_entropy.hpp"
 #include "nanotron/tensor/kernel_region.hpp"
 #include "nanotron/tensor/shard.hpp"
+#include "support/reference/cross_entropy.hpp"
+#include "unit/kernels/kernel_test.hpp"
 
 namespace nanotron::test {
 namespace {
@@ -23,8 +23,7 @@ class CrossEntropy : public KernelTest<T> {
     targets.push();
     const double scale = 0.25;
     std::vector<double> loss2(rows), gradient2(logits.host.size());
-    kernels::reference::cross_entropy<T>(logits.on_host(rows, vocabulary), targets.host.data(),
-                                         scale, loss2.data(),
+    kernels::reference::cross_entropy<T>(logits.on_host(rows, vocabulary), targets.host.data(), scale, loss2.data(),
                                          matrix_of(gradient2, rows, vocabulary));
 
     std::vector<Array<T>> local;
@@ -49,9 +48,8 @@ class CrossEntropy : public KernelTest<T> {
     max.push();
     for (int s = 0; s < shards; ++s) {
       const Range range = shard_range(vocabulary, shards, s);
-      kernels::cross_entropy_local_sum<T>(this->device_, local[s].read(rows, range.size()),
-                                          targets.read(), range.begin, max.read(), own[s].read(),
-                                          part.vector(), part_target.vector());
+      kernels::cross_entropy_local_sum<T>(this->device_, local[s].read(rows, range.size()), targets.read(), range.begin,
+                                          max.read(), own[s].read(), part.vector(), part_target.vector());
       this->device_.fence();
       part.pull(), part_target.pull();
       for (index_t r = 0; r < rows; ++r) {
@@ -61,14 +59,12 @@ class CrossEntropy : public KernelTest<T> {
     }
     sum.push(), target.push();
     Array<double> loss(rows);
-    kernels::cross_entropy_loss<M>(this->device_, max.read(), sum.read(), target.read(),
-                                   targets.read(), loss.vector());
+    kernels::cross_entropy_loss<M>(this->device_, max.read(), sum.read(), target.read(), targets.read(), loss.vector());
     std::vector<T> gradient(logits.host.size());
     for (int s = 0; s < shards; ++s) {
       const Range range = shard_range(vocabulary, shards, s);
-      kernels::cross_entropy_gradient<T>(this->device_, local[s].matrix(rows, range.size()),
-                                         targets.read(), range.begin, max.read(), sum.read(),
-                                         scale);
+      kernels::cross_entropy_gradient<T>(this->device_, local[s].matrix(rows, range.size()), targets.read(),
+                                         range.begin, max.read(), sum.read(), scale);
       this->device_.fence();
       local[s].pull();
       for (index_t r = 0; r < rows; ++r) {
@@ -102,8 +98,7 @@ TYPED_TEST(CrossEntropy, OnePassOverTheWholeVocabulary) {
                                          order);
     kernels::cross_entropy_whole<T>(this->device_, once.matrix(rows, columns), targets.read(), scale,
                                     loss_once.vector(), order);
-    kernels::cross_entropy_local_max<T>(this->device_, parts.read(rows, columns), max.vector(),
-                                        own.vector(), order);
+    kernels::cross_entropy_local_max<T>(this->device_, parts.read(rows, columns), max.vector(), own.vector(), order);
     kernels::cross_entropy_local_sum<T>(this->device_, parts.read(rows, columns), targets.read(), 0, max.read(),
                                         own.read(), sum.vector(), target.vector(), order);
     kernels::cross_entropy_loss<M>(this->device_, max.read(), sum.read(), target.read(), targets.read(), loss.vector());

@@ -1,7 +1,7 @@
 // ranks: 1
-#include "unit/kernels/kernel_test.hpp"
 #include "nanotron/kernels/vocab/embedding.hpp"
 #include "support/reference/embedding.hpp"
+#include "unit/kernels/kernel_test.hpp"
 
 namespace nanotron::test {
 namespace {
@@ -23,18 +23,16 @@ TYPED_TEST(Embedding, LocalRowsOnly) {
   tokens.push();
   Array<T> out(count * hidden, 9.0);
   Array<M> dtable(table.size(), 0.5);
-  kernels::embedding_forward<T>(this->device_, tokens.read(), vocabulary,
-                                table.read(vocabulary.size(), hidden), out.matrix(count, hidden));
+  kernels::embedding_forward<T>(this->device_, tokens.read(), vocabulary, table.read(vocabulary.size(), hidden),
+                                out.matrix(count, hidden));
   kernels::embedding_backward<T>(this->device_, tokens.read(), vocabulary, dout.read(count, hidden),
                                  dtable.matrix(vocabulary.size(), hidden));
   this->device_.fence();
   out.pull(), dtable.pull();
   std::vector<double> out2(out.host.size()), dtable2(dtable.host.size(), 0.5);
-  kernels::reference::embedding_forward<T>(tokens.host.data(), vocabulary,
-                                           table.on_host(vocabulary.size(), hidden),
+  kernels::reference::embedding_forward<T>(tokens.host.data(), vocabulary, table.on_host(vocabulary.size(), hidden),
                                            matrix_of(out2, count, hidden));
-  kernels::reference::embedding_backward<T>(tokens.host.data(), vocabulary,
-                                            dout.on_host(count, hidden),
+  kernels::reference::embedding_backward<T>(tokens.host.data(), vocabulary, dout.on_host(count, hidden),
                                             matrix_of(dtable2, vocabulary.size(), hidden));
   expect_close(out.host, out2, 0.0);                            // a copy
   expect_close(dtable.host, dtable2, 16 * unit_roundoff<M>());  // about 10 additions an id
@@ -66,8 +64,7 @@ TYPED_TEST(Embedding, ShardWithoutRows) {
   using T = TypeParam;
   Array<std::int32_t> tokens(4, 3);
   Array<T> none(0), out(4 * 8, 1.0);
-  kernels::embedding_forward<T>(this->device_, tokens.read(), Range{40, 40}, none.read(0, 8),
-                                out.matrix(4, 8));
+  kernels::embedding_forward<T>(this->device_, tokens.read(), Range{40, 40}, none.read(0, 8), out.matrix(4, 8));
   this->device_.fence();
   out.pull();
   expect_close(out.host, std::vector<double>(32, 0.0), 0.0);

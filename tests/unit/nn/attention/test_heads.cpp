@@ -37,8 +37,8 @@ TEST_P(ShardHeads, CoverTheModelOnceAndHoldWhatTheyRead) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ShardHeads,
-                         testing::Values(Heads{1, 1}, Heads{4, 2}, Heads{8, 8}, Heads{8, 2}, Heads{6, 3},
-                                         Heads{9, 3}, Heads{32, 8}, Heads{7, 1}, Heads{12, 4}));
+                         testing::Values(Heads{1, 1}, Heads{4, 2}, Heads{8, 8}, Heads{8, 2}, Heads{6, 3}, Heads{9, 3},
+                                         Heads{32, 8}, Heads{7, 1}, Heads{12, 4}));
 
 }  // namespace
 }  // namespace nanotron::nn

@@ -1,6 +1,7 @@
 // ranks: 1
 // A linear layer with FP8 operands is near the one in bf16, forward and backward, with tokens in one chunk or several;
 // codes that backward makes again are those that forward kept.
+#include "nanotron/nn/linear/fp8_linear.hpp"
 #include "nanotron/nn/linear/linear.hpp"
 #include "unit/kernels/kernel_test.hpp"
 
@@ -32,10 +33,10 @@ class Fp8Layer : public testing::Test {
     device_.set_gemm_workspace(Vector<std::byte>(gemm_memory_.data(), gemm_memory_.size()));
   }
 
-  Pass run(const nn::TokenChunks& chunks, const std::optional<nn::Fp8Linear>& fp8, const nn::Fp8Input& of_x) {
+  Pass run(const nn::TokenChunks& chunks, std::shared_ptr<const nn::Fp8Linear> fp8, const nn::OperandCodes& of_x) {
     Array<bf16> y(tokens * out), dx(tokens * in);
     Array<float> dw(out * in, 0.25);
-    const nn::Linear<bf16> linear({.weight = w_.read(out, in), .gradient = dw.matrix(out, in)}, {}, fp8);
+    const nn::Linear<bf16> linear({.weight = w_.read(out, in), .gradient = dw.matrix(out, in)}, {}, std::move(fp8));
     const auto rows = [](const Matrix<bf16>& m, const Range& r) {
       const auto columns = static_cast<index_t>(m.extent(1));
       return Matrix<bf16>(m.data() + r.begin * columns, r.size(), columns);
@@ -87,14 +88,14 @@ TEST_F(Fp8Layer, IsNearTheOneInBf16) {
                           .gradient = gradient.view(),
                           .maxima = maxima.vector(),
                           .scale = scale.vector()};
-    const Pass first = run(chunks, nn::Fp8Linear(weight, work), {.kept = kept.view()});
+    const Pass first = run(chunks, std::make_shared<nn::Fp8Linear>(weight, work), {.kept = kept.view()});
     // Both operands have a relative rounding of up to 2^-4 in e4m3 and 2^-3 in e5m2, 0.4 of it in the mean.
     EXPECT_LT(distance(first.y, wide.y), 0.05);
     EXPECT_LT(distance(first.dx, wide.dx), 0.09);
     EXPECT_LT(distance(first.dw, wide.dw), 0.09);
     EXPECT_GT(distance(first.y, wide.y), 0.001) << "nothing was quantised";
     work.gradients = nn::Fp8Gradients::quantised_again;
-    const Pass second = run(chunks, nn::Fp8Linear(weight, work), {});
+    const Pass second = run(chunks, std::make_shared<nn::Fp8Linear>(weight, work), {});
     const auto same = [](const auto& a, const auto& b) {
       return std::memcmp(a.data(), b.data(), a.size() * sizeof a[0]) == 0;
     };

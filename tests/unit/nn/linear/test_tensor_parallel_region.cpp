@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "nanotron/base/random.hpp"
-#include "nanotron/comm/channel.hpp"
+#include "nanotron/comm/transport/channel.hpp"
 #include "nanotron/nn/linear/tensor_parallel_region.hpp"
 #include "support/device_values.hpp"
 #include "support/world.hpp"

@@ -26,7 +26,7 @@ index_t bubble_time(const PipelineSchedule& s) {
 }
 
 // Activations of virtual stages at once, at most.
-index_t most_alive(const std::vector<Action>& actions) {
+index_t max_alive(const std::vector<Action>& actions) {
   index_t alive = 0, most = 0;
   for (const Action& a : actions) {
     alive += a.work == Work::forward ? 1 : a.work == Work::backward || a.work == Work::backward_weight ? -1 : 0;
@@ -119,7 +119,7 @@ TEST(PipelineSchedule, OneForwardOneBackwardKeepsAtMostAsManyMicroBatchesAsRanks
       for (int rank = 0; rank < ranks; ++rank) {
         const auto& actions = s.actions[static_cast<std::size_t>(rank)];
         const index_t least = std::min<index_t>(ranks - rank, m);
-        EXPECT_EQ(most_alive(actions), least);
+        EXPECT_EQ(max_alive(actions), least);
         EXPECT_EQ(assign_slots(actions, 1).of_stage[0], least);
       }
       EXPECT_EQ(assign_slots(make_schedule(PpSchedule::gpipe, ranks, 1, m).actions[0], 1).of_stage[0], m);
@@ -134,14 +134,14 @@ TEST(PipelineSchedule, ZeroBubbleHasLessThanAThirdOfTheBubble) {
       const PipelineSchedule zero = make_schedule(PpSchedule::zero_bubble, ranks, 2, m);
       const index_t plain = 2 * bubble_time(make_schedule(PpSchedule::one_f_one_b, ranks, 1, m));
       EXPECT_LT(3 * bubble_time(zero), plain) << ranks << " ranks, " << m << " micro-batches";
-      for (const auto& actions : zero.actions) EXPECT_LE(most_alive(actions), 2 * ranks);
+      for (const auto& actions : zero.actions) EXPECT_LE(max_alive(actions), 2 * ranks);
     }
   }
 }
 
 TEST(PipelineSchedule, BubblesAreThoseOfTheLiterature) {
   for (const index_t m : {4, 8, 12}) {
-    EXPECT_EQ(bubble_time(make_schedule(PpSchedule::gpipe, 4, 1, m)), 9);        // (ranks - 1)(forward + backward)
+    EXPECT_EQ(bubble_time(make_schedule(PpSchedule::gpipe, 4, 1, m)), 9);  // (ranks - 1)(forward + backward)
     EXPECT_EQ(bubble_time(make_schedule(PpSchedule::one_f_one_b, 4, 1, m)), 9);
     EXPECT_EQ(bubble_time(make_schedule(PpSchedule::interleaved_1f1b, 4, 2, m)), 9);  // of virtual stages half as deep
   }

@@ -35,8 +35,14 @@ class ReducerSubject {
   // Of so many ranks, each with one micro-batch a step.
   static deck::Config config(int ranks) {
     deck::Config c;
-    c.model = {.hidden_size = 24, .num_hidden_layers = 2, .num_attention_heads = 3, .num_key_value_heads = 1,
-               .head_dim = 6, .intermediate_size = 37, .vocab_size = 41, .qkv_bias = true};
+    c.model = {.hidden_size = 24,
+               .num_hidden_layers = 2,
+               .num_attention_heads = 3,
+               .num_key_value_heads = 1,
+               .head_dim = 6,
+               .intermediate_size = 37,
+               .vocab_size = 41,
+               .qkv_bias = true};
     c.parallel.dp = ranks;
     c.parallel.bucket_mb = 0.002;
     c.data.global_batch_size = ranks;

@@ -43,7 +43,7 @@ class Reduced : public testing::Test {
   // The errors at the places of their gradients.
   Values errors_of(Subject& s) const {
     Values flat(static_cast<std::size_t>(s.table().size), 0.0);
-    const auto carried = s.reducers().carried();
+    const auto carried = s.reducers().persistent_state();
     if (carried.empty()) return flat;
     const Values packed = test::values_of(carried.front().values.front().values);
     for (const LowRankUnit& unit : plan_of(s).units) {

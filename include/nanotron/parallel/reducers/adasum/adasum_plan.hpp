@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "nanotron/model/parameter_table.hpp"
+#include "nanotron/model/parameters/parameter_table.hpp"
 
 namespace nanotron::parallel {
 

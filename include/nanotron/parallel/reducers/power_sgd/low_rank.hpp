@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "nanotron/model/parameter_table.hpp"
+#include "nanotron/model/parameters/parameter_table.hpp"
 
 namespace nanotron::parallel {
 
@@ -25,7 +25,7 @@ struct LowRankUnit {
 
 /// Of one section.
 struct LowRankPlan {
-  index_t rank = 0;  // r
+  index_t rank = 0;                  // r
   std::vector<LowRankUnit> units;    // of the section
   index_t errors = 0, p = 0, q = 0;  // elements of the buffers
 };

@@ -1,0 +1,42 @@
+#pragma once
+
+// /hashes of a token file: what says that its bytes are those that were written (doc/token_files.md#hashes).
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "nanotron/data/files/hdf5.hpp"
+#include "nanotron/data/files/stored_array.hpp"
+
+namespace nanotron::data {
+
+class TokenFile;
+
+struct TokenHashes {
+  index_t block = 0;  // values per hashed block; 0: the file has no hashes
+  /// Of the hashes of all blocks: the same in files of the same tokens, documents and loss mask.
+  std::uint64_t content = 0;
+
+  bool exist() const { return block > 0; }
+};
+
+/// Reads /hashes, if there is one, and has `arrays` (the datasets that the file has) compare their blocks from now on.
+/// `metadata`: the text of all sizes and attributes, which has to have the hash that the file says. Hashes of up to
+/// 8 MiB are read and compared with `content`; of larger files damage in them is found with the block.
+/// Error(data_error) where they do not fit to the file.
+TokenHashes open_hashes(const hdf5::File& file, std::span<StoredArray* const> arrays, const std::string& metadata,
+                        std::shared_ptr<const ReadOnlyFile> disk);
+
+/// /hashes/<name of the array>. Error(data_error) where there is none, or no integers of 8 bytes.
+StoredArray hashes_of(const hdf5::File& file, const StoredArray& array, std::shared_ptr<const ReadOnlyFile> disk);
+
+/// TokenHashes::content of what the file has now; reads all of it, whether it has hashes or not.
+std::uint64_t content_of(const TokenFile& file);
+
+/// Writes /hashes into a token file, in place of others. Reads all of it.
+void add_hashes(const std::filesystem::path& path, index_t block = hash_block);
+
+}  // namespace nanotron::data

@@ -1,0 +1,76 @@
+#pragma once
+// What is wrong with a deck, found key by key, and the checks that find it. The table of parameters checks each key by
+// itself; what a feature asks of several keys is next to the feature and is listed in trainer/start/deck_features.cpp.
+
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "nanotron/deck/namelist/source_text.hpp"
+
+namespace nanotron::deck {
+
+struct Config;
+
+/// The deck and the overrides, in this order, and where in them each "group.name" was set.
+struct Origin {
+  struct Spot {
+    std::size_t source = 0;
+    std::size_t offset = 0;
+    std::size_t length = 0;
+  };
+  std::vector<SourceText> sources;
+  std::map<std::string, Spot> spots;
+};
+
+/// Collects findings; each is shown at the first of its keys that the deck sets.
+class Findings {
+ public:
+  explicit Findings(const Origin& origin) : origin_(origin), found_(origin.sources.size()) {}
+
+  void add(std::size_t source, Diagnostic diagnostic);
+  /// `keys` are "group.name"; what was found in `message`, what was expected, what to change besides.
+  void error(const std::vector<std::string>& keys, std::string message, std::string expected = {},
+             std::string hint = {});
+  /// Said after the findings when they are thrown.
+  void advise(std::string advice) { advice_ = std::move(advice); }
+  /// A key whose own value is wrong or missing takes part in no further check.
+  void distrust(const std::string& key) { distrusted_.insert(key); }
+  bool is_valid(const std::vector<std::string>& keys) const;
+
+  /// Calls check(). What it finds is shown at `key`, and begins with `context`.
+  template <class Check>
+  void within(const std::string& key, const std::string& context, const Check& check) {
+    within_ = {key, context};
+    check();
+    within_ = {};
+  }
+
+  int errors() const { return errors_; }
+  std::string text() const;
+  /// Throws Error(deck_error) with text() if there is an error.
+  void throw_errors() const;
+
+ private:
+  const Origin& origin_;
+  std::vector<std::vector<Diagnostic>> found_;
+  std::set<std::string> distrusted_;
+  std::string advice_;
+  std::pair<std::string, std::string> within_;  // key and context; empty: none
+  int errors_ = 0;
+};
+
+/// What one feature asks of a deck.
+struct Feature {
+  /// Reports keys that do not work together. Pure. Called for decks as they are written (a 0 that stands for a choice
+  /// of the program is still 0, also a degree of the grid), for resolved decks, and for candidate grids.
+  void (*check)(const Config&, Findings&) = nullptr;
+  /// Fills in keys that ask for it, in a deck without mistakes whose degrees are known. May be null.
+  void (*fill)(Config&) = nullptr;
+};
+using Features = std::span<const Feature>;
+
+}  // namespace nanotron::deck

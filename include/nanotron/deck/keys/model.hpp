@@ -1,0 +1,57 @@
+#pragma once
+// &model and &moe as const structs: what a model is made of. Members are named exactly as the deck's keys, and have
+// Hugging Face's names where it has one.
+
+#include <cstdint>
+
+#include "nanotron/deck/keys/moe.hpp"
+
+namespace nanotron::deck {
+
+enum class Normalization { rms_norm, layer_norm };
+enum class PositionEmbedding { rope, learned_absolute };
+enum class RopeType { standard, llama3, yarn };
+enum class HiddenAct { silu, gelu, gelu_new };
+enum class Parametrization { standard, mup };
+
+struct ModelConfig {
+  std::int64_t hidden_size = 512;
+  std::int64_t num_hidden_layers = 8;
+  std::int64_t num_attention_heads = 8;
+  std::int64_t num_key_value_heads = 0;  // resolve(): num_attention_heads
+  std::int64_t head_dim = 0;             // resolve(): hidden_size / num_attention_heads
+  std::int64_t intermediate_size = 1408;
+  std::int64_t vocab_size = 0;  // filled from the token file by the program
+  double rms_norm_eps = 1e-5;
+  double rope_theta = 10000.0;
+  bool tie_word_embeddings = false;
+  bool qkv_bias = false;
+  bool qk_norm = false;
+  Normalization normalization = Normalization::rms_norm;
+  double layer_norm_epsilon = 1e-5;  // of layer_norm
+  PositionEmbedding position_embedding_type = PositionEmbedding::rope;
+  std::int64_t max_position_embeddings = 0;  // of learned_absolute
+  RopeType rope_type = RopeType::standard;
+  double rope_factor = 1.0;  // from here on: of llama3 and yarn
+  std::int64_t original_max_position_embeddings = 0;
+  double rope_low_freq_factor = 1.0;  // of llama3
+  double rope_high_freq_factor = 4.0;
+  double rope_beta_fast = 32.0;  // of yarn
+  double rope_beta_slow = 1.0;
+  double rope_attention_factor = 0.0;  // 0: 0.1 log(rope_factor) + 1
+  std::int64_t sliding_window = 0;     // 0: none
+  bool o_proj_bias = false;
+  HiddenAct hidden_act = HiddenAct::silu;
+  bool mlp_bias = false;
+  double initializer_range = 0.02;
+  Parametrization parametrization = Parametrization::standard;
+  std::int64_t base_hidden_size = 0;  // of mup
+  MoeConfig moe{};
+
+  double norm_eps() const { return normalization == Normalization::rms_norm ? rms_norm_eps : layer_norm_epsilon; }
+  /// Whether the dense feed-forward network has a gate beside the up projection.
+  bool is_gated() const { return hidden_act == HiddenAct::silu; }
+  bool has_learned_positions() const { return position_embedding_type == PositionEmbedding::learned_absolute; }
+};
+
+}  // namespace nanotron::deck

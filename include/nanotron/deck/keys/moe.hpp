@@ -1,0 +1,24 @@
+#pragma once
+// &moe of the deck.
+
+#include <cstdint>
+
+namespace nanotron::deck {
+
+enum class AuxLossScale { per_layer, hugging_face };
+
+/// The feed-forward network as a mixture of experts. Part of the model.
+struct MoeConfig {
+  std::int64_t num_experts = 0;  // 0: a dense network
+  std::int64_t num_experts_per_tok = 2;
+  std::int64_t moe_intermediate_size = 0;  // resolve(): intermediate_size
+  std::int64_t shared_expert_intermediate_size = 0;
+  bool norm_topk_prob = true;
+  double router_aux_loss_coef = 0.001;
+  AuxLossScale router_aux_loss_scale = AuxLossScale::per_layer;
+  double router_z_loss_coef = 0.0;
+  double capacity_factor = 0.0;  // 0: no token is dropped
+  double receive_factor = 0.0;   // 0: the worst case
+};
+
+}  // namespace nanotron::deck

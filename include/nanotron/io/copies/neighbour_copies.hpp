@@ -1,0 +1,114 @@
+#pragma once
+
+// Copies of the training state in the memory of the hosts, or on their disks: each rank's share on its own host and on
+// that of its partner (comm::HostMap). No lost host takes a share with it, and a restart need not read the file system.
+// Multi-level checkpointing, as in SCR (Moody et al. 2010), FTI (Bautista-Gomez et al. 2011) and VeloC.
+//
+// What is copied is the image of a checkpoint (block_exchange.hpp): each rank has the blocks that it would write to the
+// file. So any number of ranks can read it, on any grid.
+//
+//   <directory>/nanotron_hpc-<user id>/<run>/      mode 700
+//     step_<step>.<generation>.rank_<r>_of_<n>.blocks   the image, with holes where other ranks have blocks; mode 600
+//     step_<step>.<generation>.rank_<r>_of_<n>.table    its blocks and their hashes, the image's metadata; comes last
+
+#include <mpi.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nanotron/base/log.hpp"
+#include "nanotron/comm/host_map.hpp"
+#include "nanotron/io/checkpoint/checkpoint.hpp"
+#include "nanotron/io/checkpoint/checkpoint_reader.hpp"
+
+namespace nanotron::io {
+
+class CopyFolder;
+class PageBuffers;
+struct PieceName;
+struct PieceTable;
+
+inline constexpr std::int64_t copy_block_bytes = std::int64_t{1} << 20;
+/// Of a run, with the one that is being written: the other one is whole.
+inline constexpr std::size_t kept_generations = 2;
+
+struct CopyPlace {
+  std::string directory;                // %h: the name of the host
+  std::string run;                      // run_identity()
+  std::vector<std::string> hosts;       // by rank of the world
+  std::filesystem::path checkpoints{};  // of run.id
+};
+
+/// The identity of the run that keeps its checkpoints in `directory`, 16 hexadecimal digits in the first line of
+/// <directory>/run.id. With `anew` another one than before; earlier ones follow in the file. Copies of another identity
+/// are never read. Collective; Error(system_error).
+enum class Identity { of_directory, anew };
+std::string run_identity(MPI_Comm world, const std::filesystem::path& directory, Identity identity);
+/// The newest first. Collective.
+std::vector<std::string> earlier_identities(MPI_Comm world, const std::filesystem::path& directory);
+
+/// All functions are collective over `world` (borrowed).
+class NeighbourCopies {
+ public:
+  /// `log` is used by the rank that speaks. Error(deck_error) where hosts share the folder.
+  NeighbourCopies(MPI_Comm world, CopyPlace place, Log& log);
+  ~NeighbourCopies();
+
+  /// The newest state of this run, at step `from` or later, of which every block exists on a host with the right hash;
+  /// nothing where there is none. Damaged copies are logged and the partner's are taken.
+  std::optional<CheckpointReader> newest(std::int64_t from);
+
+  /// A host where newest() could not look, or could not read a piece; empty: none. What it has is not known.
+  const std::string& unseen_host() const { return unseen_host_; }
+
+  /// After a restart from `reader` (null: from nothing). Where it is what newest() found last, those copies stay; all
+  /// others are removed. Where it is a checkpoint, or nothing, the run has another identity from the next copy on:
+  /// hosts that are not of this job may have copies of the steps that are left behind.
+  void keep_only(const CheckpointReader* reader);
+  /// On the hosts of this job, all copies of runs that are over.
+  void remove_those_of(const std::vector<std::string>& runs);
+
+  /// Copies the contents. Where a host cannot take them (no space), no host keeps them, with a warning: false. The
+  /// older copies stay.
+  bool write(const CheckpointContents& contents);
+
+  /// All copies of this run.
+  void remove_all();
+
+  /// Bytes of one copy on this rank's own host and its partner's, since the last write().
+  std::int64_t bytes_held() const { return bytes_held_; }
+  /// Where the copies of `step` are, for people.
+  std::filesystem::path folder_of(std::int64_t step) const;
+
+ private:
+  struct Draft;
+  struct Candidate;
+  void open_folder();
+  void require_own_folders();
+  void write_draft(const CheckpointContents& contents, Draft& draft);
+  void exchange(Draft& draft);
+  void note_unseen(bool here);
+  std::vector<Candidate> candidates(std::int64_t from);
+  std::optional<CheckpointReader> open(Candidate& candidate);
+  bool choose_whole(Candidate& candidate, std::vector<PieceTable>& mine);
+
+  MPI_Comm world_;
+  int rank_ = 0;
+  CopyPlace place_;
+  comm::HostMap hosts_;
+  Log& log_;
+  std::unique_ptr<CopyFolder> folder_;
+  std::unique_ptr<PageBuffers> memory_;
+  std::vector<std::uint64_t> generations_;  // whole ones, the newest last
+  std::uint64_t found_ = 0;                 // by newest()
+  std::string unseen_host_;
+  std::int64_t bytes_held_ = 0;
+  bool has_failed_ = false;
+  bool begins_branch_ = false;  // the next copy has another identity
+};
+
+}  // namespace nanotron::io

@@ -1,0 +1,61 @@
+#pragma once
+
+// From the choices of the router (routing.hpp) to rows that are sorted by expert, and between the two. Choices and rows
+// are int64: they are also sent.
+
+#include <cstdint>
+
+#include "nanotron/tensor/device.hpp"
+#include "nanotron/tensor/sum_order.hpp"
+#include "nanotron/tensor/tensor.hpp"
+
+namespace nanotron::kernels {
+
+/// counts (sequences, experts) <- how often each expert is chosen.
+void count_choices(Device& device, index_t top_k, Vector<const std::int64_t> choices, Matrix<std::int64_t> counts);
+
+/// rows(choice) <- -1 for those of no expert, else 0; sources <- 0: rows that no choice has are then read from a token.
+void mark_routed(Device& device, Vector<const std::int64_t> choices, Vector<std::int64_t> rows,
+                 Vector<std::int64_t> sources);
+
+/// Choices per stretch, which is counted serially, and the number of stretches of n choices.
+inline constexpr index_t choices_of_stretch = 256;
+constexpr index_t stretches_of(index_t n) { return (n + choices_of_stretch - 1) / choices_of_stretch; }
+
+/// Numbers the choices with rows(choice) >= 0 on entry, sorted by expert and then by token: rows(choice) <- row,
+/// sources(row) <- choice, counts (experts) <- rows per expert. Other elements of rows and sources are not written.
+/// stretches, at least (stretches_of(choices), experts), is overwritten.
+void assign_rows(Device& device, Vector<const std::int64_t> choices, Vector<std::int64_t> rows,
+                 Vector<std::int64_t> sources, Vector<std::int64_t> counts, Matrix<std::int64_t> stretches);
+
+/// begin (experts + 1) <- the first row of each expert, and the end of the last one's, for counts (ranks, experts) of
+/// rows that are sorted by expert.
+void expert_offsets(Device& device, Matrix<const std::int64_t> counts, Vector<std::int64_t> begin);
+
+/// Shard boundaries within the rows of each expert, from its first row; cuts (experts, tokens.shards_on_rank + 1):
+///   cuts(e, s) <- rows of expert e whose token comes before held shard s      cuts(e, held) <- counts(e)
+void cut_rows(Device& device, index_t top_k, Vector<const std::int64_t> sources, Vector<const std::int64_t> counts,
+              const SumOrder& tokens, Matrix<std::int64_t> cuts);
+
+/// Joins the cuts of n ranks per sequence, where the rows of an expert are stored by rank. of_ranks (sequences, n,
+/// experts, held + 1), from cut_rows; cuts (experts x sequences, n held + 1), from the first row of the sequence:
+///   cuts(e, s, r held + p) <- sum over r' < r of of_ranks(s, r', e, held) + of_ranks(s, r, e, p)
+void join_cuts(Device& device, Vector<const std::int64_t> of_ranks, index_t experts, index_t sequences,
+               Matrix<std::int64_t> cuts);
+
+/// rows(r, :) <- x(sources(r) / top_k, :). rows (count, h), x (tokens, h).
+template <class T>
+void gather_rows(Device& device, index_t top_k, Matrix<const T> x, Vector<const std::int64_t> sources, Matrix<T> rows);
+
+/// y(token, :) += the rows of its choices, in order, rounded once; choices without a row (< 0) are skipped.
+template <class T>
+void add_rows(Device& device, Matrix<const T> rows, Vector<const std::int64_t> row_of_choice, Matrix<T> y);
+
+/// of_rows(r) <- of_choices(sources(r)), and back: of_choices(i) <- of_rows(row_of_choice(i)), 0 without a row.
+template <class M>
+void gather_values(Device& device, Vector<const M> of_choices, Vector<const std::int64_t> sources, Vector<M> of_rows);
+template <class M>
+void scatter_values(Device& device, Vector<const M> of_rows, Vector<const std::int64_t> row_of_choice,
+                    Vector<M> of_choices);
+
+}  // namespace nanotron::kernels

@@ -1,0 +1,141 @@
+#pragma once
+
+// Activation memory of a micro-batch: what each layer keeps for backward, what all layers share, and what activation
+// checkpointing (Korthikanti et al. 2022) trades.
+//
+//   recompute      kept per layer, in elements of T                            recomputed in backward
+//   none           x, qkv, attn, x_mid, n1, n2, gate_up, mlp_hidden            attention scores
+//   selective      x, qkv, attn, x_mid, gate_up                                + norms, silu(gate) up
+//   full           x                                                           + the whole layer
+//
+//   n1, n2: outputs of the two norms      attn: output of attention      mlp_hidden: silu(gate) up
+//
+// Attention scores are never kept: backward recomputes them from lse. With experts gate_up and mlp_hidden have one row
+// for each token sent to an expert here; the inputs of these rows and the routing are kept with gate_up.
+//
+// With linear layers in FP8 'none' keeps codes, of one byte, of n1, n2, attn and mlp_hidden in place of n1, n2 and
+// mlp_hidden. 'selective', and sequence-parallel hidden states for n1 and n2, keep no codes: backward quantises again.
+// A mixture of experts is in bf16.
+//
+// With sequence-parallel hidden states and parallel%tp_gathered_inputs = 'keep' each layer keeps n1 and n2 of all
+// tokens, and not those of this rank's tokens. With 'full' all layers share them.
+
+#include <vector>
+
+#include "nanotron/deck/keys/model.hpp"
+#include "nanotron/deck/keys/parallel.hpp"
+#include "nanotron/model/parameters/parameter_table.hpp"
+#include "nanotron/nn/attention/attention_core.hpp"
+#include "nanotron/nn/linear/fp8_linear.hpp"
+#include "nanotron/nn/linear/tensor_parallel_region.hpp"
+#include "nanotron/nn/mlp/feed_forward.hpp"
+#include "nanotron/nn/norm/norm.hpp"
+#include "nanotron/nn/vocab/vocab_loss.hpp"
+
+namespace nanotron::model {
+
+/// Inference has neither gradients nor a workspace for backward.
+enum class Purpose { training, inference };
+
+/// The sizes that memory depends on, local to this rank.
+struct LocalSizes {
+  index_t tokens = 0;       // of a micro-batch, on this rank
+  index_t hidden_rows = 0;  // rows of the hidden states: tokens; sequence parallel: ceil(tokens / t)
+  index_t kept_inputs = 0;  // rows of the gathered inputs that blocks keep; 0: none
+  index_t hidden = 0;
+  index_t query = 0;  // columns of the local query heads
+  index_t key = 0;    // columns of the local key heads
+  index_t query_heads = 0;
+  index_t key_heads = 0;
+  index_t intermediate = 0;  // local width of the dense network, or of the shared expert
+  index_t vocabulary = 0;
+  index_t layers = 0;    // stored here
+  index_t gate_up = 0;   // columns of the dense network's first GEMM: gate | up, or up
+  nn::NormSizes norm{};  // of hidden states
+  index_t biases = 0;    // size of the largest bias of a linear layer other than q, k, v
+  bool qk_norm = false;
+  index_t loss_width = 0;      // see nn::LossWorkspace
+  index_t token_segments = 1;  // segments of sums over tokens, and over the heads of a token
+  index_t head_segments = 1;
+  nn::CoreSizes core{};  // of attention
+  nn::MoeSizes moe{};
+  int ep_size = 1;
+  const nn::TokenChunks* fp8_chunks = nullptr;  // of linear layers in FP8; outlive the activations
+  bool is_sharded = false;                      // see nn::TensorParallelRegion
+};
+LocalSizes local_sizes(const deck::ModelConfig& model, const ParameterTable& table, index_t tokens,
+                       index_t hidden_rows);
+
+template <class T>
+struct LayerActivations {
+  using M = master_t<T>;
+  Matrix<T> input_norm;        // n1 (hidden_rows, h)
+  Matrix<T> input_norm_kept;   // n1 of all tokens (kept_inputs, h); empty where backward gathers again
+  Vector<M> input_statistics;  // of the norm, see nn::Norm
+  nn::AttentionActivations<T> attention;
+  Matrix<T> middle;            // x_mid (hidden_rows, h): the hidden states after attention
+  Matrix<T> middle_norm;       // n2 (hidden_rows, h)
+  Matrix<T> middle_norm_kept;  // as input_norm_kept
+  Vector<M> middle_statistics;
+  nn::FeedForwardActivations<T> feed_forward;
+
+  nn::BlockInput<T> attention_input() const { return {input_norm, input_norm_kept}; }
+  nn::BlockInput<T> mlp_input() const { return {middle_norm, middle_norm_kept}; }
+};
+
+/// Views of the same memory for a micro-batch of only this many tokens.
+template <class T>
+LayerActivations<T> first_tokens(const LayerActivations<T>& act, index_t tokens);
+
+/// Shared by all layers, overwritten by each.
+template <class T>
+struct Workspace {
+  using M = master_t<T>;
+  std::vector<Matrix<T>> dx;  // gradients of the hidden states; each (hidden_rows, h)
+  Matrix<T> dn;               // gradient of a norm's output (hidden_rows, h)
+  Vector<M> sums;             // for fixed-order sums over tokens
+  nn::AttentionWorkspace<T> attention;
+  nn::FeedForwardWorkspace<T> feed_forward;
+  nn::Fp8Workspace fp8;
+};
+
+/// What one micro-batch keeps of one virtual stage.
+template <class T>
+struct StageActivations {
+  std::vector<Matrix<T>> residual;          // x of each layer, and the last one's output; (hidden_rows, h)
+  std::vector<LayerActivations<T>> layers;  // layers may share views
+};
+
+/// Virtual pipeline stage: layers [begin, end) of the model, and the max number of micro-batches that keep activations
+/// of them at once.
+struct VirtualStage {
+  Range layers;
+  index_t slots = 1;
+};
+
+/// Whole backward of a layer, or weight gradients later (zero bubble): then each layer keeps what they need.
+enum class Backward { whole, two_parts };
+
+struct ActivationSetup {
+  std::vector<VirtualStage> stages;
+  Backward backward = Backward::whole;
+  bool has_head = true;
+  deck::Recompute recompute = deck::Recompute::none;
+  Purpose purpose = Purpose::training;
+  index_t hidden_gradients = 1;  // Workspace::dx
+};
+
+template <class T>
+struct Activations {
+  using M = master_t<T>;
+
+  Activations(Arena& arena, const LocalSizes& sizes, const ActivationSetup& setup);
+
+  std::vector<std::vector<StageActivations<T>>> stages;  // by virtual stage and slot
+  Matrix<T> final_norm;                                  // empty without a head, as are the next two
+  Vector<M> final_statistics;
+  nn::LossWorkspace<T> loss;
+  Workspace<T> work;
+};
+
+}  // namespace nanotron::model

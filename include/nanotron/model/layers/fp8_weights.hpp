@@ -1,0 +1,55 @@
+#pragma once
+
+// The codes of the weights of a rank's layers, where linear layers multiply in FP8: quantised from the weights in bf16
+// when a layer is used for the first time after they changed. With ZeRO-3 the layers share one set of codes, as they
+// share the slots of gathered weights, and each use of another layer quantises again.
+//
+// In FP8: q | k | v, attention's output, and the two GEMMs of a dense network. Embedding, head, router and experts
+// stay in bf16.
+
+#include <memory>
+#include <vector>
+
+#include "nanotron/model/parameters/sharding.hpp"
+#include "nanotron/nn/linear/fp8_linear.hpp"
+
+namespace nanotron::model {
+
+/// What linear layers multiply: weights and activations as they are stored, or codes of them.
+enum class LinearOperands { stored, fp8 };
+
+/// Of one layer; null where it multiplies what is stored.
+template <class T>
+struct QuantisedLinears {
+  std::shared_ptr<const nn::QuantisedLinear<T>> qkv{}, attention_out{}, gate_up{}, down{};
+};
+
+template <class T>
+class Fp8Weights {
+ public:
+  /// Takes the codes from the arena (planning or real). buffers' memory must outlive it.
+  Fp8Weights(LinearOperands operands, const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
+             const Sharding& sharding, Arena& arena);
+
+  /// Whether use() reads the weights of the layer, or would without FP8.
+  bool reads(index_t layer) const { return layers_.empty() || held_[set_of(layer)] != layer; }
+  /// The weights changed.
+  void expire() { std::fill(held_.begin(), held_.end(), no_unit); }
+  /// Call it before a layer multiplies, when its weights are there. layer: index among those stored here.
+  void use(Device& device, index_t layer);
+
+  QuantisedLinears<T> linears(index_t layer, const nn::Fp8Workspace& work) const;
+
+ private:
+  struct Weight {
+    Matrix<const T> values;  // (out, in)
+    kernels::Fp8Matrix<e4m3> codes;
+  };
+  std::size_t set_of(index_t layer) const { return held_.size() == 1 ? 0 : static_cast<std::size_t>(layer); }
+
+  std::vector<std::vector<Weight>> layers_;  // empty without FP8
+  std::vector<index_t> held_;                // by set of codes: its layer, or no_unit
+  Vector<float> maxima_;
+};
+
+}  // namespace nanotron::model

@@ -1,0 +1,150 @@
+#pragma once
+
+// The decoder-only transformer: embedding, layers, final norm and head; or the virtual stages of it that a pipeline
+// rank stores: the model's first with the embedding, its last with final norm and head. Forward runs a virtual stage.
+// Backward comes in pieces, from the last parameter to the first, so that the caller can reduce gradients as soon as
+// they are complete. Activations are kept in slots: a micro-batch has one from its forward to the end of its backward.
+//
+// Every function is collective over the tensor-parallel group given to the constructor. Layers are also collective over
+// the context-parallel group, and over the shard group where weights are gathered.
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "nanotron/model/layers/decoder_layer.hpp"
+#include "nanotron/model/layers/micro_batch_tokens.hpp"
+#include "nanotron/model/layers/transformer_setup.hpp"
+#include "nanotron/model/parameters/unit_weights.hpp"
+#include "nanotron/nn/moe/moe.hpp"
+#include "nanotron/nn/vocab/learned_positions.hpp"
+#include "nanotron/nn/vocab/vocab_embedding.hpp"
+
+namespace nanotron::model {
+
+template <class T>
+struct Head {
+  std::unique_ptr<const nn::Norm<T>> norm;
+  nn::VocabLoss<T> loss;
+};
+
+/// Where the activations of a micro-batch are stored: virtual stage, and index among its slots.
+struct Slot {
+  index_t stage = 0;
+  index_t index = 0;
+};
+
+template <class T>
+class Transformer {
+ public:
+  using M = master_t<T>;
+
+  /// Takes all its memory from the arena (planning or real). device must outlive it.
+  Transformer(const TransformerSetup& setup, Device& device, Arena& arena);
+
+  const deck::ModelConfig& config() const { return setup_.model; }
+  const ParameterTable& table() const { return table_; }
+  comm::Group& tensor_parallel() const { return *setup_.tp; }
+  const nn::ParameterBuffers<T>& parameters() const { return buffers_; }
+  /// Statistics of the routers, summed since the caller last zeroed them: one row per layer stored here, see
+  /// kernels::add_router_sums. Empty without experts.
+  Matrix<double> router_sums() const { return router_sums_; }
+  index_t tokens() const { return micro_batches_.of(0, 0).tokens(); }  // of a micro-batch on this rank
+
+  /// Casts (and, where sharded, all-gathers) the master weights into the weights that GEMMs read. Call it after every
+  /// change of the master weights. finish_weights: call it before anything but the functions below reads parameters().
+  void refresh_compute_weights();
+  Vector<bf16> compute_copy() const { return weights_.copy(); }
+  void refresh_after_update();     // the same after an update that wrote the copy too, see UnitWeights::copy
+  void forget_gathered_weights();  // see UnitWeights::forget
+  void finish_weights() { weights_.finish(); }
+
+  index_t layers(index_t stage) const { return setup_.stages[static_cast<std::size_t>(stage)].layers.size(); }
+  index_t first_layer(index_t stage) const;  // index of the virtual stage's first layer among those stored here
+  bool has_embedding(index_t stage) const;
+  bool has_head(index_t stage) const;
+
+  /// Bytes that the functions below move for one micro-batch of a virtual stage, embedding and head included, gathers
+  /// of weights (UnitWeights::traffic) excluded.
+  LayerTraffic traffic(index_t stage) const;
+  /// The sources whose weights they read, in this order: forward; whole backward, or its first part.
+  std::vector<SourceUse> forward_uses(index_t stage) const;
+  std::vector<SourceUse> backward_uses(index_t stage) const;
+  const UnitWeights<T>& weights() const { return weights_; }
+
+  /// The hidden states (this rank's rows, h) before and after the virtual stage; and the buffers for their gradient,
+  /// called dx below.
+  Matrix<T> input(const Slot& slot) const { return at(slot).residual.front(); }
+  Matrix<T> output(const Slot& slot) const { return at(slot).residual.back(); }
+  Matrix<T> hidden_gradient(index_t i) const { return act_.work.dx[static_cast<std::size_t>(i)]; }
+
+  /// Of the slot's micro-batch, first of all. Without a call each sequence is one document without empty positions.
+  void set_packing(const Slot& slot, const nn::Packing& packing) {
+    micro_batches_.set_packing(*device_, slot.stage, slot.index, packing);
+  }
+  /// For the virtual stage with the embedding: inputs (tokens) -> input(slot).
+  void embed(const Slot& slot, Vector<const std::int32_t> inputs);
+  /// input(slot) -> output(slot).
+  void forward(const Slot& slot);
+
+  /// For the virtual stage with the head, after forward. loss_rows (tokens): the loss of each token, overwritten, the
+  /// same on every rank of the tensor-parallel group.
+  void loss(const Slot& slot, Vector<const std::int32_t> targets, Vector<double> loss_rows);
+  /// The same, and dx <- gradient of scale * (sum of losses) with respect to output(slot).
+  void loss_backward(const Slot& slot, Vector<const std::int32_t> targets, double scale, Vector<double> loss_rows,
+                     Matrix<T> dx);
+
+  /// Call it for layer = layers(stage) - 1, ..., 0. dx: gradient of the layer's output on entry, of its input on
+  /// return.
+  void backward_layer(const Slot& slot, index_t layer, Matrix<T> dx);
+  /// The same in two parts, see DecoderLayer; the second in any order of layers. Needs Recompute::none and
+  /// Backward::two_parts.
+  void backward_layer_input(const Slot& slot, index_t layer, Matrix<T> dx);
+  void backward_layer_weight(const Slot& slot, index_t layer);
+  /// For the stage with the embedding, last. dx: gradient of input(slot).
+  void backward_embedding(const Slot& slot, Vector<const std::int32_t> inputs, Matrix<T> dx);
+
+  /// Generation: batch.tokens() inputs at batch.positions -> last (batch.sequences, local vocabulary), the logits of
+  /// each sequence's last token. Keys and values are added to the cache of each layer.
+  void forward_cached(const nn::TokenBatch& batch, Vector<const std::int32_t> inputs,
+                      const std::vector<nn::KeyValueCache<T>>& caches, Matrix<T> last);
+
+ private:
+  LocalSizes sizes(Processor processor) const;
+  void look_up(Vector<const std::int32_t> inputs, Vector<const std::int32_t> positions, Matrix<T> x);
+  void normalise_output(const Slot& slot);
+  void complete(const nn::HiddenStates<T>& x);
+  const StageActivations<T>& at(const Slot& slot) const {
+    return act_.stages[static_cast<std::size_t>(slot.stage)][static_cast<std::size_t>(slot.index)];
+  }
+  const nn::TokenBatch& batch(const Slot& slot) const { return micro_batches_.of(slot.stage, slot.index); }
+  const DecoderLayer<T>& layer_of(index_t stage, index_t layer) const {
+    return layers_[static_cast<std::size_t>(first_layer(stage) + layer)];
+  }
+  index_t source_of(index_t stage, index_t layer) const { return table_.layer_unit(first_layer(stage) + layer); }
+  SourceUse embedding_use(index_t stage) const { return {table_.embedding_unit(), source_of(stage, 0)}; }
+  SourceUse forward_use(index_t stage, index_t layer) const;
+  SourceUse head_use(index_t stage) const { return {table_.head_source(), source_of(stage, layers(stage) - 1)}; }
+  SourceUse backward_use(index_t stage, index_t layer) const;
+  void use_weights(index_t stage, index_t layer, const SourceUse& use);
+
+  TransformerSetup setup_;
+  Device* device_;
+  ParameterTable table_;
+  nn::ParameterBuffers<T> buffers_;
+  UnitWeights<T> weights_;
+  Fp8Weights<T> fp8_weights_;
+  MicroBatchTokens micro_batches_;
+  nn::AttentionGeometry<T> geometry_;
+  std::unique_ptr<nn::AttentionCore<T>> core_;
+  std::unique_ptr<nn::TensorParallelRegion<T>> tp_region_;
+  std::unique_ptr<nn::MoeParts<T>> moe_;
+  Matrix<double> router_sums_;
+  Activations<T> act_;
+  std::optional<nn::VocabEmbedding<T>> embedding_;
+  std::optional<nn::LearnedPositions<T>> positions_;
+  std::optional<Head<T>> head_;
+  std::vector<DecoderLayer<T>> layers_;
+};
+
+}  // namespace nanotron::model

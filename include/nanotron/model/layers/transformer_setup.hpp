@@ -1,0 +1,51 @@
+#pragma once
+
+// What a transformer is built from, and the parameters that a rank stores of it.
+
+#include <vector>
+
+#include "nanotron/deck/keys/data.hpp"
+#include "nanotron/model/layers/activations.hpp"
+#include "nanotron/model/layers/fp8_weights.hpp"
+#include "nanotron/model/parameters/parameter_table.hpp"
+#include "nanotron/model/parameters/sharding.hpp"
+#include "nanotron/nn/attention/token_batch.hpp"
+#include "nanotron/nn/linear/tensor_parallel_region.hpp"
+
+namespace nanotron::model {
+
+/// model is resolved: no size is 0.
+struct TransformerSetup {
+  deck::ModelConfig model;
+  deck::Recompute recompute = deck::Recompute::none;
+  Purpose purpose = Purpose::training;
+  LinearOperands linears = LinearOperands::stored;
+  index_t sequences = 0;               // b: of a micro-batch
+  index_t length = 0;                  // s: tokens of a whole sequence
+  index_t key_length = 0;              // maximum number of keys of a query: length, or a cache's capacity
+  std::vector<VirtualStage> stages{};  // ascending and disjoint; empty: one with all layers
+  index_t hidden_gradients = 1;        // buffers for gradients of the hidden states
+  Backward backward = Backward::whole;
+  kernels::BackwardAlgorithm attention_backward = kernels::BackwardAlgorithm::fastest;
+  deck::TpMode tp_mode = deck::TpMode::all_reduce;
+  nn::TpOverlap overlap{};
+  deck::ExpertGemms expert_gemms = deck::ExpertGemms::library;
+  comm::Group* tp = &comm::alone();  // the tensor-, context- and expert-parallel groups: outlive the model
+  comm::Group* cp = &comm::alone();
+  comm::Group* ep = &comm::alone();
+  Sharding sharding{};  // over the data-parallel ranks
+  int unit_shards = 1;  // shards of a unit, a multiple of the shard group's size
+  deck::CpMode cp_mode = deck::CpMode::ring;
+  deck::DocumentMask document_mask = deck::DocumentMask::none;
+  int tensor_shards = 0;   // shards of sums over features and heads; 0: as many as ranks (tensor/sum_order.hpp)
+  int norm_shards = 0;     // of gradients of norm weights, summed over the tokens of a sequence (deck::SumShards::norm)
+  int context_shards = 0;  // of all other sums over the tokens of a sequence. With more shards than ranks a
+                           // micro-batch is one sequence, and GEMMs sum in that order
+
+  nn::ContextShard context() const { return {cp_mode, {cp_mode, length, cp->size()}, cp->rank()}; }
+};
+
+/// The parameters of such a model that this rank stores.
+ParameterTable parameter_table_of(const TransformerSetup& setup);
+
+}  // namespace nanotron::model

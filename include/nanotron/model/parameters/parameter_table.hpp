@@ -1,0 +1,127 @@
+#pragma once
+
+// Every parameter of the model: its name in a checkpoint and the offset of this rank's shard in the flat buffers.
+// About a dozen entries for any number of layers, plus three per expert.
+//
+// Order in the flat buffers:
+//
+//   1-D parameters | embedding | layer 0 | ... | layer L-1 | head || experts of layer 0 | ... | experts of layer L-1
+//
+// so that backward completes the gradients of a section from its end to its beginning. The 1-D parameters are the norm
+// weights and biases of all layers: few, not decayed, and never sharded over data-parallel ranks. q, k, v (and their
+// biases) are contiguous, so one GEMM computes them; so are gate and up. Learned positions follow the token embedding.
+//
+// A pipeline stage stores the layers of its virtual stages; the embedding with the model's first layer; the final norm
+// and the head with its last. With tied embeddings the stage of the last layer stores the embedding too, but does not
+// own it.
+//
+// A section is the parameters that the same ranks store: first all but experts; then the experts, of which a rank
+// stores those of its rank in the expert-parallel group. A dense model has one section.
+
+#include <optional>
+#include <vector>
+
+#include "nanotron/deck/keys/model.hpp"
+#include "nanotron/deck/keys/parallel.hpp"
+#include "nanotron/nn/attention/heads.hpp"
+#include "nanotron/nn/parameters/parameter.hpp"
+
+namespace nanotron::model {
+
+/// The unit of ZeRO (an FSDP unit): the range of the flat buffers that is gathered and reduced at once.
+struct Unit {
+  Range range;   // its size is a multiple of 64 x the shards of its section
+  int uses = 1;  // how often backward adds to its gradient: twice for tied embeddings
+  comm::ReplicaSet replicas = comm::ReplicaSet::data_parallel;
+};
+
+/// Units that the same ranks store, contiguous, and the 1-D parameters before them.
+struct Section {
+  comm::ReplicaSet replicas = comm::ReplicaSet::data_parallel;
+  Range flat;                    // in the flat space
+  Range params_1d;               // the 1-D parameters, at its beginning; may be empty
+  Range units;                   // unit numbers
+  index_t first_layer_unit = 0;  // the unit of the first layer here
+};
+
+/// Unit number that means none.
+inline constexpr index_t no_unit = -1;
+
+/// Which part of a model a rank stores, and into how many shards its units divide.
+struct TableLayout {
+  int tp_size = 1, tp_rank = 0;
+  deck::TpMode tp_mode = deck::TpMode::all_reduce;
+  std::vector<Range> layers{};  // stored here, ascending and disjoint; empty: all
+  int tensor_shards = 0;        // parts at whose borders dimensions are sharded, a multiple of tp_size; 0: tp_size
+  int ep_size = 1, ep_rank = 0;
+  int shards = 1, expert_shards = 1;  // shards of a unit
+};
+
+/// Of a feed-forward network. first: gate, which up follows, or up where there is no gate.
+struct MlpSpecs {
+  const nn::ParameterSpec &first, &down;
+  index_t first_rows = 0;  // of gate and up together
+};
+
+struct ParameterTable {
+  TableLayout layout;
+  std::vector<nn::ParameterSpec> specs;
+  nn::HeadShard heads{};
+  Range intermediate{};       // of intermediate_size; with experts, of the shared expert's width
+  Range expert_width{};       // of moe_intermediate_size
+  Range experts{};            // stored here
+  Range vocabulary{};         // of vocab_size
+  Range positions{};          // of max_position_embeddings, where they are learned
+  index_t size = 0;           // elements of a flat buffer
+  bool has_embedding = true;  // to look up tokens
+  bool has_head = true;       // final norm and output head
+  Range params_1d{};          // the 1-D parameters, before the 2-D ones
+  std::vector<Unit> units{};  // the 2-D parameters stored here: embedding, layers, head; then experts
+  std::vector<Section> sections{};
+
+  index_t layers = 0;                 // stored here
+  bool is_tied = false;               // tied embeddings: the head uses the embedding's weights
+  std::size_t first_expert_spec = 0;  // gate, up and down of each expert follow all other specs
+
+  const Section& dense() const { return sections.front(); }
+  index_t embedding_unit() const { return 0; }
+  index_t layer_unit(index_t local_layer) const { return dense().first_layer_unit + local_layer; }
+  index_t head_unit() const { return is_tied ? embedding_unit() : dense().units.end - 1; }
+  bool is_layer(index_t unit) const { return unit >= layer_unit(0) && unit < layer_unit(layers); }
+  const Unit& unit(index_t number) const { return units[static_cast<std::size_t>(number)]; }
+
+  /// A source is what backward completes at once: a unit of the dense section with the experts of its layer; or, with
+  /// tied embeddings, the head.
+  index_t sources() const { return dense().units.size() + (is_tied ? 1 : 0); }
+  index_t head_source() const { return is_tied ? dense().units.size() : head_unit(); }
+  /// The unit of the section that a source adds to; no_unit where there is none.
+  index_t unit_of(index_t source, const Section& section) const;
+  const nn::ParameterSpec& operator[](const std::string& name) const;  // an internal error when there is none
+  bool contains(const std::string& name) const;
+  MlpSpecs mlp(const std::string& prefix) const;
+  MlpSpecs expert(index_t number) const;
+  index_t logical_parameters() const;  // elements of the whole model
+};
+
+/// model must be resolved (heads, head_dim, vocab_size set). A pure function: no communication.
+ParameterTable make_parameter_table(const deck::ModelConfig& model, const TableLayout& layout = {});
+
+/// The ranges of the flat buffers that this rank owns, adjacent ones merged. The union over the tensor-parallel
+/// group has each logical element once.
+std::vector<Range> owned_ranges(const ParameterTable& table);
+
+/// All of the flat buffers, split wherever weight decay or the fan-in ratio changes.
+struct UpdateRange {
+  Range range;
+  bool decays = false;
+  double fan_in_ratio = 1.0;
+};
+std::vector<UpdateRange> update_ranges(const ParameterTable& table);
+
+/// Overwrites the master weights stored in `held` with their initial values. An element depends only on the seed, the
+/// tensor's name and its index in the logical tensor, so every grid starts from the same weights. Normal values are
+/// rounded to float in every precision. Deviations: model/parameters/parametrization.hpp.
+template <class M>
+void initialise(const ParameterTable& table, std::int64_t seed, const Vector<M>& master, const nn::BufferLayout& held);
+
+}  // namespace nanotron::model

@@ -1,0 +1,79 @@
+#pragma once
+
+// Casts and all-gathers the weights that GEMMs read, unit by unit, from the master weights of the shard group (ZeRO).
+// Sources are those of ParameterTable.
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "nanotron/comm/collectives.hpp"
+#include "nanotron/comm/watch/step_traffic.hpp"
+#include "nanotron/model/parameters/sharding.hpp"
+#include "nanotron/tensor/device.hpp"
+
+namespace nanotron::model {
+
+/// The weights of `source` are read now; those of `next` after them, where that is known.
+struct SourceUse {
+  index_t source;
+  index_t next = no_unit;
+};
+
+/// Weights of one section; units are numbers of the table. Collective over the shard group.
+template <class T>
+class SectionWeights {
+ public:
+  virtual ~SectionWeights() = default;
+  /// Casts this rank's master weights where they are cast once for all uses.
+  virtual void round() = 0;
+  /// Starts the gathers that follow a change of the weights.
+  virtual void gather() = 0;
+  virtual void use(index_t unit, index_t next) = 0;
+  /// Units that are gathered per use are gathered again.
+  virtual void forget() {}
+  virtual void finish() = 0;
+  /// Elements of all units gathered in a step with these uses (source: a unit number here).
+  virtual index_t gathered_elements(std::span<const SourceUse> uses) const = 0;
+};
+
+/// Every function is collective over the shard groups.
+template <class T>
+class UnitWeights {
+ public:
+  /// One rank per shard group: a local cast, of a layer before its use where layers share a place. ZeRO-1 and ZeRO-2:
+  /// all units are gathered after an update. ZeRO-3: each unit is gathered before its use. device and the buffers'
+  /// memory must outlive it.
+  UnitWeights(const Sharding& sharding, const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
+              Device& device);
+
+  /// Call it after the master weights changed. All-gathers may still be running on return.
+  void refresh();
+  /// The weights in bf16 that an update writes beside the master weights, the whole flat space; empty where they are
+  /// not bf16 or cast at each use. No gather may be running: the weights have been used, or finish() called.
+  const Vector<bf16>& copy() const { return copy_; }
+  /// refresh() after an update that wrote copy().
+  void refresh_after_update();
+  /// Call it before the weights of a source are read. May start the all-gather of `next`.
+  void use(const SourceUse& use);
+  /// The next use of every unit gathers it, where units are gathered per use, whatever was used last. Without it a unit
+  /// that is still gathered is not gathered again, so that two equal computations communicate differently.
+  void forget();
+  /// Waits for all gathers. Call it before anything but the layers reads the buffers.
+  void finish();
+  comm::StepTraffic traffic(std::span<const SourceUse> uses) const;
+
+ private:
+  struct Part {
+    Section section;
+    int ranks;
+    std::unique_ptr<SectionWeights<T>> weights;
+  };
+  SourceUse in(const Section& section, const SourceUse& use) const;
+
+  ParameterTable table_;
+  Vector<bf16> copy_;
+  std::vector<Part> parts_;
+};
+
+}  // namespace nanotron::model

@@ -1,0 +1,50 @@
+#pragma once
+
+// The buffers of a rank as logical tensors of a checkpoint.
+
+#include <vector>
+
+#include "nanotron/io/checkpoint/checkpoint.hpp"
+#include "nanotron/model/parameters/parameter_table.hpp"
+#include "nanotron/nn/parameters/parameter.hpp"
+#include "nanotron/optim/optimizer.hpp"
+
+namespace nanotron::trainer {
+
+/// Which part of each tensor a rank reads or writes.
+struct Part {
+  enum class Of {
+    held,   // the local shard (ParameterSpec::local): for reading
+    owned,  // what it owns of it (ParameterSpec::owned), so that the group covers each element once: for writing
+  } of = Of::held;
+  /// Of `replicas` ranks that have the same values each takes some of the layers and rows, in turns from tensor to
+  /// tensor.
+  int replica = 0, replicas = 1;
+
+  static const Part held;
+};
+inline constexpr Part Part::held{};
+
+/// Bytes of a tensor, or of a layer, below which replicas do not share it.
+inline constexpr index_t shared_bytes = index_t{4} << 20;
+
+/// The part for dense parameters and the part for experts.
+struct Parts {
+  Part dense, experts;
+  Parts(Part all) : dense(all), experts(all) {}  // NOLINT: one for both
+  Parts(Part rest, Part of_experts) : dense(rest), experts(of_experts) {}
+  Part of(comm::ReplicaSet replicas) const { return replicas == comm::ReplicaSet::data_parallel ? dense : experts; }
+};
+
+/// The tensors of one buffer (parameters or a moment). data: its first element; place: its layout. S is double, float
+/// or bf16.
+template <class S>
+std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, const nn::BufferLayout& place, S* data,
+                                           const Parts& part);
+
+/// The same for a moment: only the tensors that it covers. place: the layout of the moment, or a part of it.
+template <class S>
+std::vector<io::StateTensor> moment_tensors(const model::ParameterTable& table, optim::Covers over,
+                                            const nn::BufferLayout& place, S* data, const Parts& part);
+
+}  // namespace nanotron::trainer

@@ -1,0 +1,98 @@
+#pragma once
+
+// What a rank holds to train: the model with its memory, the optimizer, the gradient reducers, the tokens of a step.
+// With a planning arena its construction computes the memory plan, with a real one it takes the memory of the run.
+
+#include "nanotron/comm/process_grid.hpp"
+#include "nanotron/deck/config.hpp"
+#include "nanotron/model/layers/transformer.hpp"
+#include "nanotron/optim/optimizer.hpp"
+#include "nanotron/optim/update_decision.hpp"
+#include "nanotron/parallel/reducers/reducers.hpp"
+#include "nanotron/trainer/state/token_stage.hpp"
+
+namespace nanotron::trainer {
+
+/// What the deck shards over data-parallel ranks.
+model::Sharding sharding_of(const deck::Config& config, comm::ProcessGrid& grid);
+
+/// The one description of this rank's model, for runs, plans and benchmarks.
+model::TransformerSetup transformer_setup(const deck::Config& config, comm::ProcessGrid& grid);
+
+template <class T>
+struct TrainingState {
+  using M = master_t<T>;
+
+  /// config is resolved; the grid may be a planned one. All but the arena must outlive it.
+  TrainingState(const deck::Config& config, comm::ProcessGrid& grid, Device& device, Arena& arena);
+
+  /// Of the global batch that is loaded, and of the largest.
+  index_t micro_batches() const { return micro_batches_; }
+  index_t max_micro_batches() const { return static_cast<index_t>(inputs.size()) / model.tokens(); }
+  void set_loaded(const LoadedBatch& batch) {
+    micro_batches_ = batch.micro_batches;
+    step_tokens_ = batch.tokens;
+    documents_ = batch.documents;
+  }
+  Vector<const std::int32_t> inputs_of(index_t micro_batch) const { return part(inputs, micro_batch); }
+  Vector<const std::int32_t> targets_of(index_t micro_batch) const { return part(targets, micro_batch); }
+  nn::Packing packing_of(index_t micro_batch) const {
+    const auto i = static_cast<std::size_t>(micro_batch);
+    return {part(document_starts, micro_batch), part(sequence_tokens, micro_batch), step_tokens_,
+            i < documents_.size() ? documents_[i] : 0};
+  }
+  Vector<double> loss_rows_of(index_t micro_batch) const { return part(loss_rows, micro_batch); }
+  /// Of all micro-batches that are loaded.
+  Vector<double> loaded_loss_rows() const { return Vector<double>(loss_rows.data(), micro_batches_ * model.tokens()); }
+
+  model::Sharding sharding;
+  model::Transformer<T> model;
+  std::unique_ptr<optim::Optimizer<M>> optimizer;
+  parallel::Reducers<T> reducers;
+  // This rank's tokens of a step, the largest, in sample order: (micro-batches, sequences, tokens of the sequence on
+  // this rank).
+  Vector<std::int32_t> inputs;
+  Vector<std::int32_t> targets;
+  Vector<double> loss_rows;
+  Vector<std::int32_t> document_starts;  // of whole sequences; empty without a document mask
+  Vector<std::int32_t> sequence_tokens;  // of each whole sequence; empty without experts
+  optim::UpdateDecision<M> decision;     // last: the size of its last vector may differ between ranks of a group
+
+ private:
+  template <class U>
+  Vector<U> part(const Vector<U>& of_step, index_t micro_batch) const {
+    const index_t size = static_cast<index_t>(of_step.size()) / max_micro_batches();
+    return Vector<U>(of_step.data() + micro_batch * size, size);
+  }
+  index_t micro_batches_ = max_micro_batches();
+  index_t step_tokens_ = 1;
+  std::span<const index_t> documents_;  // of each micro-batch; in memory of the TokenStage
+};
+
+/// How each sequence is sharded over the context-parallel group.
+inline SequenceLayout sequence_layout(const deck::Config& config) {
+  return {config.parallel.cp_mode, config.data.sequence_length, static_cast<int>(config.parallel.cp)};
+}
+
+/// fixed_order with reproducible = 'layout', else library.
+inline GemmMode gemm_mode_of(const deck::Config& config) {
+  return config.precision.reproducible == deck::Reproducible::layout ? GemmMode::fixed_order : GemmMode::library;
+}
+
+/// Whether bad steps are computed again: one of the deck's keys for that is set, and no strategy of the reduction
+/// carries what a second computation would start from (PowerSGD).
+bool computes_bad_steps_again(const deck::Config& config);
+
+/// deterministic with reproducible = 'run', and where bad steps are computed again. (With 'layout' GEMMs in a fixed
+/// order run attention.)
+kernels::BackwardAlgorithm attention_backward_of(const deck::Config& config);
+
+/// How many consecutive sequences of a global batch one dp rank receives at a time.
+index_t neighbouring_sequences(const deck::Config& config);
+
+/// Token positions of a global batch, the largest.
+inline index_t tokens_per_step(const deck::Config& config) {
+  return config.data.global_batch_size * config.data.sequence_length;
+}
+
+}  // namespace nanotron::trainer

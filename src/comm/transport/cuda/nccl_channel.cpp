@@ -1,0 +1,113 @@
+// GPU memory, through NCCL. Blocking calls are queued on the caller's CUDA stream. Started ones run on the channel's
+// own stream, after what the caller has queued; wait() makes the caller's stream wait for them (StreamOrder).
+
+#include <cstdlib>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/comm/transport/channel.hpp"
+#include "nccl_communicator.hpp"
+#include "stream_order.hpp"
+
+namespace nanotron::comm {
+namespace {
+
+ncclDataType_t nccl(DataType type) {
+  switch (type) {
+    case DataType::fp64:
+      return ncclFloat64;
+    case DataType::fp32:
+      return ncclFloat32;
+    case DataType::bf16:
+      return ncclBfloat16;
+    case DataType::fp16:
+      return ncclFloat16;
+    case DataType::int64:
+      return ncclInt64;
+    default:
+      return ncclUint64;
+  }
+}
+
+ncclRedOp_t nccl(ReduceOp op) { return op == ReduceOp::sum ? ncclSum : op == ReduceOp::max ? ncclMax : ncclMin; }
+
+// Collective. Overlapping groups (tp and dp) run concurrently: all ranks must launch in the same order.
+ncclUniqueId shared_id(const Communicator& communicator) {
+  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+  ncclUniqueId id{};
+  if (communicator.rank() == 0) NANOTRON_CHECK_NCCL(ncclGetUniqueId(&id));
+  NANOTRON_CHECK_MPI(MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, communicator.get()));
+  return id;
+}
+
+class NcclChannel final : public Channel {
+ public:
+  NcclChannel(const Communicator& communicator, deck::CollectiveEngine engine)
+      : nccl_(shared_id(communicator), communicator.size(), communicator.rank(), {.engine = engine}) {}
+
+  void all_reduce(void* data, std::size_t n, DataType type, ReduceOp op, const Stream& stream) override {
+    NANOTRON_CHECK_NCCL(ncclAllReduce(data, data, n, nccl(type), nccl(op), nccl_.comm(), stream.get()));
+  }
+  void all_gather(const void* send, std::size_t n, void* recv, DataType type, const Stream& stream) override {
+    NANOTRON_CHECK_NCCL(ncclAllGather(send, recv, n, nccl(type), nccl_.comm(), stream.get()));
+  }
+  void reduce_scatter(void* send, void* recv, std::size_t n, DataType type, ReduceOp op,
+                      const Stream& stream) override {
+    NANOTRON_CHECK_NCCL(ncclReduceScatter(send, recv, n, nccl(type), nccl(op), nccl_.comm(), stream.get()));
+  }
+  void broadcast(void* data, std::size_t n, DataType type, int root, const Stream& stream) override {
+    NANOTRON_CHECK_NCCL(ncclBroadcast(data, data, n, nccl(type), root, nccl_.comm(), stream.get()));
+  }
+
+  void all_to_all(const void* send, std::span<const std::size_t> send_counts, void* recv,
+                  std::span<const std::size_t> recv_counts, DataType type, const Stream& stream) override {
+    const auto* from = static_cast<const std::byte*>(send);
+    auto* to = static_cast<std::byte*>(recv);
+    NANOTRON_CHECK_NCCL(ncclGroupStart());
+    for (std::size_t r = 0; r < send_counts.size(); ++r) {
+      const int rank = static_cast<int>(r);
+      NANOTRON_CHECK_NCCL(ncclSend(from, send_counts[r], nccl(type), rank, nccl_.comm(), stream.get()));
+      NANOTRON_CHECK_NCCL(ncclRecv(to, recv_counts[r], nccl(type), rank, nccl_.comm(), stream.get()));
+      from += send_counts[r] * bytes_of(type);
+      to += recv_counts[r] * bytes_of(type);
+    }
+    NANOTRON_CHECK_NCCL(ncclGroupEnd());
+  }
+
+  std::uint64_t start_all_reduce(void* data, std::size_t n, DataType type, ReduceOp op, const Stream& stream) override {
+    return order_.behind(stream, nccl_.stream(), [&] {
+      NANOTRON_CHECK_NCCL(ncclAllReduce(data, data, n, nccl(type), nccl(op), nccl_.comm(), nccl_.stream()));
+    });
+  }
+  std::uint64_t start_all_gather(const void* send, std::size_t n, void* recv, DataType type,
+                                 const Stream& stream) override {
+    return order_.behind(stream, nccl_.stream(), [&] {
+      NANOTRON_CHECK_NCCL(ncclAllGather(send, recv, n, nccl(type), nccl_.comm(), nccl_.stream()));
+    });
+  }
+  std::uint64_t start_reduce_scatter(void* send, void* recv, std::size_t n, DataType type, ReduceOp op,
+                                     const Stream& stream) override {
+    return order_.behind(stream, nccl_.stream(), [&] {
+      NANOTRON_CHECK_NCCL(ncclReduceScatter(send, recv, n, nccl(type), nccl(op), nccl_.comm(), nccl_.stream()));
+    });
+  }
+
+  bool test(std::uint64_t ticket) override { return order_.test(ticket); }
+  void wait(std::uint64_t ticket) override { order_.wait(ticket); }
+
+  void register_memory(const Registration& registration) override { nccl_.register_memory(registration); }
+
+  std::string path() const override { return "NCCL"; }
+  std::size_t staging_bytes() const override { return 0; }
+
+ private:
+  NcclCommunicator nccl_;
+  StreamOrder order_;
+};
+
+}  // namespace
+
+std::unique_ptr<Channel> make_nccl_channel(const Communicator& communicator, deck::CollectiveEngine engine) {
+  return std::make_unique<NcclChannel>(communicator, engine);
+}
+
+}  // namespace nanotron::comm

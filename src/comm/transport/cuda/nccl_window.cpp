@@ -1,0 +1,54 @@
+#include "nccl_window.hpp"
+
+#include <fmt/format.h>
+
+#include "nanotron/base/error.hpp"
+
+#if NCCL_VERSION_CODE >= 22700  // a library without them is loaded all the same, and its version looked at
+#pragma weak ncclCommWindowRegister
+#pragma weak ncclCommWindowDeregister
+#endif
+
+namespace nanotron::comm {
+namespace {
+
+constexpr int with_windows = 22700, with_copy_engines = 22800;
+
+std::string text(int version) { return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100); }
+
+void require_nccl(int version, const char* key, const char* value, const char* change) {
+  int library = 0;
+  NANOTRON_CHECK_NCCL(ncclGetVersion(&library));
+  if (NCCL_VERSION_CODE >= version && library >= version) return;
+  fail(ExitCode::deck_error, {.what = fmt::format("this NCCL has no {}", value),
+                              .expected = fmt::format("NCCL {} or newer", text(version)),
+                              .found = fmt::format("{}, in a build with {}", text(library), text(NCCL_VERSION_CODE)),
+                              .where = fmt::format("{} = {}", key, value),
+                              .change = change});
+}
+
+}  // namespace
+
+NcclWindow register_window([[maybe_unused]] ncclComm_t comm, [[maybe_unused]] std::span<std::byte> memory) {
+  require_nccl(with_windows, "parallel%register_memory", "'symmetric'", "register_memory = 'local' or 'none'");
+  NcclWindow window = nullptr;
+#if NCCL_VERSION_CODE >= 22700
+  NANOTRON_CHECK_NCCL(ncclCommWindowRegister(comm, memory.data(), memory.size(), &window, NCCL_WIN_COLL_SYMMETRIC));
+#endif
+  return window;
+}
+
+void deregister_window([[maybe_unused]] ncclComm_t comm, [[maybe_unused]] NcclWindow window) {
+#if NCCL_VERSION_CODE >= 22700
+  ncclCommWindowDeregister(comm, window);
+#endif
+}
+
+void use_copy_engines([[maybe_unused]] ncclConfig_t& config) {
+  require_nccl(with_copy_engines, "parallel%collective_engine", "'copies'", "collective_engine = 'blocks'");
+#if NCCL_VERSION_CODE >= 22800
+  config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+#endif
+}
+
+}  // namespace nanotron::comm

@@ -1,0 +1,51 @@
+// Build without GPUs: host memory only.
+
+#include "comm/transport/device_transport.hpp"
+#include "nanotron/base/error.hpp"
+
+namespace nanotron::comm {
+
+Transport choose_transport(deck::Backend backend, const Communicator&) {
+  if (backend == deck::Backend::nccl) {
+    fail(ExitCode::deck_error, {.what = "this program was built without CUDA, so it has no NCCL",
+                                .expected = "'auto' or 'mpi'",
+                                .found = "'nccl'",
+                                .where = "parallel%backend",
+                                .change = "set backend = 'auto', or build the cuda preset"});
+  }
+  return Transport::mpi;
+}
+
+bool ranks_share_gpus(const Communicator&) { return false; }
+
+void want_repeatable_sums() {}
+
+int gpu_of_rank(const Communicator&) { return -1; }
+
+namespace detail {
+
+void prepare_environment() {}
+
+std::unique_ptr<Channel> make_device_channel(const Communicator&, Transport transport, const CollectiveSetup&,
+                                             const std::function<std::unique_ptr<Channel>()>&) {
+  NANOTRON_REQUIRE(false, "transport {} needs a build with CUDA", name_of(transport));
+  return nullptr;
+}
+
+std::unique_ptr<Messages> make_device_messages(const Communicator&, Transport transport, int) {
+  NANOTRON_REQUIRE(false, "transport {} needs a build with CUDA", name_of(transport));
+  return nullptr;
+}
+
+Transport transport_of_device() { return Transport::mpi; }
+
+void copy_on_device(const void*, void*, std::size_t, const Stream&) {
+  NANOTRON_REQUIRE(false, "memory of a device needs a build with CUDA");
+}
+
+std::string device_transport_error() { return ""; }
+void abort_device_transports() {}
+std::uint64_t device_transport_bytes() { return 0; }
+
+}  // namespace detail
+}  // namespace nanotron::comm

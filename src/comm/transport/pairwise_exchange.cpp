@@ -1,0 +1,58 @@
+#include "pairwise_exchange.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "nanotron/base/error.hpp"
+#include "transfer.hpp"
+
+namespace nanotron::comm {
+namespace {
+
+constexpr int tag = 2;                                       // 0 and 1 are lane 0 of mpi_messages.cpp
+constexpr std::size_t mpi_max_bytes = std::size_t{1} << 30;  // an MPI count is an int
+
+struct Part {
+  std::size_t begin, bytes;
+};
+
+Part part_of(std::span<const std::size_t> counts, int rank, std::size_t size) {
+  return {std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0}) * size,
+          counts[static_cast<std::size_t>(rank)] * size};
+}
+
+}  // namespace
+
+void pairwise_exchange(MPI_Comm comm, const void* send, std::span<const std::size_t> send_counts, void* recv,
+                       std::span<const std::size_t> recv_counts, DataType type, std::size_t most) {
+  int rank = 0;
+  NANOTRON_CHECK_MPI(MPI_Comm_rank(comm, &rank));
+  const int size = static_cast<int>(send_counts.size());
+  const std::size_t max_bytes = std::min(most, mpi_max_bytes / bytes_of(type)) * bytes_of(type);
+  for (int round = 0; round < size; ++round) {
+    const int to = (rank + round) % size, from = (rank - round + size) % size;
+    const Part out = part_of(send_counts, to, bytes_of(type)), in = part_of(recv_counts, from, bytes_of(type));
+    const auto* const source = static_cast<const std::byte*>(send) + out.begin;
+    auto* const target = static_cast<std::byte*>(recv) + in.begin;
+    if (to == rank) {
+      if (out.bytes > 0) std::memcpy(target, source, out.bytes);
+      continue;
+    }
+    for (std::size_t at = 0; at < std::max(out.bytes, in.bytes); at += max_bytes) {
+      const std::size_t sent = out.bytes > at ? std::min(max_bytes, out.bytes - at) : 0;
+      const std::size_t received = in.bytes > at ? std::min(max_bytes, in.bytes - at) : 0;
+      MPI_Status status{};
+      NANOTRON_CHECK_TRANSFER(MPI_Sendrecv(source + std::min(at, out.bytes), static_cast<int>(sent), MPI_BYTE,
+                                           sent > 0 ? to : MPI_PROC_NULL, tag, target + std::min(at, in.bytes),
+                                           static_cast<int>(received), MPI_BYTE, received > 0 ? from : MPI_PROC_NULL,
+                                           tag, comm, &status));
+      int came = 0;
+      NANOTRON_CHECK_MPI(MPI_Get_count(&status, MPI_BYTE, &came));
+      NANOTRON_REQUIRE(came == static_cast<int>(received), "rank {} of an all-to-all sent {} bytes to rank {}, not {}",
+                       from, came, rank, received);
+    }
+  }
+}
+
+}  // namespace nanotron::comm

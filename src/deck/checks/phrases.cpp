@@ -1,0 +1,23 @@
+#include "nanotron/deck/checks/phrases.hpp"
+
+namespace nanotron::deck::phrases {
+
+std::string counted(std::int64_t n, const char* what) { return text(n) + " " + what + (n == 1 ? "" : "s"); }
+
+std::string nearest_multiples(std::int64_t n, std::int64_t unit) {
+  const std::int64_t below = n / unit * unit;
+  const std::string above = text(below + unit);
+  return below == 0 ? above : text(below) + " or " + above;
+}
+
+std::string nearest_divisors(std::int64_t n, std::int64_t of) {
+  if (n > of) return text(of) + ", or another divisor of it";
+  std::int64_t below = n, above = n;
+  while (of % below != 0) --below;
+  while (of % above != 0) ++above;
+  return "a divisor of " + text(of) + ": " + text(below) + " or " + text(above);
+}
+
+std::string at_most(const std::string& name, std::int64_t n) { return name + (n == 1 ? " = " : " <= ") + text(n); }
+
+}  // namespace nanotron::deck::phrases

@@ -1,0 +1,81 @@
+// The keys of &model.
+#include "nanotron/deck/keys/model.hpp"
+
+#include "rows.hpp"
+
+#define GROUP_NAME "model"
+#define GROUP(c) (c).model
+
+namespace nanotron::deck {
+
+// clang-format off
+std::vector<Parameter> model_rows() {
+  return {
+    KEY(hidden_size).needed().at_least(1).at_most(1e8).says("Width of the hidden states."),
+    KEY(num_hidden_layers).needed().at_least(1).at_most(100000).says("Number of decoder layers."),
+    KEY(num_attention_heads).needed().at_least(1).at_most(1e6).says("Number of query heads."),
+    KEY(num_key_value_heads).at_least(0).at_most(1e6).nonzero().says(
+        "Number of key and value heads, a divisor of num_attention_heads; 0: as many as query heads."),
+    KEY(head_dim).at_least(0).at_most(256).nonzero().says(
+        "Width of one head, even with RoPE; 0: hidden_size / num_attention_heads."),
+    KEY(intermediate_size).needed().at_least(1).at_most(1e8).of_dense().says(
+        "Width of the MLP; with experts, the default of moe_intermediate_size."),
+    KEY(vocab_size).at_least(0).at_most(1e8).in("tokens").nonzero().says("Vocabulary size; 0: that of the token file."),
+    KEY(rms_norm_eps).above(0).says("Added to the mean square inside RMSNorm."),
+    KEY(rope_theta).above(0).says("RoPE base (theta)."),
+    KEY(tie_word_embeddings).says("Whether the output head uses the weights of the token embedding."),
+    KEY(qkv_bias).says("Whether query, key and value projections have a bias (Qwen2)."),
+    KEY(qk_norm).says("Whether queries and keys pass an RMSNorm per head (Qwen3)."),
+    CHOICE(normalization,
+        {"rms_norm", Normalization::rms_norm}, {"layer_norm", Normalization::layer_norm}).omitted().says(
+        "Norm of the hidden states: RMSNorm, or LayerNorm, which subtracts the mean and has biases (GPT-2)."),
+    KEY(layer_norm_epsilon).above(0).omitted().says(
+        "Added to the variance inside LayerNorm (normalization = 'layer_norm')."),
+    CHOICE(position_embedding_type,
+        {"rope", PositionEmbedding::rope}, {"learned_absolute", PositionEmbedding::learned_absolute}).omitted().says(
+        "Position embedding: rotary, on queries and keys; or a learned vector per position, added to the token "
+        "embedding (GPT-2)."),
+    KEY(max_position_embeddings).at_least(0).at_most(1e8).in("tokens").omitted().says(
+        "With 'learned_absolute': number of learned positions, at least sequence_length."),
+    CHOICE(rope_type,
+        {"default", RopeType::standard}, {"llama3", RopeType::llama3}, {"yarn", RopeType::yarn}).omitted().says(
+        "RoPE scaling: none, 'llama3' (Llama 3.1: low frequencies) or 'yarn'."),
+    KEY(rope_factor).at_least(1).omitted().says(
+        "With 'llama3' and 'yarn': factor by which long wavelengths are scaled (factor of rope_scaling)."),
+    KEY(original_max_position_embeddings).at_least(0).at_most(1e8).in("tokens").omitted().says(
+        "With 'llama3' and 'yarn': context length of pre-training, before the scaling."),
+    KEY(rope_low_freq_factor).above(0).omitted().says(
+        "With 'llama3': frequencies with fewer periods than this in the original length are divided by rope_factor "
+        "(low_freq_factor)."),
+    KEY(rope_high_freq_factor).above(0).omitted().says(
+        "With 'llama3': frequencies with more periods than this in the original length are unchanged; between the "
+        "two, interpolated (high_freq_factor)."),
+    KEY(rope_beta_fast).above(0).omitted().says(
+        "With 'yarn': dimensions with more rotations than this over the original length are unchanged (beta_fast)."),
+    KEY(rope_beta_slow).above(0).omitted().says(
+        "With 'yarn': dimensions with fewer rotations than this are divided by rope_factor (beta_slow)."),
+    KEY(rope_attention_factor).at_least(0).omitted().says(
+        "With 'yarn': factor on the rotated queries and keys (attention_factor); 0: 0.1 log(rope_factor) + 1."),
+    KEY(sliding_window).at_least(0).at_most(1e9).in("tokens").omitted().says(
+        "Tokens that a token attends to, itself and those right before it (Mistral); 0: no window (full causal "
+        "attention)."),
+    KEY(o_proj_bias).omitted().says("Whether attention's output projection has a bias (GPT-2)."),
+    CHOICE(hidden_act,
+        {"silu", HiddenAct::silu}, {"gelu", HiddenAct::gelu}, {"gelu_new", HiddenAct::gelu_new}).omitted().says(
+        "Activation of the feed-forward network: SwiGLU, with a gate ('silu'); or GELU, without one, by the error "
+        "function ('gelu') or its tanh approximation ('gelu_new', GPT-2)."),
+    KEY(mlp_bias).omitted().says("Whether the projections of the feed-forward network have biases (GPT-2)."),
+    KEY(initializer_range).above(0).may_change().says(
+        "Standard deviation of the initial weights; of o_proj and down_proj it is divided by sqrt(2 "
+        "num_hidden_layers), as in Megatron-LM. With 'mup' that of the base model."),
+    CHOICE(parametrization, {"standard", Parametrization::standard}, {"mup", Parametrization::mup}).may_change().says(
+        "How initial standard deviations and learning rates depend on the width: not at all ('standard'), or muP in "
+        "its spectral form ('mup'), so that values tuned at base_hidden_size carry over."),
+    KEY(base_hidden_size).at_least(0).at_most(1e8).may_change().says(
+        "With 'mup': hidden_size of the base model that initializer_range and learning_rate were tuned for. It has "
+        "the same proportions and head_dim."),
+  };
+}
+// clang-format on
+
+}  // namespace nanotron::deck

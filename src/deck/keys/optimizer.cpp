@@ -1,0 +1,30 @@
+// The keys of &optimizer.
+#include "nanotron/deck/keys/optimizer.hpp"
+
+#include "rows.hpp"
+
+#define GROUP_NAME "optimizer"
+#define GROUP(c) (c).optimizer
+
+namespace nanotron::deck {
+
+// clang-format off
+std::vector<Parameter> optimizer_rows() {
+  return {
+    CHOICE(name, {"adamw", OptimizerName::adamw}, {"muon", OptimizerName::muon}).says(
+        "Optimizer: AdamW for all parameters; or Muon for the 2-D parameters of the layers and AdamW for embedding, "
+        "head, norms and biases."),
+    KEY(learning_rate).at_least(0).says("Peak learning rate of the schedule."),
+    KEY(beta1).at_least(0).below(1).says("Decay of the first moment."),
+    KEY(beta2).at_least(0).below(1).says("Decay of the second moment."),
+    KEY(eps).above(0).says("Added to the square root of the second moment."),
+    KEY(momentum).at_least(0).below(1).says("Decay of the momentum of 'muon'."),
+    KEY(newton_schulz_steps).at_least(1).at_most(100).in("steps").says(
+        "Newton-Schulz iterations with which 'muon' orthogonalises the momentum of a 2-D parameter."),
+    KEY(weight_decay).at_least(0).says("Decoupled weight decay; not applied to 1-D parameters."),
+    KEY(clip_grad_norm).at_least(0).says("Largest global L2 norm of the gradient; 0: no clipping."),
+  };
+}
+// clang-format on
+
+}  // namespace nanotron::deck

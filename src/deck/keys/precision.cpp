@@ -1,0 +1,45 @@
+// The keys of &precision.
+#include "nanotron/deck/keys/precision.hpp"
+
+#include "rows.hpp"
+
+#define GROUP_NAME "precision"
+#define GROUP(c) (c).precision
+
+namespace nanotron::deck {
+
+// clang-format off
+std::vector<Parameter> precision_rows() {
+  return {
+    CHOICE(compute,
+               {name_of(ScalarType::fp64), ScalarType::fp64}, {name_of(ScalarType::fp32), ScalarType::fp32},
+               {name_of(ScalarType::bf16), ScalarType::bf16}, {name_of(ScalarType::fp8), ScalarType::fp8}).says(
+        "Data type of weights and activations in forward and backward; with 'bf16' and 'fp8' the master weights and "
+        "gradients are fp32, and the moments too unless moments says otherwise. 'fp8': as 'bf16', with FP8 operands "
+        "in the GEMMs of attention's projections and of dense MLPs."),
+    CHOICE(moments, {"master", MomentType::master}, {"bf16", MomentType::bf16}).says(
+        "Data type of the moments of 'adamw': that of the master weights, or 'bf16', half the memory, rounded "
+        "stochastically: up or down with the probability that makes the rounding error zero on average, from random "
+        "bits that depend on run%seed, parameter and update only."),
+    CHOICE(reproducible,
+        {"none", Reproducible::none}, {"run", Reproducible::run}, {"layout", Reproducible::layout}).says(
+        "Bitwise reproducible results from the same deck: on the same grid ('run'; on GPUs by cuDNN's deterministic "
+        "algorithm in attention's backward, slower and with up to 2 GiB of workspace), or on every grid that the "
+        "shards below allow ('layout'; slower still; with tp > 1 sums go through host memory, on GPUs too; "
+        "micro_batch_size and tp_overlap_chunks are then 1). 'none': on a host as 'run', on GPUs gradients of "
+        "attention differ between runs in their last bits (doc/reproducibility.md)."),
+    KEY(tensor_shards).at_least(0).at_most(1024).says(
+        "With 'layout': partial sums over features and heads on every grid, a divisor of the key-value heads; tp "
+        "must be 1 or leave a power of two of them per rank; 0: the largest of 8, 4, 2, 1 that divides the key-value "
+        "heads."),
+    KEY(context_shards).at_least(1).at_most(1024).says(
+        "With 'layout': partial sums over the tokens of a sequence on every grid, a divisor of sequence_length; cp "
+        "must be 1 or leave a power of two of them per rank."),
+    KEY(batch_shards).at_least(0).at_most(1e9).says(
+        "With 'layout': partial sums of the gradient over a global batch, added one after the other; a divisor of "
+        "global_batch_size and a multiple of dp; fewer need less communication; 0: one per sequence."),
+  };
+}
+// clang-format on
+
+}  // namespace nanotron::deck

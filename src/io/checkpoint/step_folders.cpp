@@ -1,0 +1,95 @@
+#include "step_folders.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/base/files.hpp"
+#include "nanotron/io/checkpoint/checkpoint.hpp"
+
+namespace nanotron::io {
+namespace {
+
+constexpr std::string_view prefix = "step_";
+
+// The step whose half-written folder has this name, or whose old one that was being replaced; -1 for other names.
+std::int64_t step_of_partial(std::string_view name) {
+  if (!name.ends_with(partial_suffix)) return -1;
+  name.remove_suffix(std::string_view(partial_suffix).size());
+  if (name.ends_with(replaced_suffix)) name.remove_suffix(std::string_view(replaced_suffix).size());
+  return step_of(name);
+}
+
+}  // namespace
+
+std::int64_t step_of(std::string_view name) {
+  if (name.size() < prefix.size() + 8 || name.substr(0, prefix.size()) != prefix) return -1;
+  name.remove_prefix(prefix.size());
+  std::int64_t step = -1;
+  const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  return error == std::errc() && stop == name.data() + name.size() ? step : -1;
+}
+
+std::filesystem::path newest_published(const std::filesystem::path& directory) {
+  const std::filesystem::path link = directory / latest_name;
+  if (files::kind_of_name(link) != files::Kind::link) return {};
+  std::error_code error;
+  const std::filesystem::path target = std::filesystem::read_symlink(link, error).filename();
+  if (error && error != std::errc::no_such_file_or_directory)
+    fail(ExitCode::system_error, {.what = fmt::format("{} cannot be read", link.string()), .found = error.message()});
+  return step_of(target.string()) < 0 ? std::filesystem::path() : directory / target;
+}
+
+StepFolders list_step_folders(const std::filesystem::path& directory) {
+  StepFolders found;
+  const std::filesystem::path published = newest_published(directory);
+  for (const std::filesystem::path& entry : files::entries_of(directory)) {
+    const std::string name = entry.filename().string();
+    if (step_of_partial(name) >= 0)
+      found.partial.push_back(entry);
+    else if (const std::int64_t step = step_of(name); step >= 0)
+      found.steps.emplace_back(step, entry);
+  }
+  const auto is_published = [&](const auto& listed) { return listed.second.filename() == published.filename(); };
+  if (!published.empty() && std::ranges::none_of(found.steps, is_published) && files::exists(published))
+    fail(ExitCode::system_error,
+         {.what = "the listing of the checkpoint directory is not whole",
+          .expected = published.filename().string() + ", which is there",
+          .found = fmt::format("{} other step folders", found.steps.size()),
+          .where = directory.string(),
+          .change = "look at the file system of the directory, then start again: nothing was moved"});
+  std::sort(found.steps.rbegin(), found.steps.rend());
+  return found;
+}
+
+std::optional<Absence> absence_of(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  constexpr const char* name_one =
+      "name a folder step_XXXXXXXX, a run or a folder of checkpoints with checkpoint%resume, or say 'auto'";
+  std::error_code error;
+  static_cast<void>(fs::status(folder, error));
+  if (error == std::errc::too_many_symbolic_link_levels || error == std::errc::filename_too_long)
+    return Absence{"there is no such folder: " + error.message(), name_one};
+  const files::Kind kind = files::kind_of(folder);
+  if (kind == files::Kind::nothing) return Absence{"there is no such folder", name_one};
+  if (kind != files::Kind::folder) return Absence{"it is a file, not a folder", name_one};
+  if (files::exists(folder / manifest_file_name)) return std::nullopt;
+  if (files::exists(folder / checkpoint_file_name))
+    return Absence{fmt::format("half-written: {} without {}", checkpoint_file_name, manifest_file_name),
+                   "take an older checkpoint, or checkpoint%resume = 'auto', which does so"};
+  return Absence{
+      fmt::format("there is no checkpoint in it: neither {} nor {}", checkpoint_file_name, manifest_file_name),
+      name_one};
+}
+
+std::filesystem::path first_free(const std::filesystem::path& path, const std::string& word) {
+  for (int n = 1;; ++n) {
+    std::filesystem::path candidate = fmt::format("{}{}{}", path.string(), word, n);
+    if (files::kind_of_name(candidate) == files::Kind::nothing) return candidate;
+  }
+}
+
+}  // namespace nanotron::io

@@ -1,0 +1,45 @@
+#pragma once
+
+// The step folders of a checkpoint directory. One rank calls.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "io/files/durable_files.hpp"
+
+namespace nanotron::io {
+
+inline constexpr const char* latest_name = "latest";  // a link to the checkpoint that was published last
+
+/// The number in "step_00000100"; -1 for other names.
+std::int64_t step_of(std::string_view name);
+
+struct StepFolders {
+  std::vector<std::pair<std::int64_t, std::filesystem::path>> steps;  // newest first
+  std::vector<std::filesystem::path> partial;                         // half-written
+};
+
+/// What the link `latest` of a checkpoint directory names; empty where there is none.
+std::filesystem::path newest_published(const std::filesystem::path& directory);
+
+/// Empty when there is no such directory. Throws Error(system_error) when it cannot be listed, or when the listing
+/// lacks a step folder that is there and that `latest` names.
+StepFolders list_step_folders(const std::filesystem::path& directory);
+
+/// Why a folder holds no checkpoint, and what the user can do.
+struct Absence {
+  std::string reason, change;
+};
+
+/// Nothing when the folder has a manifest.
+std::optional<Absence> absence_of(const std::filesystem::path& folder);
+
+/// The first of <path><word>1, <path><word>2, ... that does not exist.
+std::filesystem::path first_free(const std::filesystem::path& path, const std::string& word);
+
+}  // namespace nanotron::io

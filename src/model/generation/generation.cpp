@@ -1,0 +1,162 @@
+#include "nanotron/model/generation/generation.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/comm/collectives.hpp"
+#include "nanotron/kernels/elementwise/copy_matrix.hpp"
+#include "nanotron/kernels/loop/loop.hpp"
+
+namespace nanotron::model {
+namespace {
+
+using HostTokens = Kokkos::View<const std::int32_t*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+
+index_t chunk_of(const GenerationSetup& setup) { return std::min(setup.chunk, setup.capacity); }
+
+// No expert capacity: which tokens it would drop depends on later tokens, which are not known.
+deck::ModelConfig dropless(deck::ModelConfig model) {
+  model.moe.capacity_factor = 0.0;
+  return model;
+}
+
+// With 'full' all layers share one set of activations: inference has no backward.
+TransformerSetup transformer_setup(const GenerationSetup& setup) {
+  return {.model = dropless(setup.model),
+          .recompute = deck::Recompute::full,
+          .purpose = Purpose::inference,
+          .sequences = setup.sequences,
+          .length = chunk_of(setup),
+          .key_length = setup.capacity,
+          .tp = setup.tp};
+}
+
+template <class T>
+std::vector<nn::KeyValueCache<T>> take_caches(const GenerationSetup& setup, const ParameterTable& table, Arena& arena) {
+  const index_t rows = setup.sequences * setup.capacity;
+  const index_t columns = table.heads.key.size() * setup.model.head_dim;
+  std::vector<nn::KeyValueCache<T>> caches;
+  for (index_t l = 0; l < setup.model.num_hidden_layers; ++l) {
+    const auto keys = arena.take<T>(MemoryKind::activations, rows, columns);
+    const auto values = arena.take<T>(MemoryKind::activations, rows, columns);
+    caches.push_back({.keys = keys, .values = values, .capacity = setup.capacity});
+  }
+  return caches;
+}
+
+// positions(i) <- past + i mod count: `count` tokens of each sequence, after `past` others.
+void fill_positions(Device& device, const Vector<std::int32_t>& positions, index_t past, index_t count) {
+  kernels::for_each_element(
+      device, "positions", static_cast<index_t>(positions.size()),
+      KOKKOS_LAMBDA(const index_t i) { positions(i) = static_cast<std::int32_t>(past + i % count); });
+}
+
+index_t widest_shard(const GenerationSetup& setup) {
+  return shard_range(setup.model.vocab_size, setup.tp->size(), 0).size();
+}
+
+}  // namespace
+
+template <class T>
+Generator<T>::Generator(const GenerationSetup& setup, Device& device, Arena& arena)
+    : setup_(setup),
+      device_(&device),
+      transformer_(transformer_setup(setup), device, arena),
+      caches_(take_caches<T>(setup, transformer_.table(), arena)),
+      inputs_(arena.take<std::int32_t>(MemoryKind::workspace, setup.sequences * chunk_of(setup))),
+      positions_(arena.take<std::int32_t>(MemoryKind::workspace, setup.sequences * chunk_of(setup))),
+      logits_(arena.take<T>(MemoryKind::workspace, setup.sequences, transformer_.table().vocabulary.size())),
+      part_(arena.take<T>(MemoryKind::workspace, setup.sequences, widest_shard(setup))),
+      gathered_(arena.take<T>(MemoryKind::workspace, setup.tp->size() * setup.sequences * widest_shard(setup))),
+      host_inputs_(static_cast<std::size_t>(setup.sequences * chunk_of(setup))),
+      host_gathered_(Kokkos::create_mirror_view(gathered_)),
+      host_logits_(arena.is_planning() ? 0 : static_cast<std::size_t>(setup.sequences * setup.model.vocab_size)) {}
+
+// Forward of tokens [begin, begin + count) out of the `of` given tokens of each sequence.
+template <class T>
+void Generator<T>::take_chunk(std::span<const std::int32_t> tokens, index_t begin, index_t count, index_t of) {
+  const index_t n = setup_.sequences * count;
+  for (index_t s = 0; s < setup_.sequences; ++s) {
+    std::copy_n(tokens.begin() + s * of + begin, count, host_inputs_.begin() + s * count);
+  }
+  const Vector<std::int32_t> inputs(inputs_.data(), n);
+  const Vector<std::int32_t> positions(positions_.data(), n);
+  Kokkos::deep_copy(device_->exec(), inputs, HostTokens(host_inputs_.data(), static_cast<std::size_t>(n)));
+  fill_positions(*device_, positions, length_, count);
+  for (nn::KeyValueCache<T>& cache : caches_) cache.past = length_;
+  transformer_.forward_cached({.sequences = setup_.sequences, .length = count, .positions = positions}, inputs, caches_,
+                              logits_);
+  device_->fence();  // the next chunk overwrites the host buffer
+  length_ += count;
+}
+
+// All-gather of logits. Shards of unequal width are padded to the widest.
+template <class T>
+void Generator<T>::collect_logits() {
+  const index_t width = widest_shard(setup_);
+  const auto columns = static_cast<index_t>(logits_.extent(1));
+  kernels::copy_matrix<T>(*device_, MatrixRef<T>(logits_), MatrixRef<T>(part_).column_block(0, columns));
+  comm::all_gather(*setup_.tp, part_.data(), part_.size(), gathered_.data(), device_->stream());
+  Kokkos::deep_copy(device_->exec(), host_gathered_, gathered_);
+  device_->fence();
+  for (int rank = 0; rank < setup_.tp->size(); ++rank) {
+    const Range shard = shard_range(setup_.model.vocab_size, setup_.tp->size(), rank);
+    for (index_t s = 0; s < setup_.sequences; ++s) {
+      const T* const from = host_gathered_.data() + (rank * setup_.sequences + s) * width;
+      double* const to = host_logits_.data() + s * setup_.model.vocab_size + shard.begin;
+      for (index_t i = 0; i < shard.size(); ++i) to[i] = static_cast<double>(from[i]);
+    }
+  }
+}
+
+template <class T>
+std::span<const double> Generator<T>::extend(std::span<const std::int32_t> tokens) {
+  const auto count = static_cast<index_t>(tokens.size()) / setup_.sequences;
+  NANOTRON_REQUIRE(count > 0 && count * setup_.sequences == static_cast<index_t>(tokens.size()),
+                   "{} tokens for {} sequences", tokens.size(), setup_.sequences);
+  if (length_ + count > setup_.capacity) {
+    fail(ExitCode::deck_error, {.what = "the sequences do not fit into the context",
+                                .expected = fmt::format("at most {} tokens", setup_.capacity),
+                                .found = fmt::format("{} and {} more", length_, count),
+                                .change = "a shorter prompt, fewer new tokens or a larger context"});
+  }
+  for (index_t begin = 0; begin < count; begin += chunk_of(setup_)) {
+    take_chunk(tokens, begin, std::min(chunk_of(setup_), count - begin), count);
+  }
+  collect_logits();
+  return host_logits_;
+}
+
+template <class T>
+std::vector<std::vector<std::int32_t>> Generator<T>::generate(const GenerationRequest& request) {
+  const auto n = static_cast<std::size_t>(setup_.sequences);
+  const auto vocabulary = static_cast<std::size_t>(setup_.model.vocab_size);
+  std::vector<std::int32_t> tokens;
+  for (std::size_t s = 0; s < n; ++s) {
+    tokens.insert(tokens.end(), request.prompt.begin(), request.prompt.end());
+  }
+  std::vector<std::vector<std::int32_t>> answers(n);
+  std::vector<bool> ended(n, false);
+  reset();
+  for (index_t made = 0; made < request.new_tokens; ++made) {
+    const std::span<const double> logits = extend(tokens);
+    tokens.assign(n, request.prompt.back());  // any token will do for an ended sequence
+    for (std::size_t s = 0; s < n; ++s) {
+      if (ended[s]) continue;
+      tokens[s] = draw_token(logits.subspan(s * vocabulary, vocabulary), request.sampling,
+                             static_cast<std::uint32_t>(s), static_cast<std::uint64_t>(length_));
+      ended[s] = tokens[s] == request.eos;
+      if (!ended[s]) answers[s].push_back(tokens[s]);
+    }
+    if (std::ranges::all_of(ended, [](bool is) { return is; })) break;
+  }
+  return answers;
+}
+
+template class Generator<double>;
+template class Generator<float>;
+template class Generator<bf16>;
+
+}  // namespace nanotron::model

@@ -1,0 +1,87 @@
+#include "nanotron/model/layers/fp8_weights.hpp"
+
+#include <algorithm>
+
+#include "feed_forward_parts.hpp"
+
+namespace nanotron::model {
+namespace {
+
+using kernels::Fp8Matrix, kernels::fp8_padded;
+
+// The first projection of each GEMM, in the order of Fp8LayerLinears, and its rows.
+struct Gemm {
+  nn::ParameterSpec first;
+  index_t rows;
+};
+std::vector<Gemm> gemms_of(const ParameterTable& table) {
+  const std::string prefix = "model/layers/self_attn/";
+  const nn::ParameterSpec& out = table[prefix + "o_proj/weight"];
+  const index_t qkv = table[prefix + "q_proj/weight"].local_rows() + table[prefix + "k_proj/weight"].local_rows() +
+                      table[prefix + "v_proj/weight"].local_rows();
+  std::vector<Gemm> gemms{{table[prefix + "q_proj/weight"], qkv}, {out, out.local_rows()}};
+  if (table.experts.size() > 0) return gemms;
+  const MlpSpecs mlp = table.mlp("model/layers/mlp/");
+  gemms.push_back({mlp.first, mlp.first_rows});
+  gemms.push_back({mlp.down, mlp.down.local_rows()});
+  return gemms;
+}
+
+Fp8Matrix<e4m3> take(Arena& arena, index_t out, index_t in) {
+  constexpr auto kind = MemoryKind::parameters;
+  return {arena.take<e4m3>(kind, out, fp8_padded(in)), arena.take<e4m3>(kind, in, fp8_padded(out)),
+          arena.take<float>(kind, 1).data()};
+}
+
+}  // namespace
+
+template <class T>
+Fp8Weights<T>::Fp8Weights(LinearOperands operands, const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
+                          const Sharding& sharding, Arena& arena) {
+  if (operands == LinearOperands::stored) return;
+  const std::vector<Gemm> gemms = gemms_of(table);
+  held_.assign(sharding.stage == 3 ? 1 : static_cast<std::size_t>(table.layers), no_unit);
+  index_t max_rows = 0;
+  for (index_t l = 0; l < table.layers; ++l) {
+    std::vector<Weight>& weights = layers_.emplace_back();
+    for (std::size_t i = 0; i < gemms.size(); ++i) {
+      const Matrix<const T> values = buffers.weight(gemms[i].first, l, gemms[i].rows);
+      const auto out = static_cast<index_t>(values.extent(0)), in = static_cast<index_t>(values.extent(1));
+      max_rows = std::max(max_rows, out);
+      weights.push_back({values, set_of(l) < static_cast<std::size_t>(l) ? layers_[0][i].codes : take(arena, out, in)});
+    }
+  }
+  maxima_ = arena.take<float>(MemoryKind::workspace, max_rows);
+}
+
+template <class T>
+void Fp8Weights<T>::use(Device& device, index_t layer) {
+  if (layers_.empty() || !reads(layer)) return;
+  held_[set_of(layer)] = layer;
+  if constexpr (std::is_same_v<T, bf16>) {
+    for (const Weight& w : layers_[static_cast<std::size_t>(layer)]) {
+      const Vector<float> maxima(maxima_.data(), w.values.extent(0));
+      kernels::row_maxima(device, w.values, maxima);
+      kernels::quantise<e4m3>(device, w.values, maxima, w.codes);
+    }
+  }
+}
+
+template <class T>
+QuantisedLinears<T> Fp8Weights<T>::linears(index_t layer, const nn::Fp8Workspace& work) const {
+  QuantisedLinears<T> made;
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (layers_.empty()) return made;
+    const std::vector<Weight>& weights = layers_[static_cast<std::size_t>(layer)];
+    const auto linear = [&](std::size_t i) { return std::make_shared<const nn::Fp8Linear>(weights[i].codes, work); };
+    made.qkv = linear(0), made.attention_out = linear(1);
+    if (weights.size() > 2) made.gate_up = linear(2), made.down = linear(3);
+  }
+  return made;
+}
+
+template class Fp8Weights<double>;
+template class Fp8Weights<float>;
+template class Fp8Weights<bf16>;
+
+}  // namespace nanotron::model

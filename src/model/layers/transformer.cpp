@@ -1,0 +1,317 @@
+#include "nanotron/model/layers/transformer.hpp"
+
+#include <algorithm>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/base/flight_recorder.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
+#include "transformer_parts.hpp"
+
+namespace nanotron::model {
+using namespace detail;
+
+ParameterTable parameter_table_of(const TransformerSetup& setup) {
+  return make_parameter_table(setup.model, {.tp_size = setup.tp->size(),
+                                            .tp_rank = setup.tp->rank(),
+                                            .tp_mode = setup.tp_mode,
+                                            .layers = layers_of(setup.stages),
+                                            .tensor_shards = setup.tensor_shards,
+                                            .ep_size = setup.ep->size(),
+                                            .ep_rank = setup.ep->rank(),
+                                            .shards = setup.unit_shards,
+                                            .expert_shards = std::max(1, setup.unit_shards / setup.ep->size())});
+}
+
+template <class T>
+Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena& arena)
+    : setup_(with_stages(setup)),
+      device_(&device),
+      table_(parameter_table_of(setup)),
+      buffers_(arena, layouts_of<T>(setup, table_)),
+      weights_(setup.sharding, table_, buffers_, device),
+      fp8_weights_(setup.linears, table_, buffers_, setup.sharding, arena),
+      micro_batches_(setup.context(), setup.sequences, setup.document_mask, slots_of(setup_.stages), device, arena),
+      geometry_(make_geometry<T>(setup, table_, orders_of(setup), device, arena)),
+      core_(
+          nn::make_attention_core<T>(setup.context(), geometry_, setup.sequences, setup.key_length, *setup.cp, arena)),
+      tp_region_(nn::make_tensor_parallel_region<T>(
+          setup.tp_mode, {.tokens = tokens(), .width = setup.model.hidden_size, .tp_size = setup.tp->size()},
+          setup.overlap, *setup.tp, arena)),
+      moe_(make_moe_parts<T>(setup, table_, tokens(), orders_of(setup).moe, device, arena)),
+      router_sums_(arena.take<double>(MemoryKind::workspace, table_.layers, router_sums_of(setup.model.moe))),
+      act_(arena, sizes(arena.processor()),
+           {.stages = setup_.stages,
+            .backward = setup.backward,
+            .has_head = is_last(setup_, setup_.stages.back()),
+            .recompute = setup.recompute,
+            .purpose = setup.purpose,
+            .hidden_gradients = setup.hidden_gradients}),
+      embedding_(make_embedding(setup_, table_, buffers_)),
+      positions_(make_positions(setup_, table_, buffers_)),
+      head_(make_head(setup_, table_, buffers_)),
+      layers_(make_layers(setup, table_, buffers_, geometry_, *core_, *tp_region_, orders_of(setup), *moe_,
+                          router_sums_, residual_sum(setup, arena.processor()),
+                          [&](index_t l) { return fp8_weights_.linears(l, act_.work.fp8); })) {
+  take_gemm_workspace<T>(sizes(arena.processor()), act_.loss.chunk(), device, arena);
+  if (arena.is_planning() || setup.purpose == Purpose::inference) return;
+  const LayerActivations<T>& act = act_.stages.front().front().layers.front();
+  layers_.front().prepare(device, act, act_.work);
+  if constexpr (built_for == Processor::gpu) {
+    nn::TokenBatch tokens = batch({});
+    for (const index_t documents : documents_to_prepare(setup)) {
+      tokens.documents = documents;
+      core_->prepare(device, tokens, act.attention, act_.work.attention);
+    }
+  }
+}
+
+template <class T>
+LocalSizes Transformer<T>::sizes(Processor processor) const {
+  LocalSizes s = local_sizes(setup_.model, table_, tokens(), tp_region_->rows());
+  s.core = core_->sizes(processor);
+  const SumOrders orders = orders_of(setup_);
+  s.norm = nn::norm_sizes(setup_.model.normalization, processor, s.hidden_rows, s.hidden, orders.tokens);
+  s.token_segments = orders.heads.tokens;
+  s.head_segments = orders.heads.heads;
+  s.loss_width = loss_width(setup_, table_);
+  s.kept_inputs = tp_region_->kept_rows();
+  s.moe = moe_->sizes;
+  s.ep_size = setup_.ep->size();
+  s.fp8_chunks = setup_.linears == LinearOperands::fp8 ? &tp_region_->chunks() : nullptr;
+  s.is_sharded = tp_region_->is_sharded();
+  return s;
+}
+
+template <class T>
+void Transformer<T>::refresh_compute_weights() {
+  weights_.refresh();
+  fp8_weights_.expire();
+}
+
+template <class T>
+void Transformer<T>::refresh_after_update() {
+  weights_.refresh_after_update();
+  fp8_weights_.expire();
+}
+
+template <class T>
+void Transformer<T>::forget_gathered_weights() {
+  weights_.forget();
+  fp8_weights_.expire();
+}
+
+template <class T>
+void Transformer<T>::use_weights(index_t stage, index_t layer, const SourceUse& use) {
+  const index_t local = first_layer(stage) + layer;
+  if (fp8_weights_.reads(local)) weights_.use(use);
+  fp8_weights_.use(*device_, local);
+}
+
+template <class T>
+index_t Transformer<T>::first_layer(index_t stage) const {
+  index_t first = 0;
+  for (index_t s = 0; s < stage; ++s) first += layers(s);
+  return first;
+}
+
+template <class T>
+bool Transformer<T>::has_embedding(index_t stage) const {
+  return is_first(setup_.stages[static_cast<std::size_t>(stage)]);
+}
+
+template <class T>
+bool Transformer<T>::has_head(index_t stage) const {
+  return is_last(setup_, setup_.stages[static_cast<std::size_t>(stage)]);
+}
+
+template <class T>
+SourceUse Transformer<T>::forward_use(index_t stage, index_t layer) const {
+  const bool inside = layer + 1 < layers(stage);
+  return {source_of(stage, layer), inside            ? source_of(stage, layer + 1)
+                                   : has_head(stage) ? table_.head_source()
+                                                     : no_unit};
+}
+
+template <class T>
+SourceUse Transformer<T>::backward_use(index_t stage, index_t layer) const {
+  return {source_of(stage, layer), layer > 0 ? source_of(stage, layer - 1) : no_unit};
+}
+
+template <class T>
+std::vector<SourceUse> Transformer<T>::forward_uses(index_t stage) const {
+  std::vector<SourceUse> uses;
+  if (has_embedding(stage)) uses.push_back(embedding_use(stage));
+  for (index_t l = 0; l < layers(stage); ++l) uses.push_back(forward_use(stage, l));
+  return uses;
+}
+
+template <class T>
+std::vector<SourceUse> Transformer<T>::backward_uses(index_t stage) const {
+  std::vector<SourceUse> uses;
+  if (has_head(stage)) uses.push_back(head_use(stage));
+  for (index_t l = layers(stage) - 1; l >= 0; --l) uses.push_back(backward_use(stage, l));
+  return uses;
+}
+
+template <class T>
+LayerTraffic Transformer<T>::traffic(index_t stage) const {
+  const LayerTraffic layer = layers_.front().traffic();
+  const bool twice = setup_.recompute == deck::Recompute::full;
+  LayerTraffic sum{.forward = layers(stage) * layer.forward,
+                   .backward = layers(stage) * (layer.backward + (twice ? layer.recompute : comm::StepTraffic{})),
+                   .backward_input = layers(stage) * layer.backward_input,
+                   .backward_weight = layers(stage) * layer.backward_weight};
+  comm::StepTraffic ends;
+  if (has_embedding(stage)) {
+    sum.forward += tp_region_->sum_traffic();
+    ends += tp_region_->gather_traffic();
+  }
+  if (has_head(stage)) ends += tp_region_->gather_traffic() + head_->loss.traffic(tokens()) + tp_region_->sum_traffic();
+  sum.backward += ends;
+  sum.backward_input += ends;
+  return sum;
+}
+
+template <class T>
+void Transformer<T>::embed(const Slot& slot, Vector<const std::int32_t> inputs) {
+  const Region region(device_->timers(), "forward");
+  weights_.use(embedding_use(slot.stage));
+  look_up(inputs, batch(slot).positions, tp_region_->partial_sum(input(slot)));
+  tp_region_->start_sum(*device_, input(slot)).wait();
+}
+
+// x <- this rank's part of token and position embeddings.
+template <class T>
+void Transformer<T>::look_up(Vector<const std::int32_t> inputs, Vector<const std::int32_t> positions, Matrix<T> x) {
+  embedding_->forward(*device_, inputs, x);
+  if (positions_) positions_->forward(*device_, positions, x);
+}
+
+template <class T>
+void Transformer<T>::forward(const Slot& slot) {
+  const Region region(device_->timers(), "forward");
+  const StageActivations<T>& act = at(slot);
+  nn::HiddenStates<T> x{act.residual.front()};
+  for (index_t l = 0; l < layers(slot.stage); ++l) {
+    const NotedLayer noted(setup_.stages[static_cast<std::size_t>(slot.stage)].layers.begin + l);
+    use_weights(slot.stage, l, forward_use(slot.stage, l));
+    const auto at_l = static_cast<std::size_t>(l);
+    x = layer_of(slot.stage, l).forward(*device_, batch(slot), x, act.layers[at_l], act_.work, act.residual[at_l + 1]);
+  }
+  complete(x);
+}
+
+// The sum that the last layer left, as no norm of this stage follows.
+template <class T>
+void Transformer<T>::complete(const nn::HiddenStates<T>& x) {
+  if (!x.is_whole())
+    kernels::add<T>(*device_, Vector<const T>(x.addend.data(), x.addend.size()), Vector<T>(x.x.data(), x.x.size()));
+}
+
+template <class T>
+void Transformer<T>::normalise_output(const Slot& slot) {
+  head_->norm->forward(*device_, {output(slot)}, act_.final_norm, act_.final_statistics, {});
+}
+
+template <class T>
+void Transformer<T>::loss(const Slot& slot, Vector<const std::int32_t> targets, Vector<double> loss_rows) {
+  const Region region(device_->timers(), "loss");
+  weights_.use({table_.head_source()});
+  normalise_output(slot);
+  head_->loss.forward(*device_, tp_region_->gather(*device_, act_.final_norm), targets, act_.loss, loss_rows);
+}
+
+template <class T>
+void Transformer<T>::loss_backward(const Slot& slot, Vector<const std::int32_t> targets, double scale,
+                                   Vector<double> loss_rows, Matrix<T> dx) {
+  const Region region(device_->timers(), "loss");
+  weights_.use(head_use(slot.stage));
+  const Workspace<T>& work = act_.work;
+  normalise_output(slot);
+  head_->loss.forward_backward(*device_, tp_region_->gather(*device_, act_.final_norm), targets, scale, act_.loss,
+                               loss_rows, tp_region_->partial_sum(work.dn));
+  nn::Pending dn_sum = tp_region_->start_sum(*device_, work.dn);
+  kernels::fill<T>(*device_, Vector<T>(dx.data(), dx.size()), 0.0);
+  dn_sum.wait();
+  head_->norm->backward(*device_, work.dn, output(slot), act_.final_statistics, dx, work.sums);
+}
+
+template <class T>
+void Transformer<T>::backward_layer(const Slot& slot, index_t layer, Matrix<T> dx) {
+  const Region region(device_->timers(), "backward");
+  const NotedLayer noted(setup_.stages[static_cast<std::size_t>(slot.stage)].layers.begin + layer);
+  use_weights(slot.stage, layer, backward_use(slot.stage, layer));
+  const auto l = static_cast<std::size_t>(layer);
+  const Matrix<T> x = at(slot).residual[l];
+  const LayerActivations<T>& act = at(slot).layers[l];
+  const DecoderLayer<T>& decoder = layer_of(slot.stage, layer);
+  if (setup_.recompute == deck::Recompute::selective) {
+    decoder.recompute_selective(*device_, x, act);
+  } else if (setup_.recompute == deck::Recompute::full) {
+    decoder.forward(*device_, batch(slot), {x}, act, act_.work, {});
+  }
+  decoder.backward(*device_, batch(slot), x, act, act_.work, dx);
+}
+
+template <class T>
+void Transformer<T>::backward_layer_input(const Slot& slot, index_t layer, Matrix<T> dx) {
+  const Region region(device_->timers(), "backward");
+  NANOTRON_REQUIRE(setup_.recompute == deck::Recompute::none && setup_.backward == Backward::two_parts,
+                   "the model is not set up for backward in two parts");
+  const NotedLayer noted(setup_.stages[static_cast<std::size_t>(slot.stage)].layers.begin + layer);
+  use_weights(slot.stage, layer, backward_use(slot.stage, layer));
+  const auto l = static_cast<std::size_t>(layer);
+  const StageActivations<T>& act = at(slot);
+  layer_of(slot.stage, layer)
+      .backward_input(*device_, batch(slot), act.residual[l], act.layers[l], act_.work, act.residual[l + 1], dx);
+}
+
+template <class T>
+void Transformer<T>::backward_layer_weight(const Slot& slot, index_t layer) {
+  const Region region(device_->timers(), "backward");
+  const NotedLayer noted(setup_.stages[static_cast<std::size_t>(slot.stage)].layers.begin + layer);
+  const auto l = static_cast<std::size_t>(layer);
+  const StageActivations<T>& act = at(slot);
+  layer_of(slot.stage, layer).backward_weight(*device_, act.layers[l], act_.work, act.residual[l + 1]);
+}
+
+template <class T>
+void Transformer<T>::backward_embedding(const Slot& slot, Vector<const std::int32_t> inputs, Matrix<T> dx) {
+  const Region region(device_->timers(), "backward");
+  const Matrix<const T> all_dx = tp_region_->gather(*device_, dx);
+  embedding_->backward(*device_, inputs, all_dx);
+  if (positions_) positions_->backward(*device_, batch(slot).positions, all_dx);
+}
+
+template <class T>
+void Transformer<T>::forward_cached(const nn::TokenBatch& batch, Vector<const std::int32_t> inputs,
+                                    const std::vector<nn::KeyValueCache<T>>& caches, Matrix<T> last) {
+  const index_t tokens = batch.tokens();
+  NANOTRON_REQUIRE(tokens <= this->tokens(), "{} tokens at once, set up for {}", tokens, this->tokens());
+  const StageActivations<T>& act = at({});
+  const auto first = [&](const Matrix<T>& m) { return Matrix<T>(m.data(), tokens, m.extent(1)); };
+  nn::HiddenStates<T> x{first(act.residual[0])};
+  look_up(inputs, batch.positions, x.x);
+  tp_region_->start_sum(*device_, x.x).wait();
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    LayerActivations<T> of_layer = first_tokens(act.layers[l], tokens);
+    of_layer.attention.cache = caches[l];
+    x = layers_[l].forward(*device_, batch, x, of_layer, act_.work, first(act.residual[l + 1]));
+  }
+  complete(x);
+  const auto columns = static_cast<index_t>(act_.final_norm.extent(1));
+  const auto vocabulary = static_cast<index_t>(last.extent(1));
+  for (index_t s = 0; s < batch.sequences; ++s) {
+    const index_t row = (s + 1) * batch.length - 1;
+    const Matrix<T> of_last(act.residual.back().data() + row * columns, 1, columns);
+    const Matrix<T> n(act_.final_norm.data(), 1, columns);
+    head_->norm->forward(*device_, {of_last}, n, act_.final_statistics, {});
+    head_->loss.logits(*device_, n, Matrix<T>(last.data() + s * vocabulary, 1, vocabulary));
+  }
+}
+
+template class Transformer<double>;
+template class Transformer<float>;
+template class Transformer<bf16>;
+
+}  // namespace nanotron::model

@@ -1,0 +1,207 @@
+#pragma once
+
+// What the constructor of Transformer makes from its setup: layouts, geometry, norms, attention, layers, embedding
+// and head. Private to the model layer.
+
+#include <algorithm>
+
+#include "feed_forward_parts.hpp"
+#include "nanotron/model/layers/transformer.hpp"
+#include "sum_orders.hpp"
+
+namespace nanotron::model::detail {
+
+// Vocabulary size that sets the loss's chunk of tokens, with 'layout' independent of the grid; 0: one chunk.
+inline index_t loss_width(const TransformerSetup& s, const ParameterTable& table) {
+  if (s.context_shards > 1) return 0;
+  return s.tensor_shards > 0 ? s.model.vocab_size : table.vocabulary.size();
+}
+
+template <class T>
+nn::ParameterLayouts layouts_of(const TransformerSetup& setup, const ParameterTable& table) {
+  const bool narrower = !std::is_same_v<T, master_t<T>>;
+  const bool codes = setup.linears == LinearOperands::fp8 && table.experts.size() == 0;
+  nn::ParameterLayouts layouts = parameter_layouts(table, setup.sharding,
+                                                   codes      ? ComputeWeights::codes
+                                                   : narrower ? ComputeWeights::narrower
+                                                              : ComputeWeights::master);
+  if (setup.purpose == Purpose::inference) layouts.gradient = layouts.reduced = {};
+  return layouts;
+}
+
+template <class T>
+nn::AttentionGeometry<T> make_geometry(const TransformerSetup& setup, const ParameterTable& table,
+                                       const SumOrders& orders, Device& device, Arena& arena) {
+  return {.heads = table.heads,
+          .head_dim = setup.model.head_dim,
+          .norm_eps = setup.model.rms_norm_eps,
+          .window = setup.model.sliding_window,
+          .document_stride = setup.document_mask == deck::DocumentMask::none ? 0 : setup.length,
+          .backward = setup.attention_backward,
+          .rotation = nn::Rotation<T>(setup.model, setup.key_length, device, arena),
+          .segments = orders.heads};
+}
+
+/// TokenBatch::documents of the plans that are made before the first step.
+inline std::vector<index_t> documents_to_prepare(const TransformerSetup& s) {
+  if (s.document_mask == deck::DocumentMask::none) return {0};
+  return kernels::planned_documents(s.sequences, s.length);
+}
+
+inline std::vector<index_t> slots_of(const std::vector<VirtualStage>& stages) {
+  std::vector<index_t> slots;
+  for (const VirtualStage& stage : stages) slots.push_back(stage.slots);
+  return slots;
+}
+
+template <class T>
+void take_gemm_workspace(const LocalSizes& s, index_t loss_rows, Device& device, Arena& arena) {
+  // The three GEMMs of a linear layer: forward, input gradient, weight gradient.
+  const auto linear = [&](index_t tokens, index_t out, index_t in) {
+    if (tokens == 0 || out == 0 || in == 0) return std::size_t{0};
+    return std::max({kernels::gemm_workspace_bytes<T>(device.gemm_mode(), arena.processor(), tokens, out, in),
+                     kernels::gemm_workspace_bytes<T>(device.gemm_mode(), arena.processor(), tokens, in, out),
+                     kernels::gemm_workspace_bytes<T>(device.gemm_mode(), arena.processor(), out, in, tokens)});
+  };
+  // The same with FP8 operands.
+  const auto fp8 = [&](index_t out, index_t in) {
+    if (s.fp8_chunks == nullptr || out == 0 || in == 0) return std::size_t{0};
+    return std::max({kernels::gemm_fp8_workspace_bytes(arena.processor(), s.tokens, out, in),
+                     kernels::gemm_fp8_workspace_bytes(arena.processor(), s.tokens, in, out),
+                     kernels::gemm_fp8_workspace_bytes(arena.processor(), out, in, s.fp8_chunks->longest())});
+  };
+  const index_t dense = s.moe.experts == 0 ? s.intermediate : 0;
+  const index_t expert_rows = s.moe.gemms == deck::ExpertGemms::library ? s.moe.rows : 0;
+  const auto bytes = std::max(
+      {fp8(s.query + 2 * s.key, s.hidden), fp8(s.hidden, s.query), fp8(dense > 0 ? s.gate_up : 0, s.hidden),
+       fp8(s.hidden, dense), linear(s.tokens, s.query + 2 * s.key, s.hidden), linear(s.tokens, s.hidden, s.query),
+       linear(s.tokens, s.gate_up, s.hidden), linear(s.tokens, s.hidden, s.intermediate),
+       linear(s.tokens, s.moe.columns, s.hidden), linear(expert_rows, 2 * s.moe.width, s.hidden),
+       linear(expert_rows, s.hidden, s.moe.width), linear(loss_rows, s.vocabulary, s.hidden)});
+  device.set_gemm_workspace(arena.take<std::byte>(MemoryKind::workspace, static_cast<index_t>(bytes)));
+}
+
+// The 1-D parameters `prefix`weight and, where there is one, `prefix`bias.
+template <class T>
+nn::NormWeights<T> norm_weights(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
+                                const std::string& prefix, index_t layer) {
+  const nn::ParameterSpec& weight = table[prefix + "weight"];
+  nn::NormWeights<T> w{buffers.vector(weight, layer, weight.rows), buffers.vector_gradient(weight, layer, weight.rows)};
+  if (table.contains(prefix + "bias")) {
+    const nn::ParameterSpec& bias = table[prefix + "bias"];
+    w.bias = buffers.vector(bias, layer, bias.rows);
+    w.bias_gradient = buffers.vector_gradient(bias, layer, bias.rows);
+  }
+  return w;
+}
+
+template <class T>
+std::unique_ptr<const nn::Norm<T>> make_norm(const deck::ModelConfig& model, const ParameterTable& table,
+                                             const nn::ParameterBuffers<T>& buffers, const std::string& prefix,
+                                             index_t layer, const kernels::RowSegments& segments) {
+  return nn::make_norm<T>(model.normalization, norm_weights(table, buffers, prefix, layer), model.norm_eps(), segments);
+}
+
+template <class T>
+nn::Attention<T> make_attention(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
+                                const nn::AttentionGeometry<T>& geometry, nn::AttentionCore<T>& core,
+                                const SumOrders& orders, const QuantisedLinears<T>& quantised, index_t layer) {
+  const std::string prefix = "model/layers/self_attn/";
+  const nn::ParameterSpec &query = table[prefix + "q_proj/weight"], &out = table[prefix + "o_proj/weight"];
+  nn::HeadNorms<T> norms;
+  if (table.contains(prefix + "q_norm/weight")) {
+    const auto of_query = norm_weights(table, buffers, prefix + "q_norm/", layer);
+    const auto of_key = norm_weights(table, buffers, prefix + "k_norm/", layer);
+    norms = {of_query.weight, of_key.weight, of_query.gradient, of_key.gradient};
+  }
+  return nn::Attention<T>(
+      geometry,
+      nn::Linear<T>(linear_weights(table, buffers, query, layer, geometry.qkv_columns()), orders.qkv, quantised.qkv),
+      nn::Linear<T>(linear_weights(table, buffers, out, layer, out.local_rows()), orders.attention_out,
+                    quantised.attention_out),
+      norms, core);
+}
+
+inline Vector<double> row(const Matrix<double>& m, index_t i) {
+  const auto columns = static_cast<index_t>(m.extent(1));
+  return Vector<double>(m.data() == nullptr ? nullptr : m.data() + i * columns, columns);
+}
+
+// In GEMMs on a GPU where no partial sums are reduced after them. Elsewhere x is added last on any number of ranks:
+// reproducible = 'layout' needs that.
+inline ResidualSum residual_sum(const TransformerSetup& setup, Processor processor) {
+  const bool whole = setup.tp->size() == 1 && setup.tensor_shards == 0;
+  return processor == Processor::gpu && whole ? ResidualSum::in_gemm : ResidualSum::in_norm;
+}
+
+// quantised_of(l): the linear layers that quantise, in layer l.
+template <class T, class F>
+std::vector<DecoderLayer<T>> make_layers(const TransformerSetup& setup, const ParameterTable& table,
+                                         const nn::ParameterBuffers<T>& buffers,
+                                         const nn::AttentionGeometry<T>& geometry, nn::AttentionCore<T>& core,
+                                         nn::TensorParallelRegion<T>& region, const SumOrders& orders,
+                                         const nn::MoeParts<T>& moe, const Matrix<double>& router_sums, ResidualSum sum,
+                                         const F& quantised_of) {
+  const std::string prefix = "model/layers/";
+  std::vector<DecoderLayer<T>> layers;
+  for (index_t l = 0; l < table.layers; ++l) {
+    const QuantisedLinears<T> quantised = quantised_of(l);
+    layers.emplace_back(make_norm(setup.model, table, buffers, prefix + "input_layernorm/", l, orders.tokens),
+                        make_attention(table, buffers, geometry, core, orders, quantised, l),
+                        make_norm(setup.model, table, buffers, prefix + "post_attention_layernorm/", l, orders.tokens),
+                        make_feed_forward(setup.model.hidden_act, table, buffers, l, orders.feed_forward, quantised,
+                                          moe, row(router_sums, l)),
+                        region, sum);
+  }
+  return layers;
+}
+
+inline bool is_first(const VirtualStage& stage) { return stage.layers.begin == 0; }
+inline bool is_last(const TransformerSetup& setup, const VirtualStage& stage) {
+  return stage.layers.end == setup.model.num_hidden_layers;
+}
+
+template <class T>
+std::optional<nn::VocabEmbedding<T>> make_embedding(const TransformerSetup& setup, const ParameterTable& table,
+                                                    const nn::ParameterBuffers<T>& buffers) {
+  if (!is_first(setup.stages.front())) return std::nullopt;
+  const nn::ParameterSpec& spec = table["model/embed_tokens/weight"];
+  return nn::VocabEmbedding<T>(table.vocabulary, buffers.weight(spec, 0, spec.local_rows()),
+                               buffers.weight_gradient(spec, 0, spec.local_rows()),
+                               orders_of(setup).sequence.shards_on_rank);
+}
+
+template <class T>
+std::optional<nn::LearnedPositions<T>> make_positions(const TransformerSetup& setup, const ParameterTable& table,
+                                                      const nn::ParameterBuffers<T>& buffers) {
+  if (!is_first(setup.stages.front()) || !setup.model.has_learned_positions()) return std::nullopt;
+  const nn::ParameterSpec& spec = table["model/embed_positions/weight"];
+  return nn::LearnedPositions<T>(table.positions, buffers.weight(spec, 0, spec.local_rows()),
+                                 buffers.weight_gradient(spec, 0, spec.local_rows()),
+                                 orders_of(setup).sequence.shards_on_rank);
+}
+
+template <class T>
+std::optional<Head<T>> make_head(const TransformerSetup& setup, const ParameterTable& table,
+                                 const nn::ParameterBuffers<T>& buffers) {
+  if (!is_last(setup, setup.stages.back())) return std::nullopt;
+  const nn::ParameterSpec& spec =
+      table[setup.model.tie_word_embeddings ? "model/embed_tokens/weight" : "lm_head/weight"];
+  const SumOrders orders = orders_of(setup);
+  return Head<T>{make_norm(setup.model, table, buffers, "model/norm/", 0, orders.tokens),
+                 nn::VocabLoss<T>(table.vocabulary, buffers.weight(spec, 0, spec.local_rows()),
+                                  buffers.weight_gradient(spec, 0, spec.local_rows()), *setup.tp, orders.head)};
+}
+
+inline TransformerSetup with_stages(TransformerSetup setup) {
+  if (setup.stages.empty()) setup.stages = {{.layers = {0, setup.model.num_hidden_layers}}};
+  return setup;
+}
+
+inline std::vector<Range> layers_of(const std::vector<VirtualStage>& stages) {
+  std::vector<Range> layers;
+  for (const VirtualStage& stage : stages) layers.push_back(stage.layers);
+  return layers;
+}
+
+}  // namespace nanotron::model::detail

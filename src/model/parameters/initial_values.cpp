@@ -1,0 +1,51 @@
+#include "nanotron/base/random.hpp"
+#include "nanotron/kernels/loop/loop.hpp"
+#include "nanotron/model/parameters/parameter_table.hpp"
+
+namespace nanotron::model {
+
+using nn::Initial;
+using nn::ParameterSpec;
+
+namespace {
+
+// Writes elements `from` of the local matrix of one layer to `out`.
+template <class M>
+void initialise_part(const ParameterSpec& spec, index_t layer, std::int64_t seed, const Range& from, M* out) {
+  const std::uint32_t states = stream_id(spec.name);
+  const LogicalIndex logical = spec.logical_index(layer);
+  const Initial initial = spec.initial;
+  const double deviation = spec.deviation;
+  const index_t begin = from.begin;
+  Kokkos::parallel_for(
+      "initialise", kernels::RangePolicy(from.begin, from.end), KOKKOS_LAMBDA(const index_t i) {
+        if (initial != Initial::normal) {
+          out[i - begin] = initial == Initial::ones ? M(1) : M(0);
+          return;
+        }
+        const auto index = static_cast<std::uint64_t>(logical(i));
+        out[i - begin] =
+            static_cast<M>(static_cast<float>(deviation * normal(static_cast<std::uint64_t>(seed), states, index, 0)));
+      });
+}
+
+}  // namespace
+
+template <class M>
+void initialise(const ParameterTable& table, std::int64_t seed, const Vector<M>& master, const nn::BufferLayout& held) {
+  for (const ParameterSpec& spec : table.specs) {
+    for (index_t layer = 0; layer < spec.local_layers(); ++layer) {
+      const index_t offset = spec.offset_of(layer);
+      for (const nn::BufferLayout::Part& part : held.within({offset, offset + spec.local_size()})) {
+        const Range from{part.range.begin - offset, part.range.end - offset};
+        initialise_part(spec, layer, seed, from, master.data() + part.at);
+      }
+    }
+  }
+  Kokkos::fence();
+}
+
+template void initialise<double>(const ParameterTable&, std::int64_t, const Vector<double>&, const nn::BufferLayout&);
+template void initialise<float>(const ParameterTable&, std::int64_t, const Vector<float>&, const nn::BufferLayout&);
+
+}  // namespace nanotron::model

@@ -1,0 +1,113 @@
+#include "nanotron/model/parameters/sharding.hpp"
+
+namespace nanotron::model {
+namespace {
+
+using nn::BufferLayout;
+
+std::vector<Range> shards_of(const ParameterTable& table, const Sharding& sharding) {
+  std::vector<Range> shards;
+  for (const Unit& unit : table.units) shards.push_back(shard_of(unit, sharding));
+  return shards;
+}
+
+// Elements in the buffer: all gradients of the unit.
+index_t gradients_of(const Unit& unit, const Sharding& sharding) {
+  return unit.range.size() * sharding.of(unit.replicas).gradients;
+}
+
+// Every unit in its slot. The first slot begins at `begin` of the buffer.
+std::vector<BufferLayout::Part> in_slots(const ParameterTable& table, index_t begin, const Sharding& sharding = {}) {
+  std::array<index_t, unit_slots> size{};
+  for (std::size_t u = 0; u < table.units.size(); ++u) {
+    index_t& largest = size[slot_of(table, static_cast<index_t>(u))];
+    largest = std::max(largest, gradients_of(table.units[u], sharding));
+  }
+  std::array<index_t, unit_slots> at{begin};
+  for (std::size_t s = 1; s < unit_slots; ++s) at[s] = at[s - 1] + size[s - 1];
+  std::vector<BufferLayout::Part> parts;
+  for (std::size_t u = 0; u < table.units.size(); ++u) {
+    parts.push_back({table.units[u].range, at[slot_of(table, static_cast<index_t>(u))]});
+  }
+  return parts;
+}
+
+// Every unit at an offset of its own.
+std::vector<BufferLayout::Part> side_by_side(const ParameterTable& table, index_t begin, const Sharding& sharding) {
+  std::vector<BufferLayout::Part> parts;
+  for (const Unit& unit : table.units) {
+    parts.push_back({unit.range, begin});
+    begin += gradients_of(unit, sharding);
+  }
+  return parts;
+}
+
+// Embedding and head, and behind them one place for all layers.
+BufferLayout one_layer(const ParameterTable& table) {
+  std::vector<BufferLayout::Part> parts;
+  index_t behind = 0;
+  for (std::size_t u = 0; u < table.units.size(); ++u) {
+    if (!table.is_layer(static_cast<index_t>(u))) behind += table.units[u].range.size();
+  }
+  index_t at = 0;
+  for (std::size_t u = 0; u < table.units.size(); ++u) {
+    const Range& range = table.units[u].range;
+    const bool is_layer = table.is_layer(static_cast<index_t>(u));
+    parts.push_back({range, is_layer ? behind : at});
+    if (!is_layer) at += range.size();
+  }
+  return BufferLayout(parts);
+}
+
+}  // namespace
+
+Range shard_of(const Unit& unit, int size, int rank) {
+  const index_t shard = unit.range.size() / size, begin = unit.range.begin + rank * shard;
+  return {begin, begin + shard};
+}
+
+Range shard_of(const Unit& unit, const Sharding& sharding) {
+  return shard_of(unit, sharding.size(unit.replicas), sharding.rank(unit.replicas));
+}
+
+std::size_t slot_of(const ParameterTable& table, index_t unit) {
+  if (unit >= table.dense().units.end) return static_cast<std::size_t>(3 + (unit - table.dense().units.end) % 2);
+  return table.is_layer(unit) ? static_cast<std::size_t>(1 + (unit - table.layer_unit(0)) % 2) : 0;
+}
+
+nn::ParameterLayouts parameter_layouts(const ParameterTable& table, const Sharding& sharding, ComputeWeights compute) {
+  const BufferLayout whole = BufferLayout::whole(table.size);
+  std::vector<Range> held = shards_of(table, sharding);
+  held.insert(held.begin(), table.params_1d);
+  const BufferLayout packed = BufferLayout::packed(held);
+  nn::ParameterLayouts p{.master = whole, .compute = whole, .gradient = whole, .reduced = whole, .moments = packed};
+  const bool sharded = sharding.size() > 1 && sharding.stage > 0;
+  if (sharded) {
+    p.reduced = sharding.stage == 1 ? whole.common(packed) : packed;
+    if (compute != ComputeWeights::master || sharding.stage == 3) p.master = packed;
+    if (sharding.stage == 3) p.compute = BufferLayout(in_slots(table, 0));
+  }
+  if (compute == ComputeWeights::codes && sharding.size() == 1) p.compute = one_layer(table);
+  if (sharded && sharding.gradients != UnitGradients::by_stage) p.reduced = packed;
+  const index_t behind = p.reduced.size();
+  const BufferLayout::Part params_1d{table.params_1d, 0};
+  const bool apart = sharding.gradients == UnitGradients::apart;
+  if (apart || sharding.gradients == UnitGradients::in_slots || (sharded && sharding.stage >= 2)) {
+    std::vector<BufferLayout::Part> parts =
+        apart ? side_by_side(table, behind, sharding) : in_slots(table, behind, sharding);
+    for (std::size_t u = 0; u < parts.size(); ++u) {
+      p.gradient_end = std::max(p.gradient_end, parts[u].at + gradients_of(table.units[u], sharding));
+    }
+    parts.insert(parts.begin(), params_1d);
+    p.gradient = BufferLayout(parts);
+  }
+  return p;
+}
+
+nn::BufferLayout owned_layout(const ParameterTable& table, const Sharding& sharding) {
+  std::vector<Range> ranges = shards_of(table, sharding);
+  if (sharding.rank() == 0) ranges.insert(ranges.begin(), table.params_1d);
+  return BufferLayout::packed(ranges);
+}
+
+}  // namespace nanotron::model

@@ -1,0 +1,288 @@
+#include "nanotron/trainer/checkpoint/checkpointing.hpp"
+
+#include <fmt/format.h>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/base/flight_recorder.hpp"
+#include "nanotron/base/timer.hpp"
+#include "nanotron/comm/agreement.hpp"
+#include "nanotron/comm/collectives.hpp"
+#include "nanotron/io/checkpoint/manifest.hpp"
+#include "nanotron/trainer/data/data_identity.hpp"
+#include "nanotron/trainer/data/run_stages.hpp"
+#include "nanotron/trainer/data/token_files.hpp"
+#include "neighbours.hpp"
+#include "rate_jump.hpp"
+
+namespace nanotron::trainer {
+namespace {
+
+// About what this rank writes.
+template <class T>
+std::size_t written_bytes(comm::ProcessGrid& grid, const TrainingState<T>& state) {
+  const auto replicas = static_cast<std::size_t>(written_parts(grid).dense.replicas);
+  const nn::BufferLayout owned = model::owned_layout(state.model.table(), state.sharding);
+  const auto elements_of = [&](const nn::BufferLayout& buffer) {
+    std::size_t elements = 0;
+    const nn::BufferLayout written = buffer.common(owned);
+    for (const nn::BufferLayout::Part& part : written.parts()) elements += static_cast<std::size_t>(part.range.size());
+    return elements;
+  };
+  std::size_t bytes = elements_of(state.model.parameters().layouts.master) * sizeof(master_t<T>);
+  for (const auto& moment : state.optimizer->moments()) {
+    bytes += elements_of(moment.place) * std::visit([]<class S>(const Vector<S>&) { return sizeof(S); }, moment.values);
+  }
+  bytes /= replicas;
+  for (const parallel::PersistentState<master_t<T>>& section : state.reducers.persistent_state())
+    for (const auto& values : section.values) bytes += values.values.size() * sizeof(master_t<T>);
+  return bytes;
+}
+
+}  // namespace
+
+template <class T>
+std::size_t checkpoint_workspace(const deck::Config& config, comm::ProcessGrid& grid, const TrainingState<T>& state) {
+  constexpr auto assembled = static_cast<std::size_t>(io::held_blocks * io::manifest_block_bytes);
+  constexpr auto held = static_cast<std::size_t>(io::blocks_in_memory * io::manifest_block_bytes);
+  const std::size_t copied = config.checkpoint.neighbour_every_steps > 0 ? 4 * assembled : 0;  // own and partner's
+  return 2 * assembled + static_cast<std::size_t>(io::staging_bytes()) +                       // sent, received
+         held + (config.checkpoint.asynchronous ? written_bytes(grid, state) : 0) + copied;
+}
+
+template <class T>
+std::size_t neighbour_bytes(const deck::Config& config, comm::ProcessGrid& grid, const TrainingState<T>& state) {
+  constexpr auto pieces = 2 * io::kept_generations, block = static_cast<std::size_t>(io::copy_block_bytes);
+  return config.checkpoint.neighbour_every_steps > 0 ? pieces * (written_bytes(grid, state) + block) : 0;
+}
+
+template <class T>
+void read_parameters(io::CheckpointReader& reader, model::Transformer<T>& model,
+                     std::span<const io::StateGroup> moments) {
+  using M = master_t<T>;
+  const nn::ParameterBuffers<T>& p = model.parameters();
+  reader.read(state_tensors<M>(model.table(), p.layouts.master, p.master.data(), Part::held), moments,
+              scalar_type_of<M>);
+}
+
+Parts written_parts(comm::ProcessGrid& grid) {
+  const auto share = [](const comm::Group& replicate) {
+    return Part{Part::Of::owned, replicate.rank(), replicate.size()};
+  };
+  return {share(grid.data_groups(comm::ReplicaSet::data_parallel).replicate),
+          share(grid.data_groups(comm::ReplicaSet::expert_data_parallel).replicate)};
+}
+
+template <class T>
+Checkpointing<T>::Checkpointing(const deck::Config& config, const Provenance& provenance,
+                                const data::TokenizerId& tokenizer, const std::vector<io::DataFile>& data,
+                                comm::ProcessGrid& grid, TrainingState<T>& state, io::NeighbourCopies* copies, Log& log)
+    : config_(config),
+      provenance_(provenance),
+      tokenizer_(tokenizer),
+      data_(data),
+      grid_(grid),
+      state_(state),
+      copies_(copies),
+      log_(log),
+      writer_(grid.world().mpi(), deck::checkpoint_directory(config), config.checkpoint.keep_last, log),
+      persistent_(state.reducers.persistent_state(), grid),
+      moments_(state.optimizer->moments()) {
+  if (config_.checkpoint.asynchronous)
+    with_contents({}, [&](const io::CheckpointContents& contents) { writer_.reserve(contents); });
+}
+
+template <class T>
+io::CheckpointState Checkpointing<T>::restore(std::optional<io::CheckpointReader> checkpoint) {
+  const bool is_given = checkpoint.has_value();
+  auto found = is_given ? std::move(checkpoint) : newest_state(grid_.world().mpi(), config_, copies_, log_);
+  if (found && !read_into(*found)) {
+    if (is_given)
+      fail(ExitCode::deck_error, {.what = "the copies on the hosts are of another precision",
+                                  .where = found->folder().string(),
+                                  .change = "name a checkpoint with checkpoint%resume"});
+    log_.warn("the copies on the hosts are of another precision: from the newest checkpoint");
+    found.reset();
+    if (auto file = newest_state(grid_.world().mpi(), config_, nullptr, log_))
+      read_into(found.emplace(std::move(*file)));
+  }
+  // Moves other checkpoints aside and removes copies: only after all reads.
+  if (copies_ != nullptr) copies_->keep_only(found ? &*found : nullptr);
+  if (!found) {
+    writer_.start_fresh();
+    return {.seed = config_.run.seed};
+  }
+  const io::CheckpointInfo& info = found->info();
+  if (found->is_of_copies())
+    writer_.continue_at(info.state.step);
+  else
+    writer_.continue_from(found->folder(), info.state.step);
+
+  log_.info("resumed from {}{} (step {}, {} tokens seen{})", found->is_of_copies() ? "copies on the hosts, " : "",
+            found->folder().string(), info.state.step, info.state.tokens_seen,
+            info.has_optimizer ? "" : "; no optimizer state in it: moments start at zero");
+  if (info.has_optimizer && !has_our_moments(info)) {
+    log_.warn("optimizer%name is '{}' here and was '{}': all moments start at zero, and the count of updates too",
+              state_.optimizer->name(), info.optimizer);
+  }
+  hugging_face_ = info.hugging_face;
+  io::CheckpointState counters = info.state;
+  counters.seed = config_.run.seed;
+  return counters;
+}
+
+template <class T>
+bool Checkpointing<T>::read_into(io::CheckpointReader& reader) {
+  const io::CheckpointInfo& info = reader.info();
+  reader.require_model(model_of_checkpoint(config_, info));
+  comm::collectively(grid_.world().mpi(), [&] {
+    compare_tokenizers(tokenizer_, info.tokenizer, fmt::format("the checkpoint {}", reader.folder().string()),
+                       config_.data, log_);
+    compare_data(info, data_, deck::whole_run(config_), reader.folder().string(), log_);
+  });
+  if (const std::string text = rate_jump(info.deck, deck::whole_run(config_), info.state.step); !text.empty())
+    log_.warn("{}", text);
+  const bool with_moments = has_our_moments(info);
+  std::vector<io::StateGroup> moments;
+  if (with_moments) moments = moment_groups(Part::held, [](const nn::BufferLayout& place) { return place; });
+  if (!reader.has_types_of(moments, scalar_type_of<M>)) return false;
+  read_parameters(reader, state_.model, moments);
+  read_compression(reader);
+  state_.optimizer->set_steps(with_moments ? info.state.adam_step : 0);
+  return true;
+}
+
+template <class T>
+bool Checkpointing<T>::has_our_moments(const io::CheckpointInfo& info) const {
+  return info.has_optimizer && info.optimizer == state_.optimizer->name();
+}
+
+template <class T>
+template <class Layout>
+std::vector<io::StateGroup> Checkpointing<T>::moment_groups(const Parts& part, const Layout& layout) {
+  const model::ParameterTable& table = state_.model.table();
+  std::vector<io::StateGroup> groups;
+  for (const optim::Moment<M>& moment : moments_) {
+    std::visit(
+        [&]<class S>(const Vector<S>& values) {
+          groups.push_back({moment.name, scalar_type_of<S>,
+                            moment_tensors<S>(table, moment.over, layout(moment.place), values.data(), part)});
+        },
+        moment.values);
+  }
+  return groups;
+}
+
+template <class T>
+void Checkpointing<T>::read_compression(io::CheckpointReader& reader) {
+  const std::string& layout = reader.info().compression_layout;
+  if (layout.empty() && persistent_.layout().empty()) return;
+  if (layout != persistent_.layout()) {
+    const auto said = [](const std::string& text) { return text.empty() ? "nothing" : text; };
+    log_.warn("the error feedback of compressed gradients starts at zero: the checkpoint has {}, this run needs {}",
+              said(layout), said(persistent_.layout()));
+    return;
+  }
+  reader.read_compression(persistent_.tensors(), scalar_type_of<M>);
+}
+
+// The part of `place` that this rank owns and writes: a shard group writes each element once.
+template <class T>
+nn::BufferLayout Checkpointing<T>::owned_part(const nn::BufferLayout& place) const {
+  return place.common(model::owned_layout(state_.model.table(), state_.sharding));
+}
+
+template <class T>
+template <class Write>
+void Checkpointing<T>::with_contents(io::CheckpointState counters, const Write& write) {
+  const model::ParameterTable& table = state_.model.table();
+  const nn::ParameterLayouts& layouts = state_.model.parameters().layouts;
+  const Parts part = written_parts(grid_);
+  const auto parameters =
+      state_tensors<M>(table, owned_part(layouts.master), state_.model.parameters().master.data(), part);
+  const auto moments = moment_groups(part, [&](const nn::BufferLayout& place) { return owned_part(place); });
+  const auto carried = persistent_.tensors();
+  counters.adam_step = state_.optimizer->steps();
+  write({.parameters = parameters,
+         .optimizer = state_.optimizer->name(),
+         .moments = moments,
+         .compression = carried,
+         .compression_layout = persistent_.layout(),
+         .master = scalar_type_of<M>,
+         .state = counters,
+         .model = config_.model,
+         .tokenizer = tokenizer_,
+         .data = data_,
+         .deck = deck::canonical_deck(deck::whole_run(config_)),
+         .hugging_face = hugging_face_,
+         .provenance = provenance_});
+}
+
+template <class T>
+SavedCheckpoint Checkpointing<T>::save(const io::CheckpointState& counters) {
+  const double begin = wall_seconds();
+  with_contents(counters, [&](const io::CheckpointContents& contents) { writer_.write(contents); });
+  const double seconds = wall_seconds() - begin;
+  return {counters.step, seconds, seconds};
+}
+
+template <class T>
+std::optional<std::filesystem::path> Checkpointing<T>::copy(const io::CheckpointState& counters) {
+  bool good = false;
+  with_contents(counters, [&](const io::CheckpointContents& contents) { good = copies_->write(contents); });
+  return good ? std::optional(copies_->folder_of(counters.step)) : std::nullopt;
+}
+
+template <class T>
+void Checkpointing<T>::start(const io::CheckpointState& counters) {
+  pending_since_ = wall_seconds();
+  with_contents(counters, [&](const io::CheckpointContents& contents) { writer_.start(contents); });
+  pending_ = {.step = counters.step, .waited = wall_seconds() - pending_since_};
+}
+
+template <class T>
+void Checkpointing<T>::finish_copy() {
+  const double begin = wall_seconds();
+  writer_.finish_copy();
+  pending_.waited += wall_seconds() - begin;
+}
+
+template <class T>
+double Checkpointing<T>::seconds_under_way() const {
+  return writer_.is_writing() ? wall_seconds() - pending_since_ : 0.0;
+}
+
+template <class T>
+std::optional<SavedCheckpoint> Checkpointing<T>::advance() {
+  const double begin = wall_seconds();
+  const bool published = writer_.advance();
+  pending_.waited += wall_seconds() - begin;
+  pending_.taken = wall_seconds() - pending_since_;
+  return published ? std::optional(pending_) : std::nullopt;
+}
+
+template <class T>
+std::optional<SavedCheckpoint> Checkpointing<T>::finish() {
+  const NotedRegion region("checkpoint");
+  const double begin = wall_seconds();
+  const bool published = writer_.finish();
+  pending_.waited += wall_seconds() - begin;
+  pending_.taken = wall_seconds() - pending_since_;
+  return published ? std::optional(pending_) : std::nullopt;
+}
+
+template std::size_t checkpoint_workspace(const deck::Config&, comm::ProcessGrid&, const TrainingState<double>&);
+template std::size_t checkpoint_workspace(const deck::Config&, comm::ProcessGrid&, const TrainingState<float>&);
+template std::size_t checkpoint_workspace(const deck::Config&, comm::ProcessGrid&, const TrainingState<bf16>&);
+#define NANOTRON_INSTANTIATE(T) \
+  template std::size_t neighbour_bytes(const deck::Config&, comm::ProcessGrid&, const TrainingState<T>&);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
+#define NANOTRON_INSTANTIATE(T) \
+  template void read_parameters(io::CheckpointReader&, model::Transformer<T>&, std::span<const io::StateGroup>);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
+template class Checkpointing<double>;
+template class Checkpointing<float>;
+template class Checkpointing<bf16>;
+
+}  // namespace nanotron::trainer

@@ -1,0 +1,171 @@
+#include "nanotron/trainer/checkpoint/state_tensors.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+
+namespace nanotron::trainer {
+namespace {
+
+// Along the sharded dimension, in indices of the logical tensor.
+Range range_of(const nn::ParameterSpec& spec, const Part& part) {
+  if (spec.local_layers() == 0) return {0, 0};
+  return part.of == Part::Of::held ? spec.local : spec.owned;
+}
+
+// Layers and rows of the local matrix, by index.
+struct Share {
+  Range layers, rows;
+};
+
+// What this one of the replicas takes of all layers: pieces that lie side by side in a file, so that a block of the
+// file is one rank's; nothing where a share would become small. Replicas take turns. Several shares are of a layer
+// each.
+std::vector<Share> shares_of(index_t layers, const Range& rows, index_t row_bytes, const Part& part, index_t turn) {
+  const index_t replicas = part.replicas, layer_bytes = rows.size() * row_bytes;
+  const index_t pieces = std::clamp<index_t>(layer_bytes / shared_bytes, 1, replicas);  // of a layer
+  const index_t sharers =
+      std::min({replicas, layers * pieces, std::max<index_t>(1, layers * layer_bytes / shared_bytes)});
+  const index_t mine = (part.replica + turn) % replicas;
+  if (mine >= sharers) return {};
+  const index_t begin = layers * pieces * mine / sharers, end = layers * pieces * (mine + 1) / sharers;
+  if (begin % pieces == 0 && end % pieces == 0) return {{{begin / pieces, end / pieces}, rows}};
+  std::vector<Share> shares;
+  for (index_t at = begin; at < end;) {
+    const index_t layer = at / pieces, first = at % pieces, last = std::min(pieces, first + end - at);
+    const Range cut{rows.begin + rows.size() * first / pieces, rows.begin + rows.size() * last / pieces};
+    shares.push_back({{layer, layer + 1}, cut});
+    at += last - first;
+  }
+  return shares;
+}
+
+// Of tensor number `tensor`. Small experts that lie side by side in a file are written by one rank.
+index_t turn_of(const nn::ParameterSpec& spec, index_t element_bytes, index_t tensor) {
+  return spec.stack.empty() ? tensor : spec.number * spec.logical_size() * element_bytes / shared_bytes;
+}
+
+std::vector<index_t> shape_of(const nn::ParameterSpec& spec) {
+  std::vector<index_t> shape;
+  if (spec.is_stacked) shape.push_back(spec.layers);
+  shape.push_back(spec.rows);
+  if (!spec.is_1d) shape.push_back(spec.columns);
+  return shape;
+}
+
+std::optional<io::Slice> slice_of(const nn::ParameterSpec& spec) {
+  if (spec.stack.empty()) return std::nullopt;
+  return io::Slice{spec.stack, spec.number, spec.numbers};
+}
+
+// A block of the local matrix in each of `layers`. Layers are numbers of the model; rows and columns are local indices.
+struct Block {
+  Range layers, rows, columns;
+};
+
+template <class S>
+io::StatePart state_part(const nn::ParameterSpec& spec, const Block& block, S* data) {
+  const bool by_columns = spec.partition == nn::Partition::row_parallel;
+  io::StatePart part;
+  part.data = data;
+  const auto add = [&](const Range& range, index_t shift, index_t stride) {
+    part.offset.push_back(range.begin + shift);
+    part.extent.push_back(range.size());
+    part.stride.push_back(stride);
+  };
+  // The stride of a single row or layer is never used: this value keeps the part a packed rectangle.
+  const index_t row_stride = block.rows.size() > 1 || spec.is_1d ? spec.local_columns() : block.columns.size();
+  const index_t layer_stride = block.layers.size() > 1 ? spec.layer_stride : block.rows.size() * row_stride;
+  if (spec.is_stacked) add(block.layers, 0, layer_stride);
+  add(block.rows, by_columns ? 0 : spec.local.begin, row_stride);
+  if (!spec.is_1d) add(block.columns, by_columns ? spec.local.begin : 0, 1);
+  return part;
+}
+
+// Splits elements `range` of the row-major local matrix into the end of a row, whole rows and the beginning of a row.
+std::vector<Block> blocks_of(const nn::ParameterSpec& spec, index_t layer, const Range& range) {
+  const index_t columns = spec.local_columns();
+  const index_t number = spec.layer_numbers[static_cast<std::size_t>(layer)];
+  const Range one{number, number + 1};
+  std::vector<Block> blocks;
+  for (index_t begin = range.begin, end = 0; begin < range.end; begin = end) {
+    const index_t row = begin / columns, column = begin % columns;
+    const bool whole = column == 0 && range.end - begin >= columns;
+    const index_t rows = whole ? (range.end - begin) / columns : 1;
+    end = whole ? begin + rows * columns : std::min(range.end, (row + 1) * columns);
+    blocks.push_back({one, {row, row + rows}, {column, whole ? columns : column + end - begin}});
+  }
+  return blocks;
+}
+
+// The parts of a share that `place` holds. It is one part if `place` holds all of it in one piece and the layers are
+// consecutive.
+template <class S>
+std::vector<io::StatePart> state_parts(const nn::ParameterSpec& spec, const nn::BufferLayout& place, S* data,
+                                       const Share& share) {
+  const auto& [layers, rows] = share;
+  const index_t columns = spec.local_columns();
+  const Range local{rows.begin * columns, rows.end * columns};
+  const auto flat = [&](index_t layer) {
+    return Range{spec.offset_of(layer) + local.begin, spec.offset_of(layer) + local.end};
+  };
+  const auto number = [&](index_t layer) { return spec.layer_numbers[static_cast<std::size_t>(layer)]; };
+  const Range all{flat(layers.begin).begin, flat(layers.end - 1).end};
+  const Range numbers{number(layers.begin), number(layers.end - 1) + 1};
+  const std::vector<nn::BufferLayout::Part> held = place.within(all);
+  if (numbers.size() == layers.size() && held.size() == 1 && held.front().range == all) {
+    return {state_part(spec, {numbers, rows, {0, columns}}, data + held.front().at)};
+  }
+  std::vector<io::StatePart> parts;
+  for (index_t layer = layers.begin; layer < layers.end; ++layer) {
+    for (const nn::BufferLayout::Part& p : place.within(flat(layer))) {
+      const index_t first = p.range.begin - spec.offset_of(layer);
+      for (const Block& block : blocks_of(spec, layer, {first, first + p.range.size()})) {
+        const index_t at = block.rows.begin * columns + block.columns.begin;
+        parts.push_back(state_part(spec, block, data + p.at + (at - first)));
+      }
+    }
+  }
+  return parts;
+}
+
+}  // namespace
+
+template <class S>
+std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, const nn::BufferLayout& place, S* data,
+                                           const Parts& part) {
+  std::vector<io::StateTensor> tensors;
+  for (const nn::ParameterSpec& spec : table.specs) {
+    tensors.push_back({.name = spec.name, .global_shape = shape_of(spec), .parts = {}, .slice = slice_of(spec)});
+    const Range range = range_of(spec, part.of(spec.replicas));
+    if (range.size() == 0 || spec.local_layers() == 0) continue;
+    // Row-parallel columns are never replicated: a rank owns all rows of its columns.
+    const Range owned = spec.partition == nn::Partition::row_parallel
+                            ? Range{0, spec.rows}
+                            : Range{range.begin - spec.local.begin, range.end - spec.local.begin};
+    const auto row_bytes = spec.local_columns() * static_cast<index_t>(sizeof(S));
+    for (const Share& share : shares_of(spec.local_layers(), owned, row_bytes, part.of(spec.replicas),
+                                        turn_of(spec, static_cast<index_t>(sizeof(S)), std::ssize(tensors)))) {
+      std::ranges::move(state_parts(spec, place, data, share), std::back_inserter(tensors.back().parts));
+    }
+  }
+  return tensors;
+}
+
+template <class S>
+std::vector<io::StateTensor> moment_tensors(const model::ParameterTable& table, optim::Covers over,
+                                            const nn::BufferLayout& place, S* data, const Parts& part) {
+  model::ParameterTable covered = table;
+  std::erase_if(covered.specs, [&](const nn::ParameterSpec& spec) { return !optim::covers(over, spec); });
+  return state_tensors<S>(covered, place, data, part);
+}
+
+#define NANOTRON_INSTANTIATE(S)                                                                                  \
+  template std::vector<io::StateTensor> state_tensors(const model::ParameterTable&, const nn::BufferLayout&, S*, \
+                                                      const Parts&);                                             \
+  template std::vector<io::StateTensor> moment_tensors(const model::ParameterTable&, optim::Covers,              \
+                                                       const nn::BufferLayout&, S*, const Parts&);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
+
+}  // namespace nanotron::trainer

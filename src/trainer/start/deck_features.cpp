@@ -1,0 +1,112 @@
+#include "nanotron/trainer/start/deck_features.hpp"
+
+#include <fmt/format.h>
+
+#include "nanotron/comm/grid_checks.hpp"
+#include "nanotron/data/data_checks.hpp"
+#include "nanotron/data/order/training_stages.hpp"
+#include "nanotron/deck/read_deck.hpp"
+#include "nanotron/io/checkpoint/checkpoint_checks.hpp"
+#include "nanotron/model/model_checks.hpp"
+#include "nanotron/nn/attention/attention_checks.hpp"
+#include "nanotron/nn/linear/fp8_checks.hpp"
+#include "nanotron/nn/linear/tensor_parallel_checks.hpp"
+#include "nanotron/nn/moe/moe_checks.hpp"
+#include "nanotron/nn/norm/norm_checks.hpp"
+#include "nanotron/nn/vocab/position_checks.hpp"
+#include "nanotron/optim/optim_checks.hpp"
+#include "nanotron/parallel/pipeline/pipeline_checks.hpp"
+#include "nanotron/parallel/reducers/reducer_checks.hpp"
+#include "nanotron/parallel/reducers/zero/zero_checks.hpp"
+#include "nanotron/tensor/layout_checks.hpp"
+
+namespace nanotron::trainer {
+namespace {
+
+void check_run(const deck::Config& c, deck::Findings& f) {
+  if (c.run.output_dir.empty()) {
+    f.error({"run.output_dir"}, "output_dir is empty", "a folder, for example 'run'");
+  }
+  if (f.is_valid({"run.hang_timeout"}) && c.run.hang_timeout > 0.0 && c.run.hang_timeout < 1.0) {
+    f.error({"run.hang_timeout"}, "hang_timeout is less than a second: a rank that waits for a processor would be late",
+            "0 (no watchdog) or at least 1 s");
+  }
+  if (f.is_valid({"run.on_bad_step", "run.max_nonfinite_steps"}) && c.run.on_bad_step == deck::OnBadStep::roll_back &&
+      c.run.max_nonfinite_steps == 0) {
+    f.error({"run.on_bad_step", "run.max_nonfinite_steps"},
+            "on_bad_step = 'roll_back' and max_nonfinite_steps = 0, which ends the run at the first bad step",
+            "max_nonfinite_steps >= 1: how often training may go back from steps after the same checkpoint");
+  }
+  if (f.is_valid({"run.on_bad_step", "data.stages"}) && c.run.on_bad_step == deck::OnBadStep::roll_back && !c.run_of &&
+      data::training_stages(c).size() > 1) {
+    f.error({"run.on_bad_step", "data.stages"}, "on_bad_step = 'roll_back' in a run of several stages of training",
+            "'skip', or one stage for each run");
+  }
+  if (f.is_valid({"run.spike_factor"}) && c.run.spike_factor > 0.0 && c.run.spike_factor <= 1.0) {
+    f.error({"run.spike_factor"}, "spike_factor is at most 1: half of all steps would be bad", "0 or more than 1");
+  }
+  if (f.is_valid({"run.wall_time_limit", "run.wall_time_margin"}) && c.run.wall_time_limit > 0 &&
+      c.run.wall_time_margin >= c.run.wall_time_limit) {
+    f.error({"run.wall_time_margin", "run.wall_time_limit"},
+            "wall_time_margin is not less than wall_time_limit: no step could run", "a margin below the limit");
+  }
+}
+
+void check_stage_configs(const deck::Config& c, deck::Findings& f);
+
+// A row per feature: its check and, if needed, the function that fills in keys of value 0. Errors at the same key are
+// reported in this order.
+constexpr deck::Feature features[] = {
+    {nn::check_attention, nn::fill_attention},
+    {nn::check_norm},
+    {nn::check_positions},
+    {model::check_parametrization},
+    {nn::check_tensor_parallel},
+    {nn::check_fp8},
+    {parallel::check_pipeline},
+    {comm::check_grid},
+    {optim::check_schedule},
+    {check_run},
+    {data::check_data},
+    {io::check_checkpoint},
+    {data::check_batch},
+    {parallel::check_zero},
+    {parallel::check_compression},
+    {optim::check_muon},
+    {optim::check_moments},
+    {check_layout, fill_layout},  // checks degrees only where no error was found before
+    {parallel::check_adasum},
+    {nn::check_moe, nn::fill_moe},
+    {model::check_size},
+    {check_stage_configs},
+};
+
+// Each later stage of training as a deck of its own, where that of the run has no mistake.
+void check_stage_configs(const deck::Config& c, deck::Findings& f) {
+  if (f.errors() > 0 || c.run_of) return;
+  const std::vector<data::TrainingStage> stages = data::training_stages(c);
+  for (std::size_t k = 1; k < stages.size() && f.errors() == 0; ++k) {
+    const deck::Config stage = data::stage_config(c, stages[k]);
+    f.within("data.stages", fmt::format("in {}: ", data::name_of(stages[k])), [&] {
+      for (const deck::Feature& feature : features) feature.check(stage, f);
+    });
+  }
+}
+
+}  // namespace
+
+deck::Features deck_features() { return features; }
+
+deck::Config read_deck(const std::string& path, const std::vector<std::string>& overrides, std::string* warnings) {
+  return deck::read_deck(path, features, overrides, warnings);
+}
+
+deck::Config read_deck_text(const std::string& text, const std::string& file_name,
+                            const std::vector<std::string>& overrides, std::string* warnings,
+                            std::optional<std::int64_t> ranks) {
+  return deck::read_deck_text(text, file_name, features, overrides, warnings, ranks);
+}
+
+void resolve(deck::Config& config, std::int64_t world_size) { deck::resolve(config, world_size, features); }
+
+}  // namespace nanotron::trainer

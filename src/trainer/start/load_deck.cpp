@@ -1,0 +1,75 @@
+#include "nanotron/trainer/start/load_deck.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/comm/agreement.hpp"
+#include "nanotron/deck/layer_counts.hpp"
+#include "nanotron/deck/read_deck.hpp"
+#include "nanotron/trainer/data/data_summary.hpp"
+#include "nanotron/trainer/start/deck_features.hpp"
+
+namespace nanotron::trainer {
+namespace {
+
+// The overrides of rank 0's command line, on every rank.
+std::vector<std::string> overrides_of_root(MPI_Comm world, const std::vector<std::string>& overrides) {
+  const std::string packed = comm::text_of_root(world, [&] {
+    std::string all;
+    for (const std::string& set : overrides) all += set + '\0';
+    return all;
+  });
+  std::vector<std::string> list;
+  for (std::size_t begin = 0; begin < packed.size(); begin = packed.find('\0', begin) + 1) {
+    list.emplace_back(packed.substr(begin, packed.find('\0', begin) - begin));
+  }
+  return list;
+}
+
+// The pp that the layer counts in pp_layers imply.
+std::int64_t named_stages(const deck::ParallelConfig& p) {
+  const auto counts = deck::layer_counts(p.pp_layers);
+  return counts ? static_cast<std::int64_t>(counts->size()) / deck::virtual_stages(p) : 1;
+}
+
+// pp x dp x tp x cp. A degree of 0 counts as the smallest that fits: pp as in pp_layers,
+// dp = lcm(zero_size, ep / gcd(ep, cp)), tp = cp = 1.
+std::int64_t named_ranks(const deck::ParallelConfig& p) {
+  std::int64_t product = p.pp > 0 ? p.pp : std::max<std::int64_t>(named_stages(p), 1);
+  for (const std::int64_t degree : {p.dp, p.tp, p.cp}) product *= std::max<std::int64_t>(degree, 1);
+  if (p.dp > 0) return product;
+  const std::int64_t shards = p.zero_stage > 0 ? std::max<std::int64_t>(p.zero_size, 1) : 1;
+  return product * std::lcm(shards, p.ep / std::gcd(p.ep, std::max<std::int64_t>(p.cp, 1)));
+}
+
+}  // namespace
+
+deck::Config load_config(MPI_Comm world, const std::string& path, const std::vector<std::string>& overrides,
+                         GridRanks ranks) {
+  const std::string text = comm::text_of_root(world, [&] { return deck::read_deck_file(path); });
+  std::string warnings;
+  int rank = 0, world_size = 1;
+  NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
+  NANOTRON_CHECK_MPI(MPI_Comm_size(world, &world_size));
+  std::optional<std::int64_t> known;
+  if (ranks == GridRanks::of_world) known = world_size;
+  deck::Config config = read_deck_text(text, path, overrides_of_root(world, overrides), &warnings, known);
+  if (rank == 0 && !warnings.empty()) fmt::print(stderr, "{}\n", warnings);
+  const std::int64_t size = known ? *known : named_ranks(config.parallel);
+  resolve(config, size);
+  if (config.model.vocab_size == 0) {
+    config.model.vocab_size = vocabulary_of_data(config, world);
+    resolve(config, size);  // the checks that need vocab_size
+  }
+  return config;
+}
+
+std::optional<deck::Machine> load_machine(MPI_Comm world, const std::string& path) {
+  if (path.empty()) return std::nullopt;
+  return deck::read_machine(path, comm::text_of_root(world, [&] { return deck::read_deck_file(path); }));
+}
+
+}  // namespace nanotron::trainer

@@ -1,0 +1,76 @@
+#include "nanotron/trainer/state/forward_backward.hpp"
+
+namespace nanotron::trainer {
+namespace {
+
+// Without a pipeline: forward, then backward of one micro-batch after another.
+template <class T>
+class SingleStageSchedule final : public ForwardBackwardSchedule<T> {
+ public:
+  explicit SingleStageSchedule(TrainingState<T>& state)
+      : state_(state), model_(state.model), reducers_(state.reducers) {}
+
+  void forward_backward(double scale) override {
+    const model::ParameterTable& table = model_.table();
+    const Matrix<T> dx = model_.hidden_gradient(0);
+    for (index_t m = 0; m < state_.micro_batches(); ++m) {
+      load(m);
+      model_.forward({});
+      reducers_.accumulate(table.head_source(),
+                           [&] { model_.loss_backward({}, state_.targets_of(m), scale, state_.loss_rows_of(m), dx); });
+      for (index_t layer = model_.layers(0) - 1; layer >= 0; --layer) {
+        reducers_.accumulate(table.layer_unit(layer), [&] { model_.backward_layer({}, layer, dx); });
+      }
+      reducers_.accumulate(table.embedding_unit(), [&] { model_.backward_embedding({}, state_.inputs_of(m), dx); });
+    }
+  }
+
+  void forward() override {
+    for (index_t m = 0; m < state_.micro_batches(); ++m) {
+      load(m);
+      model_.forward({});
+      model_.loss({}, state_.targets_of(m), state_.loss_rows_of(m));
+    }
+  }
+
+  void compute_once() override {}
+  void compute_once_forward() override {}
+  void all_reduce_tied_gradients() override {}
+
+  comm::StepTraffic traffic() const override {
+    const model::LayerTraffic all = model_.traffic(0);
+    std::vector<model::SourceUse> uses;
+    for (index_t m = 0; m < state_.micro_batches(); ++m) {
+      std::ranges::copy(model_.forward_uses(0), std::back_inserter(uses));
+      std::ranges::copy(model_.backward_uses(0), std::back_inserter(uses));
+    }
+    return state_.micro_batches() * (all.forward + all.backward) + model_.weights().traffic(uses);
+  }
+
+ private:
+  void load(index_t micro_batch) {
+    model_.set_packing({}, state_.packing_of(micro_batch));
+    model_.embed({}, state_.inputs_of(micro_batch));
+  }
+
+  TrainingState<T>& state_;
+  model::Transformer<T>& model_;
+  parallel::Reducers<T>& reducers_;
+};
+
+}  // namespace
+
+template <class T>
+std::unique_ptr<ForwardBackwardSchedule<T>> make_forward_backward(const deck::Config& config, comm::ProcessGrid& grid,
+                                                                  Device& device, TrainingState<T>& state) {
+  if (grid.pp().size() > 1) return make_pipeline_executor<T>(config, grid, device, state);
+  return std::make_unique<SingleStageSchedule<T>>(state);
+}
+
+#define NANOTRON_INSTANTIATE(T)                                                                                       \
+  template std::unique_ptr<ForwardBackwardSchedule<T>> make_forward_backward(const deck::Config&, comm::ProcessGrid&, \
+                                                                             Device&, TrainingState<T>&);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
+
+}  // namespace nanotron::trainer

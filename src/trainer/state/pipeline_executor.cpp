@@ -1,0 +1,223 @@
+// Runs the micro-batches of a step by a pipeline schedule (parallel/pipeline).
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/comm/collectives.hpp"
+#include "nanotron/data/order/batch_ramp.hpp"
+#include "nanotron/parallel/pipeline/pipeline.hpp"
+#include "nanotron/parallel/pipeline/pipeline_partition.hpp"
+#include "nanotron/trainer/state/forward_backward.hpp"
+
+namespace nanotron::trainer {
+namespace {
+
+using parallel::Action;
+using parallel::Work;
+
+constexpr const char* first_use = "first use of kernels";
+
+// The virtual stages of this rank.
+template <class T>
+class RankStages final : public parallel::PipelineStages<T> {
+ public:
+  explicit RankStages(TrainingState<T>& state) : state_(state), model_(state.model), reducers_(state.reducers) {}
+
+  void begin_training(double scale) {
+    scale_ = scale;
+    is_training_ = true;
+  }
+  void begin_evaluation() { is_training_ = false; }
+
+  Matrix<T> input(index_t stage, index_t slot) override { return model_.input({stage, slot}); }
+  Matrix<T> output(index_t stage, index_t slot) override { return model_.output({stage, slot}); }
+  Matrix<T> gradient_buffer(index_t i) override { return model_.hidden_gradient(i); }
+
+  void forward(const Action& a, index_t slot) override {
+    const model::Slot at{a.virtual_stage, slot};
+    model_.set_packing(at, state_.packing_of(a.micro_batch));
+    if (model_.has_embedding(a.virtual_stage)) model_.embed(at, state_.inputs_of(a.micro_batch));
+    model_.forward(at);
+    if (!is_training_ && model_.has_head(a.virtual_stage)) {
+      model_.loss(at, state_.targets_of(a.micro_batch), state_.loss_rows_of(a.micro_batch));
+    }
+  }
+
+  void backward(const Action& a, index_t slot, Matrix<T> dx) override {
+    const model::Slot at{a.virtual_stage, slot};
+    const model::ParameterTable& table = model_.table();
+    if (model_.has_head(a.virtual_stage)) {
+      reducers_.accumulate(table.head_source(), [&] {
+        model_.loss_backward(at, state_.targets_of(a.micro_batch), scale_, state_.loss_rows_of(a.micro_batch), dx);
+      });
+    }
+    for (index_t l = model_.layers(a.virtual_stage) - 1; l >= 0; --l) {
+      if (a.work == Work::backward_input) {
+        model_.backward_layer_input(at, l, dx);
+        reducers_.end_inputs(layer_source(a.virtual_stage, l));
+      } else {
+        reducers_.accumulate(layer_source(a.virtual_stage, l), [&] { model_.backward_layer(at, l, dx); });
+      }
+    }
+    if (model_.has_embedding(a.virtual_stage)) {
+      reducers_.accumulate(table.embedding_unit(),
+                           [&] { model_.backward_embedding(at, state_.inputs_of(a.micro_batch), dx); });
+    }
+  }
+
+  void backward_weight(const Action& a, index_t slot) override {
+    for (index_t l = model_.layers(a.virtual_stage) - 1; l >= 0; --l) {
+      reducers_.accumulate(layer_source(a.virtual_stage, l), [&] {
+        model_.backward_layer_weight({a.virtual_stage, slot}, l);
+      });
+    }
+  }
+
+ private:
+  index_t layer_source(index_t stage, index_t layer) const {
+    return model_.table().layer_unit(model_.first_layer(stage) + layer);
+  }
+
+  TrainingState<T>& state_;
+  model::Transformer<T>& model_;
+  parallel::Reducers<T>& reducers_;
+  double scale_ = 0.0;
+  bool is_training_ = true;
+};
+
+template <class T>
+class PipelineExecutor final : public ForwardBackwardSchedule<T> {
+ public:
+  PipelineExecutor(const deck::Config& config, comm::ProcessGrid& grid, Device& device, TrainingState<T>& state)
+      : model_(state.model),
+        pp_(grid.pp()),
+        embedding_(grid.embedding()),
+        device_(device),
+        stages_(state),
+        is_tied_(config.model.tie_word_embeddings),
+        state_(state) {
+    for (const index_t batch_size : data::BatchRamp(config.data).sizes()) {
+      auto& made = batches_.emplace_back(std::make_unique<OfBatch>(parallel::schedule_of(config, batch_size)));
+      made->pipeline.emplace(made->schedule, pp_, stages_, device);
+    }
+  }
+
+  void forward_backward(double scale) override {
+    stages_.begin_training(scale);
+    loaded().run();
+  }
+
+  void forward() override {
+    stages_.begin_evaluation();
+    loaded().run_forward();
+  }
+
+  void compute_once() override {
+    if (!loads_kernels()) return;
+    const Region region(device_.timers(), first_use);
+    fill_tokens();
+    stages_.begin_training(1.0);
+    state_.reducers.begin_step(1);
+    batches_.front()->pipeline->compute_once();
+    state_.reducers.finish();
+  }
+
+  void compute_once_forward() override {
+    if (!loads_kernels()) return;
+    const Region region(device_.timers(), first_use);
+    fill_tokens();
+    stages_.begin_evaluation();
+    batches_.front()->pipeline->compute_once_forward();
+  }
+
+  void all_reduce_tied_gradients() override {
+    if (is_tied_) all_reduce_embedding_gradient();
+  }
+
+  comm::StepTraffic traffic() const override {
+    const OfBatch& largest = *batches_.back();
+    comm::StepTraffic sum = largest.pipeline->traffic();
+    std::vector<model::SourceUse> uses;
+    for (const Action& a : largest.schedule.actions[static_cast<std::size_t>(pp_.rank())]) {
+      const model::LayerTraffic stage = model_.traffic(a.virtual_stage);
+      switch (a.work) {
+        case Work::forward:
+          sum += stage.forward;
+          break;
+        case Work::backward:
+          sum += stage.backward;
+          break;
+        case Work::backward_input:
+          sum += stage.backward_input;
+          break;
+        case Work::backward_weight:
+          sum += stage.backward_weight;
+          break;
+      }
+      if (a.work == Work::forward) std::ranges::copy(model_.forward_uses(a.virtual_stage), std::back_inserter(uses));
+      if (parallel::is_gradient(a.work))
+        std::ranges::copy(model_.backward_uses(a.virtual_stage), std::back_inserter(uses));
+    }
+    return sum + model_.weights().traffic(uses);
+  }
+
+ private:
+  // For each size of the global batch.
+  struct OfBatch {
+    explicit OfBatch(parallel::PipelineSchedule of) : schedule(std::move(of)) {}
+    parallel::PipelineSchedule schedule;
+    std::optional<parallel::Pipeline<T>> pipeline;
+  };
+  // GEMMs in a fixed order are kernels of the program, loaded when it starts.
+  bool loads_kernels() const { return built_for == Processor::gpu && device_.gemm_mode() == GemmMode::library; }
+  // Tokens that the model has; none for experts, whose GEMMs Transformer has run.
+  void fill_tokens() {
+    // (An array with a name: of a list of views in a template nvcc loses the braces.)
+    const Vector<std::int32_t> all[] = {state_.inputs, state_.targets, state_.document_starts, state_.sequence_tokens};
+    for (const Vector<std::int32_t>& tokens : all) Kokkos::deep_copy(device_.exec(), tokens, 0);
+  }
+  parallel::Pipeline<T>& loaded() {
+    const auto found = std::ranges::find_if(
+        batches_, [&](const auto& made) { return made->schedule.micro_batches == state_.micro_batches(); });
+    NANOTRON_REQUIRE(found != batches_.end(), "no schedule for {} micro-batches", state_.micro_batches());
+    return *(*found)->pipeline;
+  }
+  // Whether the tied embedding and the LM head are on two ranks, of which this is one.
+  bool shares_embedding() const {
+    const parallel::PipelineSchedule& schedule = batches_.back()->schedule;
+    const bool is_apart = schedule.place_of(schedule.stages() - 1).rank != schedule.place_of(0).rank;
+    return is_apart && model_.table()["model/embed_tokens/weight"].local_layers() > 0;
+  }
+
+  void all_reduce_embedding_gradient() {
+    if (!shares_embedding()) return;
+    const model::ParameterTable& table = model_.table();
+    const nn::ParameterBuffers<T>& p = model_.parameters();
+    for (const nn::BufferLayout::Part& part : p.layouts.reduced.within(table.unit(table.embedding_unit()).range)) {
+      comm::all_reduce(embedding_, p.gradient.data() + part.at, static_cast<std::size_t>(part.range.size()),
+                       comm::ReduceOp::sum, device_.stream());
+    }
+  }
+
+  model::Transformer<T>& model_;
+  comm::Group &pp_, &embedding_;
+  Device& device_;
+  RankStages<T> stages_;
+  bool is_tied_;
+  TrainingState<T>& state_;
+  std::vector<std::unique_ptr<OfBatch>> batches_;
+};
+
+}  // namespace
+
+template <class T>
+std::unique_ptr<ForwardBackwardSchedule<T>> make_pipeline_executor(const deck::Config& config, comm::ProcessGrid& grid,
+                                                                   Device& device, TrainingState<T>& state) {
+  return std::make_unique<PipelineExecutor<T>>(config, grid, device, state);
+}
+
+#define NANOTRON_INSTANTIATE(T)                                                                                        \
+  template std::unique_ptr<ForwardBackwardSchedule<T>> make_pipeline_executor(const deck::Config&, comm::ProcessGrid&, \
+                                                                              Device&, TrainingState<T>&);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
+
+}  // namespace nanotron::trainer

@@ -1,0 +1,137 @@
+#include "nanotron/trainer/state/training_state.hpp"
+
+#include "nanotron/data/order/batch_ramp.hpp"
+#include "nanotron/deck/sum_shards.hpp"
+#include "nanotron/parallel/pipeline/pipeline.hpp"
+#include "nanotron/parallel/pipeline/pipeline_partition.hpp"
+#include "norm_parts.hpp"
+
+namespace nanotron::trainer {
+namespace {
+
+bool is_layout_invariant(const deck::Config& config) {
+  return config.precision.reproducible == deck::Reproducible::layout;
+}
+
+index_t tokens_of_rank(const deck::Config& config, const comm::ProcessGrid& grid) {
+  return config.data.global_batch_size / config.parallel.dp * sequence_layout(config)[grid.cp_rank()].length();
+}
+
+// The layout-invariant reducer shards units over the whole data-parallel group.
+int unit_shards(const deck::Config& config) {
+  const deck::ParallelConfig& p = config.parallel;
+  return static_cast<int>(is_layout_invariant(config) ? p.dp * p.cp : deck::shard_group_size(p));
+}
+
+// Routers read how many tokens a sequence has.
+index_t routed_sequences_of_rank(const deck::Config& config) {
+  return config.model.moe.num_experts == 0 ? 0 : config.data.global_batch_size / config.parallel.dp;
+}
+
+index_t documents_of_rank(const deck::Config& config) {
+  if (config.data.document_mask == deck::DocumentMask::none) return 0;
+  return config.data.global_batch_size / config.parallel.dp * config.data.sequence_length;
+}
+
+}  // namespace
+
+index_t neighbouring_sequences(const deck::Config& config) {
+  return config.data.global_batch_size / deck::sum_shards(config).batch;
+}
+
+model::Sharding sharding_of(const deck::Config& config, comm::ProcessGrid& grid) {
+  const auto ep = static_cast<int>(config.parallel.ep), cp = static_cast<int>(config.parallel.cp);
+  const bool keeps_order = is_layout_invariant(config);
+  comm::Group& shard = grid.data_groups(comm::ReplicaSet::data_parallel).shard;
+  return {.stage = shard.size() > 1 ? static_cast<int>(config.parallel.zero_stage) : 0,
+          .gradients = !keeps_order                          ? model::UnitGradients::by_stage
+                       : neighbouring_sequences(config) == 1 ? model::UnitGradients::in_slots
+                                                             : model::UnitGradients::apart,
+          .dense = {.group = &shard},
+          .experts = {.group = &grid.data_groups(comm::ReplicaSet::expert_data_parallel).shard,
+                      .gradients = keeps_order ? ep / std::min(cp, ep) : 1}};
+}
+
+bool computes_bad_steps_again(const deck::Config& config) {
+  const deck::RunConfig& run = config.run;
+  const bool is_wanted =
+      run.spike_factor > 0.0 || run.on_bad_step != deck::OnBadStep::skip || run.check_memory_every > 0;
+  return is_wanted && config.parallel.compression != deck::Compression::powersgd;
+}
+
+kernels::BackwardAlgorithm attention_backward_of(const deck::Config& config) {
+  const bool repeats = config.precision.reproducible == deck::Reproducible::run || computes_bad_steps_again(config);
+  return repeats && !is_layout_invariant(config) ? kernels::BackwardAlgorithm::deterministic
+                                                 : kernels::BackwardAlgorithm::fastest;
+}
+
+model::TransformerSetup transformer_setup(const deck::Config& config, comm::ProcessGrid& grid) {
+  std::vector<model::VirtualStage> stages;
+  index_t hidden_gradients = 1;
+  const deck::SumShards shards = deck::sum_shards(config);
+  const bool zero_bubble = config.parallel.pp > 1 && config.parallel.pp_schedule == deck::PpSchedule::zero_bubble;
+  if (config.parallel.pp > 1) {
+    for (const index_t batch_size : data::BatchRamp(config.data).sizes()) {  // fewer micro-batches may need more slots
+      const parallel::PipelineSchedule schedule = parallel::schedule_of(config, batch_size);
+      std::vector<model::VirtualStage> needed =
+          parallel::virtual_stages_of_rank(parallel::stage_layers(config), schedule, grid.pp_rank());
+      for (std::size_t i = 0; i < stages.size(); ++i) needed[i].slots = std::max(needed[i].slots, stages[i].slots);
+      stages = std::move(needed);
+      hidden_gradients = std::max(hidden_gradients, parallel::gradient_buffers(schedule, grid.pp_rank()));
+    }
+  }
+  const bool keeps_order = is_layout_invariant(config);
+  return {.model = config.model,
+          .recompute = config.parallel.recompute,
+          .purpose = model::Purpose::training,
+          .linears =
+              config.precision.compute == ScalarType::fp8 ? model::LinearOperands::fp8 : model::LinearOperands::stored,
+          .sequences = config.data.micro_batch_size,
+          .length = config.data.sequence_length,
+          .key_length = config.data.sequence_length,
+          .stages = std::move(stages),
+          .hidden_gradients = hidden_gradients,
+          .backward = zero_bubble ? model::Backward::two_parts : model::Backward::whole,
+          .attention_backward = attention_backward_of(config),
+          .tp_mode = config.parallel.tp_mode,
+          .overlap = nn::tp_overlap(config.parallel),
+          .expert_gemms = config.run.expert_gemms,
+          .tp = &grid.tp(),
+          .cp = &grid.cp(),
+          .ep = &grid.ep(),
+          .sharding = sharding_of(config, grid),
+          .unit_shards = unit_shards(config),
+          .cp_mode = config.parallel.cp_mode,
+          .document_mask = config.data.document_mask,
+          .tensor_shards = keeps_order ? static_cast<int>(shards.tensor) : 0,
+          .norm_shards = keeps_order ? static_cast<int>(shards.norm) : 0,
+          .context_shards = keeps_order ? static_cast<int>(shards.context) : 0};
+}
+
+template <class T>
+TrainingState<T>::TrainingState(const deck::Config& config, comm::ProcessGrid& grid, Device& device, Arena& arena)
+    : sharding(sharding_of(config, grid)),
+      model(transformer_setup(config, grid), device, arena),
+      optimizer(optim::make_optimizer<M>(
+          config,
+          {.table = model.table(), .layouts = model.parameters().layouts, .sharding = sharding, .tp = &grid.tp()},
+          arena)),
+      reducers(config, model, sharding, grid, device, arena),
+      inputs(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, grid))),
+      targets(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, grid))),
+      loss_rows(arena.take<double>(MemoryKind::workspace, tokens_of_rank(config, grid))),
+      document_starts(arena.take<std::int32_t>(MemoryKind::workspace, documents_of_rank(config))),
+      sequence_tokens(arena.take<std::int32_t>(MemoryKind::workspace, routed_sequences_of_rank(config))),
+      decision({.norm = norm_parts(model, sharding, grid),
+                .model = {&grid.tp(), &grid.pp()},
+                .loss = {&grid.data_parallel(), &grid.pp()},
+                .all = computes_bad_steps_again(config)
+                           ? std::vector<comm::Group*>{&grid.data_parallel(), &grid.tp(), &grid.pp()}
+                           : std::vector<comm::Group*>()},
+               arena) {}
+
+template struct TrainingState<double>;
+template struct TrainingState<float>;
+template struct TrainingState<bf16>;
+
+}  // namespace nanotron::trainer
