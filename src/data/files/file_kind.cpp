@@ -100,7 +100,7 @@ ForeignFile foreign_file(const fs::path& path) {
   if (is_text(bytes)) return {fmt::format("a text file that begins with \"{}\"", beginning(bytes)), tokenize(name)};
   if (!format_of(bytes).empty()) return {std::string(format_of(bytes)), "from the texts it was made of: " + retokenize};
   const std::string others =
-      "token ids of another program can be put into the dataset /tokens (doc/token_files.md); "
+      "token ids of another program can be put into the dataset /tokens (doc/data.md); "
       "from texts: " +
       retokenize;
   fs::path index = path;

@@ -30,7 +30,7 @@ std::vector<Parameter> run_rows() {
         "(on_bad_step); one more ends the run with exit code 70. 0: stop at the first."),
     KEY(spike_factor).of_training().at_least(0).at_most(1e6).says(
         "A step whose gradient norm is more than this many times the median of the last 64 is a bad step, as one "
-        "whose loss or norm is not finite (doc/bad_steps.md); above 1, or 0: spikes are not looked for."),
+        "whose loss or norm is not finite (doc/reliability.md); above 1, or 0: spikes are not looked for."),
     CHOICE(on_bad_step, {"skip", OnBadStep::skip}, {"roll_back", OnBadStep::roll_back}).of_training().says(
         "What follows a bad step that comes out the same when it is computed again: its update is skipped, or "
         "training goes back to the newest known good checkpoint and leaves out the batches since then, which needs "

@@ -1,7 +1,7 @@
 #pragma once
 
 // Multiple-choice questions: a token file (data/tokens/token_file.hpp) in which each document is one choice of a
-// question, its context first. doc/evaluation.md describes the file; tools/nanotron_tools/choices.py writes it.
+// question, its context first. doc/fine_tuning.md describes the file; tools/nanotron_tools/choices.py writes it.
 
 #include <cstdint>
 #include <filesystem>

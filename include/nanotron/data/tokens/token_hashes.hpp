@@ -1,6 +1,6 @@
 #pragma once
 
-// /hashes of a token file: what says that its bytes are those that were written (doc/token_files.md#hashes).
+// /hashes of a token file: what says that its bytes are those that were written (doc/data.md#hashes).
 
 #include <cstdint>
 #include <filesystem>

@@ -37,8 +37,8 @@ struct BadStepRow {
   double loss = 0.0, grad_norm = 0.0;
 };
 
-/// One start of the program: a row of the group starts, int64 and float64 columns of the same names. doc/ledger.md says
-/// what follows from them. Times are seconds since 1970, NaN where they are not known.
+/// One start of the program: a row of the group starts, int64 and float64 columns of the same names.
+/// doc/reliability.md says what follows from them. Times are seconds since 1970, NaN where they are not known.
 struct StartRow {
   std::int64_t start = 0;          // from 1
   double begin = 0.0, last = 0.0;  // of the program; its last sign of life

@@ -1,7 +1,7 @@
 #pragma once
 
 // Where the time of this start of the program goes: training, checkpoints, and the rest, which comes before and after
-// the loop. The ledger of a run (doc/ledger.md) is made of these sums of all its starts.
+// the loop. The ledger of a run (doc/reliability.md) is made of these sums of all its starts.
 
 #include <cstdint>
 #include <map>

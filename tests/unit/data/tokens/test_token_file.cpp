@@ -283,7 +283,7 @@ TEST(TokenFile, SaysWhatIsThereInPlaceOfHdf5) {
   refused("story.txt", "Once upon a time", "nanotron_tokenize.py " + (scratch / "story.txt").string());
   const std::string ids{"\x01\x00\x05\x00\xFF\x10", 6};
   refused("train.bin", ids, "bare numbers (.bin), as nanoGPT");
-  refused("train.bin", ids, "doc/token_files.md");
+  refused("train.bin", ids, "doc/data.md");
   refused("text_document.idx", std::string("MMIDIDX\0\0\1", 10), "the index (.idx) of a Megatron-LM data set");
   refused("text_document.bin", ids, "the data (.bin) of a Megatron-LM data set");
   refused("a.parquet", std::string("PAR1\0", 5), "a Parquet file");
