@@ -4,9 +4,10 @@
 
     test_rules.py [<folder of the programs>] [--root <source tree>]
 
-Sizes: a public header has at most 150 lines, a source 400, a function 60 (not in tests, which list cases, nor in tables that clang-format leaves alone); a line 120 columns.
-Names that later versions of a library moved: as these have them. Tests: no error that is not a number is lost. Documents: what doc/ sets in code font and looks like a name of C++ occurs in the code. The test
-first plants each violation in a scratch tree and insists on finding it.
+Sizes: a public header has at most 150 lines, a source 400, a function 60 (not in tests, which list cases, nor in tables
+that clang-format leaves alone); a line 120 columns. Names that later versions of a library moved: as these have them.
+Tests: no error that is not a number is lost. Documents: what doc/ sets in code font and looks like a name of C++ occurs
+in the code; pages that sources, scripts and decks name exist. The test first plants each violation in a scratch tree.
 """
 import argparse
 import re
@@ -23,6 +24,8 @@ CODE = re.compile(r"`([^`\n]+)`")
 NAME = re.compile(r"\b(?:(?:\w+::)+\w+|[A-Z]+[a-z0-9]+(?:[A-Z]+[a-z0-9]*)+|[a-z]\w*_\w+(?=\(\)))\b(?!\.txt)")
 LAUNCHER = {"OMPI_MCA_rmaps_base_oversubscribe": "PRTE_MCA_rmaps_default_mapping_policy",
             "OMPI_MCA_hwloc_base_binding_policy": "PRTE_MCA_hwloc_default_binding_policy"}
+PAGE = re.compile(r"(?<![\w/])doc/[\w/]+\.md\b")
+SOURCES = (".hpp", ".cpp", ".cuh", ".cu", ".py", ".sh", ".cmake", ".txt", ".deck", ".nml", ".def", ".eb")
 LOST = re.compile(r"(\w+) = std::f?max\(\1, (std::abs|test::|error|worst)")
 ELSEWHERE = {"FSDP", "HSDP"}  # names of other programs
 
@@ -124,6 +127,17 @@ def moved_names(root):
     return problems
 
 
+def missing_pages(root):
+    """Pages of doc/ that sources, scripts and decks name."""
+    problems = []
+    for folder in ("include", "src", "tools", "jobscripts", "cmake", "input", "packaging", ".ci"):
+        for path in sorted(path for path in (root / folder).rglob("*") if path.suffix in SOURCES and path != Path(__file__)):
+            for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+                problems += [f"{path.relative_to(root)}:{number}: there is no {page}" for page in PAGE.findall(line)
+                             if not (root / page).exists()]
+    return problems
+
+
 def lost_errors(root):
     """An error that is not a number has to be the largest: std::max(worst, it) is worst, and the test passes."""
     return [f"{path.relative_to(root)}:{number}: an error that is not a number is lost: test::larger of support/differences.hpp"
@@ -132,7 +146,8 @@ def lost_errors(root):
 
 
 def check_tree(root):
-    return sizes(root) + moved_names(root) + lost_errors(root) + unknown_names(root) + stale_listings(root)
+    return (sizes(root) + moved_names(root) + missing_pages(root) + lost_errors(root) + unknown_names(root)
+            + stale_listings(root))
 
 
 def self_test():
@@ -145,6 +160,7 @@ def self_test():
                "include/e.hpp": "struct E {\n  int f() {\n" + "    g();\n" * FUNCTION + "  }\n};\n",
                "src/g.cpp": "#include <fmt/format.h>\nauto t = fmt::join(a, b);\n", "include/h.hpp": "Vector<T>::HostMirror h;\n",
                "tests/j.cpp": "worst = std::max(worst, std::abs(a - b));\n",
+               "jobscripts/k.sh": "# doc/no_page.md\n",
                "jobscripts/i.sh": "export OMPI_MCA_rmaps_base_oversubscribe=1\n",
                "doc/numerics.md": "`nn::LayerNorm`\n", "doc/architecture.md": "```cpp\nint z();\n```\n"}
     problems = []
