@@ -1,4 +1,4 @@
-#include "nanotron/nn/attention/attention_checks.hpp"
+#include "nanotron/nn/checks.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "nanotron/nn/linear/fp8_checks.hpp"
+#include "nanotron/nn/checks.hpp"
 
 #include "nanotron/deck/config.hpp"
 

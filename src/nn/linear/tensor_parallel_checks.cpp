@@ -1,4 +1,4 @@
-#include "nanotron/nn/linear/tensor_parallel_checks.hpp"
+#include "nanotron/nn/checks.hpp"
 
 #include <algorithm>
 

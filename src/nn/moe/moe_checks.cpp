@@ -1,4 +1,4 @@
-#include "nanotron/nn/moe/moe_checks.hpp"
+#include "nanotron/nn/checks.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "nanotron/nn/norm/norm_checks.hpp"
+#include "nanotron/nn/checks.hpp"
 
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/unused_keys.hpp"

@@ -1,4 +1,4 @@
-#include "nanotron/nn/vocab/position_checks.hpp"
+#include "nanotron/nn/checks.hpp"
 
 #include "nanotron/deck/checks/phrases.hpp"
 #include "nanotron/deck/config.hpp"

@@ -1,4 +1,4 @@
-#include "nanotron/parallel/pipeline/pipeline_checks.hpp"
+#include "nanotron/parallel/checks.hpp"
 
 #include <algorithm>
 

@@ -1,13 +1,8 @@
 // The table of strategies for gradient reduction.
 
+#include "parallel/reducers/strategies.hpp"
+
 #include "nanotron/parallel/reducers/reducers.hpp"
-#include "parallel/reducers/adasum/adasum_reducer.hpp"
-#include "parallel/reducers/all_reduce/bucketed_all_reduce.hpp"
-#include "parallel/reducers/layout_invariant/layout_invariant_reducer.hpp"
-#include "parallel/reducers/low_precision/bf16_reducer.hpp"
-#include "parallel/reducers/low_precision/fp16_reducer.hpp"
-#include "parallel/reducers/power_sgd/power_sgd_reducer.hpp"
-#include "parallel/reducers/zero/zero_reducers.hpp"
 
 namespace nanotron::parallel {
 namespace {
@@ -17,11 +12,6 @@ struct Strategy {
   bool (*applies)(const ReducerContext<T>&);
   std::unique_ptr<GradientReducer<T>> (*make)(const ReducerContext<T>&);
 };
-
-template <class T, template <class> class Reducer>
-std::unique_ptr<GradientReducer<T>> make(const ReducerContext<T>& context) {
-  return std::make_unique<Reducer<T>>(context);
-}
 
 template <class T>
 bool is_sharded(const ReducerContext<T>& c) {
@@ -37,17 +27,17 @@ bool compresses(const ReducerContext<T>& c, deck::Compression compression) {
 template <class T>
 constexpr Strategy<T> strategies[] = {
     {[](const auto& c) { return c.config.precision.reproducible == deck::Reproducible::layout; },
-     make<T, LayoutInvariantReducer>},
-    {[](const auto& c) { return is_sharded(c) && c.sharding.stage == 1; }, make<T, Zero1Reducer>},
-    {[](const auto& c) { return is_sharded(c); }, make<T, Zero23Reducer>},
+     make_layout_invariant<T>},
+    {[](const auto& c) { return is_sharded(c) && c.sharding.stage == 1; }, make_zero_1<T>},
+    {[](const auto& c) { return is_sharded(c); }, make_zero_23<T>},
     {[](const auto& c) {
        return c.groups.data.size() > 1 && c.config.parallel.gradient_sum == deck::GradientRule::adasum;
      },
-     make<T, AdasumReducer>},
-    {[](const auto& c) { return compresses(c, deck::Compression::bf16); }, make<T, Bf16Reducer>},
-    {[](const auto& c) { return compresses(c, deck::Compression::fp16); }, make<T, Fp16Reducer>},
-    {[](const auto& c) { return compresses(c, deck::Compression::powersgd); }, make<T, PowerSgdReducer>},
-    {[](const auto&) { return true; }, make<T, AllReduceReducer>},
+     make_adasum<T>},
+    {[](const auto& c) { return compresses(c, deck::Compression::bf16); }, make_bf16<T>},
+    {[](const auto& c) { return compresses(c, deck::Compression::fp16); }, make_fp16<T>},
+    {[](const auto& c) { return compresses(c, deck::Compression::powersgd); }, make_power_sgd<T>},
+    {[](const auto&) { return true; }, make_all_reduce<T>},
 };
 
 }  // namespace

@@ -8,16 +8,9 @@
 #include "nanotron/deck/read_deck.hpp"
 #include "nanotron/io/checkpoint/checkpoint_checks.hpp"
 #include "nanotron/model/model_checks.hpp"
-#include "nanotron/nn/attention/attention_checks.hpp"
-#include "nanotron/nn/linear/fp8_checks.hpp"
-#include "nanotron/nn/linear/tensor_parallel_checks.hpp"
-#include "nanotron/nn/moe/moe_checks.hpp"
-#include "nanotron/nn/norm/norm_checks.hpp"
-#include "nanotron/nn/vocab/position_checks.hpp"
+#include "nanotron/nn/checks.hpp"
 #include "nanotron/optim/optim_checks.hpp"
-#include "nanotron/parallel/pipeline/pipeline_checks.hpp"
-#include "nanotron/parallel/reducers/reducer_checks.hpp"
-#include "nanotron/parallel/reducers/zero/zero_checks.hpp"
+#include "nanotron/parallel/checks.hpp"
 #include "nanotron/tensor/layout_checks.hpp"
 
 namespace nanotron::trainer {

@@ -1,12 +1,28 @@
-#include "adasum_reducer.hpp"
+// Adasum (adasum_plan.hpp) instead of the sum, tensor by tensor, over R data-parallel ranks:
+//
+//   R Adasum(g_1, ..., g_R)        g_r: the contribution of rank r to the gradient of the mean loss
+//
+// Equal g_r give sum g_r, as an all-reduce would; orthogonal ones give R sum g_r. After backward:
+//
+//   all-to-all: each rank receives its shard of all R gradients
+//   inner products per tensor, all-reduced over the data-parallel and the tensor-parallel group
+//   coefficients, on the host
+//   linear combination of the shard, then all-gather
+//
+// All ranks end with the same bits. No state is kept between steps.
 
 #include <algorithm>
+#include <memory>
+#include <vector>
 
 #include "nanotron/kernels/elementwise/cast.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/reduction/gram.hpp"
+#include "nanotron/parallel/reducers/adasum/adasum_plan.hpp"
+#include "parallel/reducers/strategies.hpp"
 
 namespace nanotron::parallel {
+
 namespace {
 
 std::vector<AdasumTensor> tensors_of(const std::vector<AdasumTensor>& all, const Range& flat) {
@@ -18,7 +34,35 @@ std::vector<AdasumTensor> tensors_of(const std::vector<AdasumTensor>& all, const
   return tensors;
 }
 
-}  // namespace
+template <class T>
+class AdasumReducer final : public GradientReducer<T> {
+ public:
+  using M = master_t<T>;
+  explicit AdasumReducer(const ReducerContext<T>& context);
+
+ private:
+  void start_step() override;
+  void completed(index_t) override {}
+  void finish_step() override;
+  comm::StepTraffic strategy_traffic() const override;
+
+  index_t ranks() const { return this->data().size(); }
+  // (R, columns): what all ranks' gradients have of a range of the section, within this rank's shard.
+  MatrixRef<const M> rows_of(const Range& range) const;
+  void exchange();
+  void measure();
+  void solve();
+  void combine();
+
+  std::vector<AdasumTensor> tensors_;  // offsets from the beginning of the section
+  Range shard_;                        // of the section: what this rank combines
+  Vector<M> combined_;                 // combined_size
+  Vector<M> received_;                 // (ranks, this rank's shard), then the gathered result
+  Vector<double> products_;            // inner products (tensors, pairs of ranks)
+  Vector<double> coefficients_;        // (tensors, ranks)
+  std::vector<std::size_t> send_counts_, receive_counts_;
+  HostMirror<Vector<double>> host_products_, host_coefficients_;
+};
 
 template <class T>
 AdasumReducer<T>::AdasumReducer(const ReducerContext<T>& c)
@@ -118,8 +162,15 @@ void AdasumReducer<T>::finish_step() {
   combine();
 }
 
-template class AdasumReducer<double>;
-template class AdasumReducer<float>;
-template class AdasumReducer<bf16>;
+}  // namespace
+
+template <class T>
+std::unique_ptr<GradientReducer<T>> make_adasum(const ReducerContext<T>& context) {
+  return std::make_unique<AdasumReducer<T>>(context);
+}
+
+#define NANOTRON_INSTANTIATE(T) template std::unique_ptr<GradientReducer<T>> make_adasum(const ReducerContext<T>&);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::parallel

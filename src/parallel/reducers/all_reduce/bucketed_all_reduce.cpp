@@ -4,6 +4,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/reduction/scaled_half.hpp"
+#include "parallel/reducers/strategies.hpp"
 
 namespace nanotron::parallel {
 namespace {
@@ -88,6 +89,21 @@ void BucketedAllReduce<T>::finish_step() {
   prepared_ = started_ = done_ = 0;
 }
 
+namespace {
+
+/// All-reduces buckets in the master type, in place.
+template <class T>
+class AllReduceReducer final : public BucketedAllReduce<T> {
+ public:
+  using M = master_t<T>;
+  explicit AllReduceReducer(const ReducerContext<T>& context) : BucketedAllReduce<T>(context) {}
+
+ private:
+  comm::Request start(const Range& bucket) override;
+  void received(const Range&) override {}
+  comm::StepTraffic strategy_traffic() const override;
+};
+
 template <class T>
 comm::Request AllReduceReducer<T>::start(const Range& bucket) {
   return comm::start_all_reduce(this->data(), this->part(bucket).data(), static_cast<std::size_t>(bucket.size()),
@@ -100,9 +116,16 @@ comm::StepTraffic AllReduceReducer<T>::strategy_traffic() const {
   return {.data_parallel = comm::all_reduce_bytes(bytes, this->data().size())};
 }
 
+}  // namespace
+
+template <class T>
+std::unique_ptr<GradientReducer<T>> make_all_reduce(const ReducerContext<T>& context) {
+  return std::make_unique<AllReduceReducer<T>>(context);
+}
+
 #define NANOTRON_INSTANTIATE(T)        \
   template class BucketedAllReduce<T>; \
-  template class AllReduceReducer<T>;
+  template std::unique_ptr<GradientReducer<T>> make_all_reduce(const ReducerContext<T>&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

@@ -45,17 +45,4 @@ class BucketedAllReduce : public GradientReducer<T> {
   std::size_t prepared_ = 0, started_ = 0, done_ = 0;
 };
 
-/// All-reduces buckets in the master type, in place.
-template <class T>
-class AllReduceReducer final : public BucketedAllReduce<T> {
- public:
-  using M = master_t<T>;
-  explicit AllReduceReducer(const ReducerContext<T>& context) : BucketedAllReduce<T>(context) {}
-
- private:
-  comm::Request start(const Range& bucket) override;
-  void received(const Range&) override {}
-  comm::StepTraffic strategy_traffic() const override;
-};
-
 }  // namespace nanotron::parallel

@@ -1,8 +1,29 @@
-#include "bf16_reducer.hpp"
+#include <memory>
 
 #include "nanotron/kernels/elementwise/cast.hpp"
+#include "parallel/reducers/all_reduce/bucketed_all_reduce.hpp"
+#include "parallel/reducers/strategies.hpp"
 
 namespace nanotron::parallel {
+
+namespace {
+
+/// All-reduces buckets rounded to bf16: half the bytes of fp32. On one node sums are in float, rounded once.
+template <class T>
+class Bf16Reducer final : public BucketedAllReduce<T> {
+ public:
+  explicit Bf16Reducer(const ReducerContext<T>& context);
+
+ private:
+  Vector<bf16> rounded(const Range& bucket) const {
+    return Vector<bf16>(rounded_.data() + bucket.begin, bucket.size());
+  }
+  comm::Request start(const Range& bucket) override;
+  void received(const Range& bucket) override;
+  comm::StepTraffic strategy_traffic() const override;
+
+  Vector<bf16> rounded_;  // of the section
+};
 
 template <class T>
 Bf16Reducer<T>::Bf16Reducer(const ReducerContext<T>& c)
@@ -26,8 +47,15 @@ comm::StepTraffic Bf16Reducer<T>::strategy_traffic() const {
   return {.data_parallel = comm::all_reduce_bytes(bytes, this->data().size())};
 }
 
-template class Bf16Reducer<double>;
-template class Bf16Reducer<float>;
-template class Bf16Reducer<bf16>;
+}  // namespace
+
+template <class T>
+std::unique_ptr<GradientReducer<T>> make_bf16(const ReducerContext<T>& context) {
+  return std::make_unique<Bf16Reducer<T>>(context);
+}
+
+#define NANOTRON_INSTANTIATE(T) template std::unique_ptr<GradientReducer<T>> make_bf16(const ReducerContext<T>&);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::parallel

@@ -1,4 +1,4 @@
-#include "nanotron/parallel/reducers/zero/zero_checks.hpp"
+#include "nanotron/parallel/checks.hpp"
 
 #include "nanotron/deck/checks/phrases.hpp"
 #include "nanotron/deck/config.hpp"

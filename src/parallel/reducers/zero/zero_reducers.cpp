@@ -1,10 +1,16 @@
-#include "zero_reducers.hpp"
+// ZeRO: the gradient of each unit is reduce-scattered over the shard group, so that each rank gets the shard it updates
+// (ZeRO, Rajbhandari et al. 2020). A unit is reduce-scattered over the shard group; after the last micro-batch each
+// shard is all-reduced over the replicate group, and 1-D parameters over the data-parallel group.
 
 #include <algorithm>
+#include <memory>
+#include <vector>
 
 #include "nanotron/kernels/elementwise/elementwise.hpp"
+#include "parallel/reducers/strategies.hpp"
 
 namespace nanotron::parallel {
+
 namespace {
 
 // The intervals of the buffer that store `range`, adjacent ones merged.
@@ -17,7 +23,65 @@ std::vector<Range> intervals(const nn::BufferLayout& place, const Range& range) 
   return found;
 }
 
-}  // namespace
+/// The collectives of both reducers.
+template <class T>
+class ZeroReducer : public GradientReducer<T> {
+ protected:
+  using M = master_t<T>;
+  ZeroReducer(const ReducerContext<T>& context, index_t micro_batches_of_unit);
+
+  M* gradient_of(index_t unit) const;
+  /// In place, where backward accumulated the unit; this rank's shard is stored at its offset in the unit.
+  comm::Request start_reduce_scatter(index_t unit) const;
+  void reduce_1d();
+  void reduce_over_replicates();
+  /// times: reduce-scatters of each unit per step.
+  comm::StepTraffic zero_traffic(index_t times) const;
+
+ private:
+  std::vector<Range> shards_;  // of the gradient buffer: this rank's shards of 2-D parameters
+};
+
+/// Stage 1: the gradient buffer is not sharded; a unit is reduce-scattered in place once it is final.
+template <class T>
+class Zero1Reducer final : public ZeroReducer<T> {
+ public:
+  using M = master_t<T>;
+  explicit Zero1Reducer(const ReducerContext<T>& context);
+
+ private:
+  void start_step() override;
+  void completed(index_t unit) override;
+  void finish_step() override;
+  comm::StepTraffic strategy_traffic() const override { return this->zero_traffic(1); }
+  void start(index_t unit) { running_[started_++] = this->start_reduce_scatter(unit); }
+
+  std::vector<comm::Request> running_;  // in the order of their start
+  std::size_t started_ = 0, done_ = 0;
+};
+
+/// Stages 2 and 3: a slot stores a unit's gradient from the first backward that adds to it to the end of its
+/// reduce-scatter; per micro-batch the result is added to this rank's shard.
+template <class T>
+class Zero23Reducer final : public ZeroReducer<T> {
+ public:
+  using M = master_t<T>;
+  explicit Zero23Reducer(const ReducerContext<T>& context);
+
+ private:
+  struct PendingReduction {
+    index_t unit;
+    comm::Request request;
+  };
+  void start_step() override;
+  void before_first_use(index_t unit) override;
+  void completed(index_t unit) override;
+  void finish_step() override;
+  comm::StepTraffic strategy_traffic() const override { return this->zero_traffic(this->micro_batches()); }
+  void finish_first();
+
+  std::vector<PendingReduction> pending_;  // in the order of their start; at most one per slot
+};
 
 template <class T>
 ZeroReducer<T>::ZeroReducer(const ReducerContext<T>& c, index_t micro_batches_of_unit)
@@ -145,10 +209,21 @@ void Zero23Reducer<T>::finish_step() {
   this->reduce_over_replicates();
 }
 
-#define NANOTRON_INSTANTIATE(T)   \
-  template class ZeroReducer<T>;  \
-  template class Zero1Reducer<T>; \
-  template class Zero23Reducer<T>;
+}  // namespace
+
+template <class T>
+std::unique_ptr<GradientReducer<T>> make_zero_1(const ReducerContext<T>& context) {
+  return std::make_unique<Zero1Reducer<T>>(context);
+}
+
+template <class T>
+std::unique_ptr<GradientReducer<T>> make_zero_23(const ReducerContext<T>& context) {
+  return std::make_unique<Zero23Reducer<T>>(context);
+}
+
+#define NANOTRON_INSTANTIATE(T)                                                       \
+  template std::unique_ptr<GradientReducer<T>> make_zero_1(const ReducerContext<T>&); \
+  template std::unique_ptr<GradientReducer<T>> make_zero_23(const ReducerContext<T>&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

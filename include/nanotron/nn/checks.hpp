@@ -1,0 +1,32 @@
+#pragma once
+
+#include "nanotron/deck/checks/findings.hpp"
+#include "nanotron/deck/config_forward.hpp"
+
+namespace nanotron::nn {
+
+/// Checks head sizes, and that context parallelism has enough tokens and heads.
+void check_attention(const deck::Config& config, deck::Findings& findings);
+
+/// Fills in num_key_value_heads and head_dim where they are 0.
+void fill_attention(deck::Config& config);
+
+/// Learned positions or RoPE: checks sizes and scaling, and refuses keys of the other kind.
+void check_positions(const deck::Config& config, deck::Findings& findings);
+
+/// Refuses keys of the norm that the model does not use.
+void check_norm(const deck::Config& config, deck::Findings& findings);
+
+/// Checks tp against the dimensions that it shards, and the keys of tp_mode = 'reduce_scatter'.
+void check_tensor_parallel(const deck::Config& config, deck::Findings& findings);
+
+/// Checks precision%compute = 'fp8' against what FP8 GEMMs cannot do.
+void check_fp8(const deck::Config& config, deck::Findings& findings);
+
+/// Checks the keys of &moe, or refuses them where num_experts = 0; checks ep against num_experts and dp x cp.
+void check_moe(const deck::Config& config, deck::Findings& findings);
+
+/// Fills in moe_intermediate_size where it is 0.
+void fill_moe(deck::Config& config);
+
+}  // namespace nanotron::nn
