@@ -1,10 +1,60 @@
 // Which grid for a deck on a machine, how long a step takes, how much a run costs:
 // nanotron_plan --ranks 512 --machine input/machines/h100.nml input/llama3_8b.deck
 
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "nanotron/base/error.hpp"
 #include "nanotron/comm/group.hpp"
 #include "nanotron/comm/session/mpi_session.hpp"
+#include "nanotron/deck/read_deck.hpp"
+#include "nanotron/simulation/grid_search.hpp"
+#include "nanotron/simulation/published_runs.hpp"
 #include "nanotron_plan/command_line.hpp"
-#include "nanotron_plan/plan.hpp"
+
+namespace nanotron::apps::plan {
+namespace {
+
+void write_decks(const std::string& folder, const nanotron::simulation::SearchResult& result,
+                 const deck::Machine& machine) {
+  std::filesystem::create_directories(folder);
+  int number = 0;
+  for (const nanotron::simulation::GridCandidate& c : result.best) {
+    const auto path = std::filesystem::path(folder) / fmt::format("grid_{:02}.deck", ++number);
+    std::ofstream file(path);
+    file << fmt::format("! {} ranks of {}: {:.3f} s per step and {:.1f} GB per rank, predicted by nanotron_plan\n",
+                        c.prediction.ranks, machine.name, c.prediction.seconds, c.memory / 1e9)
+         << deck::canonical_deck(c.config);
+    file.close();
+    if (!file) {
+      fail(ExitCode::system_error, {.what = "cannot write " + path.string(), .change = "check --write and free space"});
+    }
+  }
+  fmt::print("written: {}\n", (std::filesystem::path(folder) / "grid_01.deck").string());
+}
+
+// The search, or the comparison with published runs. On one rank.
+ExitCode run(const Options& o) {
+  const deck::Machine machine = deck::read_machine(o.machine, deck::read_deck_file(o.machine));
+  if (!o.validate.empty()) {
+    const auto runs = nanotron::simulation::compare_published(o.validate, machine);
+    fmt::print("{}", nanotron::simulation::describe(runs));
+    const bool holds = 100.0 * nanotron::simulation::mean_absolute_error(runs) <= o.max_error;
+    fmt::print("{} the bound of {} %\n", holds ? "within" : "above", o.max_error);
+    return holds ? ExitCode::ok : ExitCode::data_error;
+  }
+  const auto result =
+      nanotron::simulation::search_grids(deck::read_deck_file(o.deck), o.deck, o.overrides, o.ranks, machine);
+  fmt::print("{}", nanotron::simulation::describe(result, machine));
+  if (!o.write.empty()) write_decks(o.write, result, machine);
+  return ExitCode::ok;
+}
+
+}  // namespace
+
+}  // namespace nanotron::apps::plan
 
 int main(int argc, char** argv) {
   using namespace nanotron;

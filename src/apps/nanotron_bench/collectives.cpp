@@ -1,8 +1,6 @@
-#include "collectives.hpp"
+#include "benches.hpp"
 
 #include <fmt/format.h>
-
-#include "kernels.hpp"
 
 namespace nanotron::apps::bench {
 namespace {

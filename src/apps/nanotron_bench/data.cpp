@@ -1,4 +1,4 @@
-#include "data.hpp"
+#include "benches.hpp"
 
 #include <fmt/format.h>
 

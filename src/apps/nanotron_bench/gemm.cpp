@@ -1,4 +1,4 @@
-#include "gemm.hpp"
+#include "benches.hpp"
 
 #include <fmt/format.h>
 

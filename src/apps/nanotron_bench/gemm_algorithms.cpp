@@ -1,4 +1,4 @@
-#include "gemm_algorithms.hpp"
+#include "benches.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "kernels.hpp"
+#include "benches.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "machine_file.hpp"
+#include "benches.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -6,8 +6,6 @@
 #include <fstream>
 
 #include "attention.hpp"
-#include "gemm.hpp"
-#include "kernels.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/comm/session/waiting.hpp"

@@ -1,4 +1,4 @@
-#include "overlap.hpp"
+#include "benches.hpp"
 
 #include <fmt/format.h>
 

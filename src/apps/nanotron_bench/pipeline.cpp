@@ -1,4 +1,4 @@
-#include "pipeline.hpp"
+#include "benches.hpp"
 
 #include <chrono>
 #include <thread>

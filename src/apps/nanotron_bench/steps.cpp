@@ -1,10 +1,9 @@
-#include "steps.hpp"
+#include "benches.hpp"
 
 #include <fmt/format.h>
 
 #include <memory>
 
-#include "gemm.hpp"
 #include "nanotron/model/cost.hpp"
 #include "nanotron/tensor/stream_timers.hpp"
 #include "nanotron/trainer/data/token_files.hpp"

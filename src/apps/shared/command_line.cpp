@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <iostream>
 
-#include "completion.hpp"
-#include "help_text.hpp"
-#include "man_page.hpp"
+#include "help.hpp"
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/deck/namelist/suggestions.hpp"
 #include "nanotron/deck/table/parameters.hpp"

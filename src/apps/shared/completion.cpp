@@ -1,4 +1,4 @@
-#include "completion.hpp"
+#include "help.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,4 +1,4 @@
-#include "help_text.hpp"
+#include "help.hpp"
 
 #include <algorithm>
 #include <cstddef>

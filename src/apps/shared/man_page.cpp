@@ -1,4 +1,4 @@
-#include "man_page.hpp"
+#include "help.hpp"
 
 #include <fmt/format.h>
 

@@ -2,20 +2,42 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
+#include <string>
+
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/flight_recorder.hpp"
 #include "nanotron/base/timer.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/comm/collectives.hpp"
+#include "nanotron/deck/changes.hpp"
+#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/config_forward.hpp"
 #include "nanotron/io/checkpoint/manifest.hpp"
+#include "nanotron/optim/lr_schedule.hpp"
 #include "nanotron/trainer/data/data_identity.hpp"
 #include "nanotron/trainer/data/run_stages.hpp"
 #include "nanotron/trainer/data/token_files.hpp"
 #include "neighbours.hpp"
-#include "rate_jump.hpp"
 
 namespace nanotron::trainer {
 namespace {
+
+optim::LrSchedule rate_under(const deck::Config& config) {
+  return {config.schedule, config.optimizer.learning_rate, config.run.steps};
+}
+
+std::string rate_jump(const std::string& deck_before, const deck::Config& config, std::int64_t step) {
+  const std::optional<deck::Config> before = deck::config_of(deck_before);
+  if (!before || step == 0) return "";
+  const optim::LrSchedule was = rate_under(*before), is = rate_under(config);
+  if (was(step) == is(step)) return "";
+  return fmt::format(
+      "the learning rate jumps from {:.4g} in step {} to {:.4g} in step {}, for which the checkpoint's deck has "
+      "{:.4g}: "
+      "schedule, rate or run%steps are others now; with schedule%decay_steps the curve does not depend on run%steps",
+      was(step - 1), step, is(step), step + 1, was(step));
+}
 
 // About what this rank writes.
 template <class T>

@@ -11,10 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "comm/transport/cuda/nccl_versions.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/group.hpp"
-#include "nccl_statistics.hpp"
-#include "nccl_window.hpp"
 
 namespace nanotron::comm {
 

@@ -22,7 +22,6 @@
 #include "parallel/reducers/strategies.hpp"
 
 namespace nanotron::parallel {
-
 namespace {
 
 std::vector<AdasumTensor> tensors_of(const std::vector<AdasumTensor>& all, const Range& flat) {

@@ -27,7 +27,6 @@
 #include "parallel/reducers/strategies.hpp"
 
 namespace nanotron::parallel {
-
 namespace {
 
 // By number: the 1-D parameters of the unit's layer; those of no layer (the final norm) belong to number `head`.

@@ -5,7 +5,6 @@
 #include "parallel/reducers/strategies.hpp"
 
 namespace nanotron::parallel {
-
 namespace {
 
 /// All-reduces buckets rounded to bf16: half the bytes of fp32. On one node sums are in float, rounded once.

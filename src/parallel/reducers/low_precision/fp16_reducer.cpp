@@ -14,7 +14,6 @@
 #include "parallel/reducers/strategies.hpp"
 
 namespace nanotron::parallel {
-
 namespace {
 
 template <class T>

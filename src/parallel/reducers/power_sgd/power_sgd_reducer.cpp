@@ -23,7 +23,6 @@
 #include "parallel/reducers/strategies.hpp"
 
 namespace nanotron::parallel {
-
 namespace {
 
 using kernels::Op;

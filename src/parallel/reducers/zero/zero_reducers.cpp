@@ -10,7 +10,6 @@
 #include "parallel/reducers/strategies.hpp"
 
 namespace nanotron::parallel {
-
 namespace {
 
 // The intervals of the buffer that store `range`, adjacent ones merged.

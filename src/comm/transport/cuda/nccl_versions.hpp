@@ -1,11 +1,12 @@
 #pragma once
 
-// What only newer versions of NCCL have: windows of symmetric memory (2.27), collectives by copy engines (2.28). Where
-// the headers of the build or the library are older: Error(deck_error).
+// What only newer versions of NCCL have: windows of symmetric memory (2.27), collectives by copy engines (2.28), counts
+// of memory (2.29.7). Where the headers of the build or the library are older: Error(deck_error), and no count.
 
 #include <nccl.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 namespace nanotron::comm {
@@ -24,5 +25,8 @@ void deregister_window(ncclComm_t comm, NcclWindow window);
 
 /// Collectives of windows take no thread blocks where NCCL can do without.
 void use_copy_engines(ncclConfig_t& config);
+
+/// Bytes of GPU memory that the communicator has allocated; 0 where the library cannot tell.
+std::uint64_t bytes_of(ncclComm_t comm);
 
 }  // namespace nanotron::comm
