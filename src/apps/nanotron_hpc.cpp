@@ -13,7 +13,6 @@
 #include "nanotron/trainer/evaluation/evaluation.hpp"
 #include "nanotron/trainer/plan/plan.hpp"
 #include "nanotron/trainer/report/pipeline_text.hpp"
-#include "nanotron/trainer/start/last_words.hpp"
 #include "nanotron/trainer/start/load_deck.hpp"
 #include "nanotron/trainer/start/train.hpp"
 #include "nanotron/trainer/state/run_grid.hpp"

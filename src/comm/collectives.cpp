@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "comm/transport/device_transport.hpp"
-#include "comm/transport/transfer.hpp"
+#include "comm/transport/host_data.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/fp16.hpp"
 #include "nanotron/base/timer.hpp"

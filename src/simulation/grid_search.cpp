@@ -11,7 +11,7 @@
 #include "nanotron/model/cost.hpp"
 #include "nanotron/parallel/pipeline/pipeline_schedule.hpp"
 #include "nanotron/simulation/collective_time.hpp"
-#include "nanotron/simulation/memory_fit.hpp"
+#include "nanotron/simulation/step_prediction.hpp"
 #include "nanotron/trainer/plan/nccl_of_rank.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
 #include "simulation/grid_options.hpp"

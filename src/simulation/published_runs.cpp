@@ -9,7 +9,6 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/deck/read_deck.hpp"
-#include "nanotron/simulation/memory_fit.hpp"
 #include "nanotron/simulation/step_prediction.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
 #include "simulation/csv.hpp"

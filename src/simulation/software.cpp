@@ -1,4 +1,4 @@
-#include "nanotron/simulation/software.hpp"
+#include "nanotron/simulation/kernel_time.hpp"
 
 #include <array>
 #include <utility>

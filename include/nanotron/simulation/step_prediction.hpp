@@ -7,7 +7,7 @@
 
 #include "nanotron/deck/config_forward.hpp"
 #include "nanotron/deck/machine.hpp"
-#include "nanotron/simulation/software.hpp"
+#include "nanotron/simulation/kernel_time.hpp"
 #include "nanotron/simulation/timeline.hpp"
 
 namespace nanotron::simulation {
@@ -36,5 +36,14 @@ std::string describe(const StepPrediction& prediction, const deck::Config& confi
 
 /// --plan --machine: predict_step and describe; a line that says what is missing where the file has no &node.
 std::string describe_prediction(const deck::Config& config, const deck::Machine& machine);
+
+// Whether a deck fits into the memory of a machine: the arena of the run (trainer::plan_step), planned for every rank
+// of the pipeline.
+
+/// Of the rank of the pipeline that needs most. limit: the search for it ends above.
+double memory_bytes(const deck::Config& config, const deck::Machine& machine, double limit);
+
+/// With NCCL's buffers within machine.buffer_limit().
+bool fits(const deck::Config& config, const deck::Machine& machine);
 
 }  // namespace nanotron::simulation

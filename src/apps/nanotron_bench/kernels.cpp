@@ -9,7 +9,6 @@
 #include "nanotron/kernels/gemm/grouped/grouped_gemm.hpp"
 #include "nanotron/kernels/gemm/peak/gemm_peak.hpp"
 #include "nanotron/kernels/mlp/swiglu.hpp"
-#include "nanotron/kernels/mlp/weighted_swiglu.hpp"
 #include "nanotron/kernels/norm/rms_norm.hpp"
 #include "nanotron/kernels/optim/adamw.hpp"
 #include "nanotron/kernels/reduction/exact_sum.hpp"

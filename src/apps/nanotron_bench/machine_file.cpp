@@ -12,7 +12,6 @@
 #include "nanotron/deck/machine.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/gemm/peak/gemm_peak.hpp"
-#include "nanotron/kernels/gemm/peak/stated_peak.hpp"
 #include "nanotron/tensor/device_name.hpp"
 
 namespace nanotron::apps::bench {

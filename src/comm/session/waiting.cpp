@@ -18,7 +18,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/communicator.hpp"
-#include "nanotron/comm/limits/core_quota.hpp"
+#include "nanotron/comm/limits/limits.hpp"
 
 namespace nanotron::comm {
 namespace {

@@ -5,11 +5,9 @@
 #include <cstring>
 #include <deque>
 
+#include "comm/transport/host_data.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/transport/channel.hpp"
-#include "pairwise_exchange.hpp"
-#include "reduction.hpp"
-#include "transfer.hpp"
 
 namespace nanotron::comm {
 namespace {

@@ -4,9 +4,9 @@
 #include <array>
 #include <vector>
 
+#include "comm/transport/host_data.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/transport/messages.hpp"
-#include "transfer.hpp"
 
 namespace nanotron::comm {
 namespace {

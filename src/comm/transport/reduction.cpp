@@ -1,4 +1,4 @@
-#include "reduction.hpp"
+#include "comm/transport/host_data.hpp"
 
 #include <algorithm>
 

@@ -15,11 +15,10 @@
 #include <new>
 #include <vector>
 
+#include "comm/transport/host_data.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/session/waiting.hpp"
 #include "nanotron/comm/transport/channel.hpp"
-#include "pairwise_exchange.hpp"
-#include "reduction.hpp"
 #include "shared_segment.hpp"
 
 namespace nanotron::comm {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "comm/transport/host_data.hpp"
 #include "nanotron/comm/transport/channel.hpp"
-#include "reduction.hpp"
 
 namespace nanotron::comm {
 namespace {

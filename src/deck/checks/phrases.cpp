@@ -1,5 +1,8 @@
 #include "nanotron/deck/checks/phrases.hpp"
 
+#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/table/parameters.hpp"
+
 namespace nanotron::deck::phrases {
 
 std::string counted(std::int64_t n, const char* what) { return text(n) + " " + what + (n == 1 ? "" : "s"); }
@@ -21,3 +24,20 @@ std::string nearest_divisors(std::int64_t n, std::int64_t of) {
 std::string at_most(const std::string& name, std::int64_t n) { return name + (n == 1 ? " = " : " <= ") + text(n); }
 
 }  // namespace nanotron::deck::phrases
+
+namespace nanotron::deck {
+
+void refuse_unused(const Config& config, std::initializer_list<const char*> keys, const std::string& choice,
+                   const std::string& expected, Findings& findings) {
+  const Config defaults;
+  for (const std::string key : keys) {
+    const auto dot = key.find('.');
+    const std::string group = key.substr(0, dot), name = key.substr(dot + 1);
+    const Parameter& row = parameter(group, name);
+    if (row.get(config) == row.get(defaults) || !findings.is_valid({key})) continue;
+    findings.error({key}, row.name + " belongs to " + choice + ", which this model does not have", expected);
+    return;
+  }
+}
+
+}  // namespace nanotron::deck

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "io/files/system_calls.hpp"
+#include "io/files/durable_files.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/host.hpp"
 #include "page_buffer.hpp"

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "io/files/durable_files.hpp"
-#include "io/files/system_calls.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"
 #include "nanotron/base/flight_recorder.hpp"

@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <unordered_map>
 
-#include "checkpoint_attributes.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/agreement.hpp"
+#include "nanotron/data/files/hdf5.hpp"
+#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/table/parameters.hpp"
 #include "nanotron/io/blocks/parallel_hdf5.hpp"
 
 namespace nanotron::io {
@@ -138,6 +141,192 @@ std::vector<std::int64_t> write_metadata(FileImage& image, const CheckpointConte
   });
   file.close(ExitCode::system_error, fmt::format("closing {}", image.name()));
   return begins;
+}
+
+namespace {
+
+using deck::Parameter;
+using deck::PartOf;
+using deck::Scalar;
+using deck::ValueType;
+
+using Member = std::int64_t CheckpointState::*;
+struct Counter {
+  const char* name;
+  Member member;
+  std::int64_t low, high;
+};
+// No run comes near 2^53 steps or samples; the arithmetic of sample indices is exact far beyond (data/order/blend.hpp).
+constexpr std::int64_t most = std::int64_t{1} << 53, max_tokens = std::int64_t{1} << 62;
+constexpr Counter counters_of_state[] = {{"step", &CheckpointState::step, 0, most},
+                                         {"tokens_seen", &CheckpointState::tokens_seen, 0, max_tokens},
+                                         {"sample_cursor", &CheckpointState::sample_cursor, 0, most},
+                                         {"seed", &CheckpointState::seed, INT64_MIN, INT64_MAX},
+                                         {"adam_step", &CheckpointState::adam_step, 0, most}};
+
+constexpr const char* recent_norms = "recent_grad_norms";
+constexpr hssize_t max_norms = 4096;
+
+[[noreturn]] void wrong_attribute(const char* name, const std::string& expected, const std::string& found,
+                                  const std::string& file) {
+  damaged(fmt::format("the attribute '{}' is missing or out of range", name), expected, found, file);
+}
+
+std::int64_t required_integer(hid_t object, const char* name, std::int64_t low, const std::string& file,
+                              std::int64_t high = INT64_MAX) {
+  const auto value = hdf5::read_integer(object, name, file);
+  if (!value || *value < low || *value > high) {
+    wrong_attribute(name,
+                    high == INT64_MAX ? fmt::format("an integer of {} or more", low)
+                                      : fmt::format("an integer from {} to {}", low, high),
+                    value ? fmt::format("{}", *value) : "nothing", file);
+  }
+  return *value;
+}
+
+double required_real(hid_t object, const Parameter& row, const std::string& file) {
+  const auto value = hdf5::read_real(object, row.name.c_str(), file);
+  const double low = row.range.min;
+  if (!value || !(row.range.min_open ? *value > low : *value >= low)) {
+    wrong_attribute(row.name.c_str(),
+                    row.range.min_open && low == 0.0 ? "a positive number" : "a number " + legal_values(row),
+                    value ? fmt::format("{}", *value) : "nothing", file);
+  }
+  return *value;
+}
+
+// Empty where the attribute is not there.
+std::vector<double> read_norms(hid_t state, const std::string& file) {
+  const std::string doing = fmt::format("{}: reading the attribute {}", file, recent_norms);
+  if (hdf5::check(H5Aexists(state, recent_norms), ExitCode::data_error, doing) == 0) return {};
+  const hdf5::Attribute norms(hdf5::check(H5Aopen(state, recent_norms, H5P_DEFAULT), ExitCode::data_error, doing));
+  const hdf5::Dataspace space(H5Aget_space(norms.id()));
+  const hssize_t count = H5Sget_simple_extent_npoints(space.id());
+  const hdf5::Datatype type(H5Aget_type(norms.id()));
+  if (count < 1 || count > max_norms || H5Tget_class(type.id()) != H5T_FLOAT || !hdf5::is_plain_number(type)) {
+    wrong_attribute(recent_norms, fmt::format("1 to {} real numbers", max_norms), fmt::format("{}", count), file);
+  }
+  std::vector<double> values(static_cast<std::size_t>(count));
+  hdf5::check(H5Aread(norms.id(), H5T_NATIVE_DOUBLE, values.data()), ExitCode::data_error, doing);
+  return values;
+}
+
+std::string required_choice(hid_t object, const Parameter& row, const std::string& file) {
+  std::string value = required_string(object, row.name.c_str(), file);
+  if (!row.choices.empty() && std::ranges::find(row.choices, value) == row.choices.end()) {
+    wrong_attribute(row.name.c_str(), legal_values(row), value, file);
+  }
+  return value;
+}
+
+bool has_experts(const deck::Config& config) { return config.model.moe.num_experts > 0; }
+
+// Rows that are part of no model, and rows of mixtures of experts for a dense model. num_experts comes before the other
+// rows of &moe.
+bool is_left_out(const Parameter& row, const deck::Config& config) {
+  return row.part_of == PartOf::no_model || (row.part_of == PartOf::moe_models && !has_experts(config));
+}
+
+deck::Config config_of(const deck::ModelConfig& model) {
+  deck::Config config;
+  config.model = model;
+  return config;
+}
+
+Scalar read_value(hid_t parameters, const Parameter& row, const std::string& file) {
+  switch (row.type) {
+    case ValueType::integer:
+      return required_integer(parameters, row.name.c_str(),
+                              row.stored_nonzero ? 1 : static_cast<std::int64_t>(std::max(row.range.min, -0x1p62)),
+                              file);
+    case ValueType::real:
+      return required_real(parameters, row, file);
+    case ValueType::logical:
+      return required_integer(parameters, row.name.c_str(), 0, file) != 0;
+    case ValueType::string:
+      break;
+  }
+  return required_choice(parameters, row, file);
+}
+
+void write_value(hid_t parameters, const char* name, const Scalar& value) {
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) return hdf5::write_integer(parameters, name, *integer);
+  if (const auto* real = std::get_if<double>(&value)) return hdf5::write_real(parameters, name, *real);
+  if (const auto* logical = std::get_if<bool>(&value)) return hdf5::write_integer(parameters, name, *logical);
+  hdf5::write_string(parameters, name, std::get<std::string>(value));
+}
+
+std::string text(const Scalar& value) {
+  return std::visit([](const auto& v) { return fmt::format("{}", v); }, value);
+}
+
+}  // namespace
+
+void damaged(const std::string& what, const std::string& expected, const std::string& found, const std::string& where,
+             const std::string& change) {
+  fail(ExitCode::data_error, {what, expected, found, where, change});
+}
+
+std::string required_string(hid_t object, const char* name, const std::string& file) {
+  const auto value = hdf5::read_string(object, name, file);
+  if (!value || value->empty())
+    damaged(fmt::format("the attribute '{}' is missing or empty", name), "a text", "nothing", file);
+  return *value;
+}
+
+void write_model(hid_t parameters, const deck::ModelConfig& model) {
+  const deck::Config config = config_of(model), defaults;
+  for (const Parameter& row : deck::parameters()) {
+    const Scalar value = row.get(config);
+    if (is_left_out(row, config) || (row.omitted_at_default && value == row.get(defaults))) continue;
+    write_value(parameters, row.name.c_str(), value);
+  }
+}
+
+deck::ModelConfig read_model(hid_t parameters, const std::string& file) {
+  deck::Config config;
+  for (const Parameter& row : deck::parameters()) {
+    if (is_left_out(row, config)) continue;
+    if (row.omitted_at_default && hdf5::check(H5Aexists(parameters, row.name.c_str()), ExitCode::data_error,
+                                              fmt::format("{}: looking for the attribute {}", file, row.name)) == 0)
+      continue;
+    row.set(config, read_value(parameters, row, file));
+  }
+  return config.model;
+}
+
+std::string model_differences(const deck::ModelConfig& wanted, const deck::ModelConfig& found) {
+  const deck::Config here = config_of(wanted), there = config_of(found);
+  const bool both_experts = has_experts(here) && has_experts(there);
+  std::string lines;
+  for (const Parameter& row : deck::parameters()) {
+    const bool compared =
+        row.part_of == PartOf::every_model || row.part_of == (both_experts ? PartOf::moe_models : PartOf::dense_models);
+    const Scalar want = row.get(here), have = row.get(there);
+    if (!compared || want == have) continue;
+    lines += fmt::format("{}{}%{}: the deck says {}, the checkpoint {}", lines.empty() ? "" : "\n", row.group, row.name,
+                         text(want), text(have));
+  }
+  return lines;
+}
+
+void write_state(hid_t state, const CheckpointState& counters) {
+  for (const Counter& c : counters_of_state) hdf5::write_integer(state, c.name, counters.*c.member);
+  const hsize_t count = counters.recent_norms.size();
+  if (count == 0) return;
+  const hdf5::Dataspace space(H5Screate_simple(1, &count, nullptr));
+  const hdf5::Attribute norms(
+      hdf5::check(H5Acreate2(state, recent_norms, H5T_IEEE_F64LE, space.id(), H5P_DEFAULT, H5P_DEFAULT),
+                  ExitCode::system_error, "writing the last gradient norms"));
+  hdf5::check(H5Awrite(norms.id(), H5T_NATIVE_DOUBLE, counters.recent_norms.data()), ExitCode::system_error,
+              "writing the last gradient norms");
+}
+
+CheckpointState read_state(hid_t state, const std::string& file) {
+  CheckpointState counters;
+  for (const Counter& c : counters_of_state) counters.*c.member = required_integer(state, c.name, c.low, file, c.high);
+  counters.recent_norms = read_norms(state, file);
+  return counters;
 }
 
 }  // namespace nanotron::io

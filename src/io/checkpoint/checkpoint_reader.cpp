@@ -8,7 +8,7 @@
 #include <numeric>
 #include <unordered_map>
 
-#include "checkpoint_attributes.hpp"
+#include "io/checkpoint/checkpoint_image.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"
 #include "nanotron/base/whole_path.hpp"

@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "io/files/system_calls.hpp"
+#include "io/files/durable_files.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"
 #include "nanotron/base/host.hpp"

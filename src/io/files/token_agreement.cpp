@@ -1,4 +1,4 @@
-#include "nanotron/io/files/token_agreement.hpp"
+#include "nanotron/io/files/shared_file.hpp"
 
 #include <fmt/format.h>
 

@@ -10,7 +10,7 @@
 #include <new>
 
 #include "io/checkpoint/step_folders.hpp"
-#include "io/files/system_calls.hpp"
+#include "io/files/durable_files.hpp"
 #include "metrics_table.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"

@@ -1,4 +1,4 @@
-#include "nanotron/kernels/attention/attention_blocked.hpp"
+#include "nanotron/kernels/attention/attention_gpu.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 
-#include "nanotron/kernels/attention/attention_blocked.hpp"
+#include "nanotron/kernels/attention/attention_gpu.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
 
 // Of the blocked attention: its workspace, its blocks of queries and keys, the shapes of its batched GEMMs.

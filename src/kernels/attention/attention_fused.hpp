@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "kernels/attention/fused_documents.hpp"
-#include "nanotron/kernels/attention/attention_mma.hpp"
+#include "nanotron/kernels/attention/attention_gpu.hpp"
 
 namespace nanotron::kernels::fused {
 

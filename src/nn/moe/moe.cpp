@@ -2,7 +2,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
-#include "nanotron/kernels/mlp/weighted_swiglu.hpp"
+#include "nanotron/kernels/mlp/swiglu.hpp"
 #include "nanotron/kernels/moe/expert_rows.hpp"
 #include "nn/linear/rows.hpp"
 
@@ -95,7 +95,7 @@ Pending Moe<T>::forward_output(Device& device, const TokenBatch& batch, TensorPa
   return sums.tokens(device, region, y);
 }
 
-//   per expert: dh = dy Wd      dw, dgate, dup: kernels/mlp/weighted_swiglu.hpp
+//   per expert: dh = dy Wd      dw, dgate, dup: kernels/mlp/swiglu.hpp
 template <class T>
 Matrix<const T> Moe<T>::backward_inside(Device& device, TensorParallelRegion<T>& region, Matrix<const T> dy_rows,
                                         const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w) const {

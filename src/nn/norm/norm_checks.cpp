@@ -1,7 +1,7 @@
 #include "nanotron/nn/checks.hpp"
 
+#include "nanotron/deck/checks/phrases.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/deck/unused_keys.hpp"
 
 namespace nanotron::nn {
 

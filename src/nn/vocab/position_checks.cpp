@@ -2,7 +2,6 @@
 
 #include "nanotron/deck/checks/phrases.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/deck/unused_keys.hpp"
 
 namespace nanotron::nn {
 namespace {

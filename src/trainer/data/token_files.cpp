@@ -9,7 +9,7 @@
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/named_files.hpp"
-#include "nanotron/io/files/token_agreement.hpp"
+#include "nanotron/io/files/shared_file.hpp"
 #include "nanotron/trainer/state/training_state.hpp"
 
 namespace nanotron::trainer {

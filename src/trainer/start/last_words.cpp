@@ -1,4 +1,4 @@
-#include "nanotron/trainer/start/last_words.hpp"
+#include "nanotron/trainer/start/train.hpp"
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/log.hpp"

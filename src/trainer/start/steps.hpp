@@ -20,7 +20,7 @@
 #include "nanotron/trainer/hang/watchdog.hpp"
 #include "nanotron/trainer/loop/stop_conditions.hpp"
 #include "nanotron/trainer/report/progress.hpp"
-#include "nanotron/trainer/start/last_words.hpp"
+#include "nanotron/trainer/start/train.hpp"
 #include "trainer/report/rank_memory.hpp"
 
 namespace nanotron::trainer {

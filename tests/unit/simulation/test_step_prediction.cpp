@@ -10,7 +10,7 @@
 #include "nanotron/deck/read_deck.hpp"
 #include "nanotron/model/cost.hpp"
 #include "nanotron/simulation/grid_search.hpp"
-#include "nanotron/simulation/memory_fit.hpp"
+#include "nanotron/simulation/step_prediction.hpp"
 #include "nanotron/trainer/plan/kernel_time.hpp"
 #include "nanotron/trainer/plan/plan.hpp"
 #include "nanotron/trainer/plan/roofline.hpp"

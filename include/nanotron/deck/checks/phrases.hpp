@@ -1,10 +1,16 @@
 #pragma once
-// Parts of messages about numbers in a deck.
+
+// What checks of several keys say.
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 
+#include "nanotron/deck/checks/findings.hpp"
+
 namespace nanotron::deck::phrases {
+
+// Parts of messages about numbers in a deck.
 
 inline std::string text(std::int64_t n) { return std::to_string(n); }
 
@@ -21,3 +27,14 @@ std::string nearest_divisors(std::int64_t n, std::int64_t of);
 std::string at_most(const std::string& name, std::int64_t n);
 
 }  // namespace nanotron::deck::phrases
+
+namespace nanotron::deck {
+
+// Keys without effect, because they belong to a choice that the deck has not made.
+
+/// Reports the first of the keys ("group.name") that is not at its default: "<name> belongs to <choice>, which this
+/// model does not have".
+void refuse_unused(const Config& config, std::initializer_list<const char*> keys, const std::string& choice,
+                   const std::string& expected, Findings& findings);
+
+}  // namespace nanotron::deck

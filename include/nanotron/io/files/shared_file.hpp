@@ -4,10 +4,14 @@
 
 #include <mpi.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/log.hpp"
+#include "nanotron/data/tokens/token_file.hpp"
+#include "nanotron/deck/keys/data.hpp"
 
 namespace nanotron::io {
 
@@ -15,5 +19,25 @@ namespace nanotron::io {
 /// other ranks retry for `patience` seconds, since a network file system may show a new file late.
 /// Error(code) on all ranks, which names the first rank that does not see it, and its host.
 void require_same_file(MPI_Comm world, const std::filesystem::path& path, ExitCode code, double patience = 10.0);
+
+// Whether all ranks see the same token file under one path: on hosts with disks of their own they may not.
+
+/// Tokens per hashed block, and blocks in a sample.
+inline constexpr index_t token_block = index_t{1} << 20, sampled_blocks = 64;
+
+/// Error(data_error) on all ranks unless they see the same file; it lists each hash with its hosts. Ranks of a host
+/// that see one file (device and inode) share its blocks, so that every host reads its file at most once. `key` names
+/// the file in the deck; with `documents` /documents are compared too. Needs 4 MiB per rank. Collective; if all ranks
+/// see one file on one host nothing is read.
+///
+/// With B = token_block the hash is, mod 2^64, the sum over blocks i of XXH3-64(ids of tokens [iB, (i+1)B) as int32,
+/// seed i), plus that of their bytes of /loss_mask with the seed 2^64 - 2 - i, plus XXH3-64(head, seed 2^64 - 1). The
+/// head is a line with the sizes, ids and hashes besides the tokens. A sample takes the blocks floor(j (blocks - 1) /
+/// 63), j = 0, ..., 63.
+void require_same_tokens(MPI_Comm world, const data::TokenFile& file, const std::string& key, deck::Verify verify,
+                         bool documents, Log& log);
+
+/// This rank's part of that sum: rank `part` of the `parts` ranks that share the file. Part 0 includes the head.
+std::uint64_t hash_part(const data::TokenFile& file, bool sample, bool documents, int part, int parts);
 
 }  // namespace nanotron::io

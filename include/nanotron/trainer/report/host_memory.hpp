@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "nanotron/base/log.hpp"
-#include "nanotron/comm/limits/memory_limits.hpp"
+#include "nanotron/comm/limits/limits.hpp"
 #include "nanotron/comm/process_grid.hpp"
 
 namespace nanotron::trainer {

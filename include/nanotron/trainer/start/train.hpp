@@ -1,16 +1,31 @@
 #pragma once
 
-// A training run, from a checked deck to its exit code.
+// What ended a run, for those who look at its folder.
 
 #include <mpi.h>
 
+#include <filesystem>
 #include <string>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/trainer/start/last_words.hpp"
 
 namespace nanotron::trainer {
+
+/// Any rank may be the one that fails, alone or with the others: the rank that prints the message appends it to
+/// run.log, and sets the state in the file of --status to failed (io/files/run_status.hpp).
+class LastWords {
+ public:
+  /// Once the run's folder is this run's: before, nothing is written.
+  void belong_to(const std::filesystem::path& output_dir, const std::filesystem::path& status);
+  /// Files that cannot be written are left as they are.
+  void tell(int exit_code, const std::string& message) const;
+
+ private:
+  std::filesystem::path log_, status_;
+};
+
+// A training run, from a checked deck to its exit code.
 
 /// config: from load_config(); status: of io::RunStatus, may be empty; start: wall_seconds() at the start of the
 /// program; last_words get the run's folder. Returns stopped_early if steps remain. Collective.

@@ -4,7 +4,7 @@
 // library is loaded when it is first asked for. What cuDNN does not do, the caller gives to mma:: and
 // blocked::attention_*.
 
-#include "nanotron/kernels/attention/attention_blocked.hpp"
+#include "nanotron/kernels/attention/attention_gpu.hpp"
 
 namespace nanotron::kernels::cudnn {
 

@@ -1,4 +1,4 @@
-#include "nanotron/kernels/attention/attention_mma.hpp"
+#include "nanotron/kernels/attention/attention_gpu.hpp"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "nanotron/kernels/gemm/peak/stated_peak.hpp"
+#include "nanotron/kernels/gemm/peak/gemm_peak.hpp"
 
 #include <array>
 

@@ -1,5 +1,5 @@
 // ranks: 1
-#include "nanotron/comm/limits/core_quota.hpp"
+#include "nanotron/comm/limits/limits.hpp"
 
 #include <gtest/gtest.h>
 

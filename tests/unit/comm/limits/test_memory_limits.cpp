@@ -1,5 +1,5 @@
 // ranks: 1
-#include "nanotron/comm/limits/memory_limits.hpp"
+#include "nanotron/comm/limits/limits.hpp"
 
 #include <gtest/gtest.h>
 

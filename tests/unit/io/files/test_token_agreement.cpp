@@ -1,7 +1,7 @@
 // ranks: 1 2 3
 // Ranks that see different files under one path, as hosts with disks of their own do.
 
-#include "nanotron/io/files/token_agreement.hpp"
+#include "nanotron/io/files/shared_file.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // ranks: 1
 #include "nanotron/kernels/attention/attention.hpp"
-#include "nanotron/kernels/attention/attention_mma.hpp"
+#include "nanotron/kernels/attention/attention_gpu.hpp"
 #include "support/reference/attention.hpp"
 #include "unit/kernels/kernel_test.hpp"
 

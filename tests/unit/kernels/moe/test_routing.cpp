@@ -4,7 +4,7 @@
 #include <limits>
 #include <random>
 
-#include "nanotron/kernels/mlp/weighted_swiglu.hpp"
+#include "nanotron/kernels/mlp/swiglu.hpp"
 #include "nanotron/kernels/moe/expert_rows.hpp"
 #include "nanotron/kernels/moe/routing.hpp"
 #include "support/reference/routing.hpp"

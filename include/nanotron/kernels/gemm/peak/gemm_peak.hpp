@@ -1,5 +1,8 @@
 #pragma once
 
+#include <string_view>
+
+#include "nanotron/base/types.hpp"
 #include "nanotron/tensor/device.hpp"
 
 namespace nanotron::kernels {
@@ -15,5 +18,10 @@ double gemm_peak(Device& device, index_t n, double seconds);
 /// time of a launch small against that of a GEMM. Half of that for fp64.
 template <class T>
 index_t gemm_peak_order(Device& device);
+
+/// Peak that NVIDIA's data sheet states for GEMMs of this type as gemm.hpp computes them (fp8, bf16 and fp64 on
+/// tensor cores, dense; fp32 without TF32), in FLOP/s. device: the name that CUDA gives. 0 for a device that is not in
+/// the table, for a part of one (MIG), and for a type that its tensor cores lack.
+double stated_peak(std::string_view device, ScalarType type);
 
 }  // namespace nanotron::kernels

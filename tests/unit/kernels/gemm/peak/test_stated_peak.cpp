@@ -1,5 +1,5 @@
 // ranks: 1
-#include "nanotron/kernels/gemm/peak/stated_peak.hpp"
+#include "nanotron/kernels/gemm/peak/gemm_peak.hpp"
 
 #include <gtest/gtest.h>
 

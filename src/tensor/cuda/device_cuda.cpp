@@ -1,12 +1,42 @@
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 
 #include <cmath>
 
 #include "nanotron/base/cuda_calls.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/tensor/device_name.hpp"
+#include "nanotron/tensor/pinned_memory.hpp"
 #include "nanotron/tensor/stream_timers.hpp"
 
 namespace nanotron {
+namespace {
+
+cudaDeviceProp properties() {
+  int device = 0;
+  cudaDeviceProp found{};
+  NANOTRON_CHECK_CUDA(cudaGetDevice(&device));
+  NANOTRON_CHECK_CUDA(cudaGetDeviceProperties(&found, device));
+  return found;
+}
+
+}  // namespace
+
+std::string device_name() { return properties().name; }
+
+std::string device_bus_id() {
+  const cudaDeviceProp p = properties();
+  return fmt::format("{:08x}:{:02x}:{:02x}.0", p.pciDomainID, p.pciBusID, p.pciDeviceID);
+}
+
+PinnedMemory::PinnedMemory(std::size_t bytes) {
+  if (bytes == 0) return;
+  void* memory = nullptr;
+  NANOTRON_CHECK_CUDA(cudaMallocHost(&memory, bytes));
+  data_ = static_cast<std::byte*>(memory);
+}
+PinnedMemory::~PinnedMemory() { cudaFreeHost(data_); }
+
 namespace {
 
 // Marks the stream at each start and stop. Owns the events; marks that were read give theirs to later ones.
