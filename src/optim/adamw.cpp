@@ -1,5 +1,6 @@
 #include "adamw.hpp"
 
+#include "nanotron/base/instantiate.hpp"
 #include "nanotron/model/parameters/parametrization.hpp"
 
 namespace nanotron::optim {
@@ -41,7 +42,6 @@ std::vector<Moment<M>> Adamw<M>::moments() const {
   return {{"exp_avg", over_, layout_, exp_avg_}, {"exp_avg_sq", over_, layout_, exp_avg_sq_}};
 }
 
-template class Adamw<double>;
-template class Adamw<float>;
+NANOTRON_INSTANTIATE_MASTER_CLASS(Adamw)
 
 }  // namespace nanotron::optim

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nanotron/base/instantiate.hpp"
 #include "nanotron/comm/collectives.hpp"
 
 namespace nanotron::optim {
@@ -114,7 +115,6 @@ double UpdateDecision<M>::loss_sum(Device& device, Vector<const double> losses) 
   return kernels::value(host_->loss.span().front());
 }
 
-template class UpdateDecision<double>;
-template class UpdateDecision<float>;
+NANOTRON_INSTANTIATE_MASTER_CLASS(UpdateDecision)
 
 }  // namespace nanotron::optim

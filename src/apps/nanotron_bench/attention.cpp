@@ -1,5 +1,7 @@
 #include "attention.hpp"
 
+#include "nanotron/base/instantiate.hpp"
+
 namespace nanotron::apps::bench {
 namespace {
 
@@ -115,8 +117,6 @@ std::vector<deck::AttentionRate> attention_rates(const Bench& bench, ScalarType 
   return rates;
 }
 
-#define NANOTRON_INSTANTIATE(T) template class AttentionBench<T>;
-NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
-#undef NANOTRON_INSTANTIATE
+NANOTRON_INSTANTIATE_CLASS(AttentionBench)
 
 }  // namespace nanotron::apps::bench

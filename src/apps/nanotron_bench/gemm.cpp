@@ -241,8 +241,8 @@ double matrix_ceiling(const Bench& bench, Device& device) {
   return best;
 }
 
-template double matrix_ceiling<double>(const Bench&, Device&);
-template double matrix_ceiling<float>(const Bench&, Device&);
-template double matrix_ceiling<bf16>(const Bench&, Device&);
+#define NANOTRON_INSTANTIATE(T) template double matrix_ceiling<T>(const Bench&, Device&);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::apps::bench

@@ -99,8 +99,10 @@ void rotary_backward(Device& device, MatrixRef<T> dx, Vector<const std::int32_t>
   rotate<T, -1>(device, "rotary_backward", dx, dx.columns, Plain{}, positions, cosine, sine);
 }
 
-template void rotary_tables<double>(Device&, double, Matrix<double>, Matrix<double>, const RotaryScaling&);
-template void rotary_tables<float>(Device&, double, Matrix<float>, Matrix<float>, const RotaryScaling&);
+#define NANOTRON_INSTANTIATE(M) \
+  template void rotary_tables<M>(Device&, double, Matrix<M>, Matrix<M>, const RotaryScaling&);
+NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 #define NANOTRON_INSTANTIATE(T)                                                                                  \
   template void rotary_forward<T>(Device&, MatrixRef<T>, Vector<const std::int32_t>, Matrix<const master_t<T>>,  \
                                   Matrix<const master_t<T>>);                                                    \

@@ -25,12 +25,13 @@ void copy(Device& device, Vector<const T> from, Vector<T> to) {
   if (from.extent(0) > 0) Kokkos::deep_copy(device.exec(), to, from);
 }
 
-template void copy<double>(Device&, Vector<const double>, Vector<double>);
-template void copy<float>(Device&, Vector<const float>, Vector<float>);
+#define NANOTRON_INSTANTIATE(M) template void copy<M>(Device&, Vector<const M>, Vector<M>);
+NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 template void copy<std::int32_t>(Device&, Vector<const std::int32_t>, Vector<std::int32_t>);
 template void copy<std::int64_t>(Device&, Vector<const std::int64_t>, Vector<std::int64_t>);
-template void copy_matrix<double>(Device&, MatrixRef<const double>, MatrixRef<double>);
-template void copy_matrix<float>(Device&, MatrixRef<const float>, MatrixRef<float>);
-template void copy_matrix<bf16>(Device&, MatrixRef<const bf16>, MatrixRef<bf16>);
+#define NANOTRON_INSTANTIATE(T) template void copy_matrix<T>(Device&, MatrixRef<const T>, MatrixRef<T>);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels

@@ -129,10 +129,12 @@ index_t bias_workspace_size(Processor processor, index_t rows, index_t columns, 
   template void bias_backward<T>(Device&, MatrixRef<const T>, Vector<master_t<T>>, Vector<master_t<T>>, index_t);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
-template void swap<double>(Device&, Vector<double>, Vector<double>);
-template void swap<float>(Device&, Vector<float>, Vector<float>);
+#define NANOTRON_INSTANTIATE(M) template void swap<M>(Device&, Vector<M>, Vector<M>);
+NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 template void fill<std::int64_t>(Device&, Vector<std::int64_t>, double);
-template void fill_normal<double>(Device&, Vector<double>, std::uint32_t);
-template void fill_normal<float>(Device&, Vector<float>, std::uint32_t);
+#define NANOTRON_INSTANTIATE(M) template void fill_normal<M>(Device&, Vector<M>, std::uint32_t);
+NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels

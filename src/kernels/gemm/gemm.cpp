@@ -116,9 +116,10 @@ std::size_t gemm_workspace_bytes(GemmMode gemm_mode, Processor processor, index_
   }
   return gemm_mode == GemmMode::library ? cublas_workspace : 0;
 }
-template std::size_t gemm_workspace_bytes<double>(GemmMode, Processor, index_t, index_t, index_t);
-template std::size_t gemm_workspace_bytes<float>(GemmMode, Processor, index_t, index_t, index_t);
-template std::size_t gemm_workspace_bytes<bf16>(GemmMode, Processor, index_t, index_t, index_t);
+#define NANOTRON_INSTANTIATE(T) \
+  template std::size_t gemm_workspace_bytes<T>(GemmMode, Processor, index_t, index_t, index_t);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 #define NANOTRON_INSTANTIATE(T, C)                                                                                \
   template void gemm<T, C>(Device&, Op, Op, double, MatrixRef<const T>, MatrixRef<const T>, double, MatrixRef<C>, \

@@ -57,7 +57,8 @@ void orthogonalise(Device& device, Matrix<M> matrix) {
       });
 }
 
-template void orthogonalise<double>(Device&, Matrix<double>);
-template void orthogonalise<float>(Device&, Matrix<float>);
+#define NANOTRON_INSTANTIATE(M) template void orthogonalise<M>(Device&, Matrix<M>);
+NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels

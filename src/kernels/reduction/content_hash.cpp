@@ -76,8 +76,8 @@ std::uint64_t content_hash(Device& device, Vector<const M> x) {
                     KOKKOS_LAMBDA(const index_t i) { return mixed(word_of<1>(last + i), words + i); });
 }
 
-template std::uint64_t content_hash<double>(Device&, Vector<const double>);
-template std::uint64_t content_hash<float>(Device&, Vector<const float>);
-template std::uint64_t content_hash<bf16>(Device&, Vector<const bf16>);
+#define NANOTRON_INSTANTIATE(T) template std::uint64_t content_hash<T>(Device&, Vector<const T>);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels

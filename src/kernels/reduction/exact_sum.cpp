@@ -124,7 +124,8 @@ void at_place(Device& device, Vector<const std::int64_t> place, Vector<ExactSum>
       device, "at_place", 1, KOKKOS_LAMBDA(const index_t) { *to = to->below(*from); });
 }
 
-template void sum_of_squares<double>(Device&, Vector<const double>, Vector<ExactSum>);
-template void sum_of_squares<float>(Device&, Vector<const float>, Vector<ExactSum>);
+#define NANOTRON_INSTANTIATE(M) template void sum_of_squares<M>(Device&, Vector<const M>, Vector<ExactSum>);
+NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels

@@ -280,10 +280,11 @@ void cross_entropy_whole(Device& device, MatrixRef<T> logits, Vector<const std::
             [&](const auto& sums) { whole<T>(device, logits, targets, scale, loss_per_row, sums); });
 }
 
-template void cross_entropy_loss<double>(Device&, Vector<const double>, Vector<const double>, Vector<const double>,
-                                         Vector<const std::int32_t>, Vector<double>);
-template void cross_entropy_loss<float>(Device&, Vector<const float>, Vector<const float>, Vector<const float>,
-                                        Vector<const std::int32_t>, Vector<double>);
+#define NANOTRON_INSTANTIATE(M)                                                                   \
+  template void cross_entropy_loss<M>(Device&, Vector<const M>, Vector<const M>, Vector<const M>, \
+                                      Vector<const std::int32_t>, Vector<double>);
+NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 #define NANOTRON_INSTANTIATE(T)                                                                                       \
   template void cross_entropy_local_max<T>(Device&, MatrixRef<const T>, Vector<master_t<T>>, Vector<master_t<T>>,     \
                                            const SumOrder&);                                                          \

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/instantiate.hpp"
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/kernels/elementwise/copy_matrix.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
@@ -155,8 +156,6 @@ std::vector<std::vector<std::int32_t>> Generator<T>::generate(const GenerationRe
   return answers;
 }
 
-template class Generator<double>;
-template class Generator<float>;
-template class Generator<bf16>;
+NANOTRON_INSTANTIATE_CLASS(Generator)
 
 }  // namespace nanotron::model

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nanotron/base/instantiate.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/norm/rms_norm.hpp"
 
@@ -245,11 +246,9 @@ Activations<T>::Activations(Arena& arena, const LocalSizes& s, const ActivationS
       loss(arena, setup.has_head ? s.tokens : 0, s.vocabulary, s.loss_width),
       work(take_workspace<T>(arena, s, setup)) {}
 
-template LayerActivations<double> first_tokens(const LayerActivations<double>&, index_t);
-template LayerActivations<float> first_tokens(const LayerActivations<float>&, index_t);
-template LayerActivations<bf16> first_tokens(const LayerActivations<bf16>&, index_t);
-template struct Activations<double>;
-template struct Activations<float>;
-template struct Activations<bf16>;
+#define NANOTRON_INSTANTIATE(T) template LayerActivations<T> first_tokens(const LayerActivations<T>&, index_t);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
+NANOTRON_INSTANTIATE_CLASS(Activations)
 
 }  // namespace nanotron::model

@@ -1,6 +1,7 @@
 #include "nanotron/model/layers/decoder_layer.hpp"
 
 #include "nanotron/base/flight_recorder.hpp"
+#include "nanotron/base/instantiate.hpp"
 #include "nanotron/kernels/elementwise/copy_matrix.hpp"
 
 namespace nanotron::model {
@@ -144,8 +145,6 @@ void DecoderLayer<T>::recompute_selective(Device& device, Matrix<T> x, const Lay
   feed_forward_->compute_hidden(device, act.feed_forward);
 }
 
-template class DecoderLayer<double>;
-template class DecoderLayer<float>;
-template class DecoderLayer<bf16>;
+NANOTRON_INSTANTIATE_CLASS(DecoderLayer)
 
 }  // namespace nanotron::model

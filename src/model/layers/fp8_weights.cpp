@@ -4,6 +4,8 @@
 
 #include "feed_forward_parts.hpp"
 
+#include "nanotron/base/instantiate.hpp"
+
 namespace nanotron::model {
 namespace {
 
@@ -80,8 +82,6 @@ QuantisedLinears<T> Fp8Weights<T>::linears(index_t layer, const nn::Fp8Workspace
   return made;
 }
 
-template class Fp8Weights<double>;
-template class Fp8Weights<float>;
-template class Fp8Weights<bf16>;
+NANOTRON_INSTANTIATE_CLASS(Fp8Weights)
 
 }  // namespace nanotron::model

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nanotron/base/instantiate.hpp"
 #include "nanotron/kernels/elementwise/copy_matrix.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 
@@ -78,8 +79,6 @@ void PartialGradients<T>::sum(const nn::ParameterSpec& spec, M* local) const {
   kernels::copy_matrix<M>(*device_, part, mine);
 }
 
-template class PartialGradients<double>;
-template class PartialGradients<float>;
-template class PartialGradients<bf16>;
+NANOTRON_INSTANTIATE_CLASS(PartialGradients)
 
 }  // namespace nanotron::model

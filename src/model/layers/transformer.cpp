@@ -4,6 +4,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/flight_recorder.hpp"
+#include "nanotron/base/instantiate.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "transformer_parts.hpp"
 
@@ -310,8 +311,6 @@ void Transformer<T>::forward_cached(const nn::TokenBatch& batch, Vector<const st
   }
 }
 
-template class Transformer<double>;
-template class Transformer<float>;
-template class Transformer<bf16>;
+NANOTRON_INSTANTIATE_CLASS(Transformer)
 
 }  // namespace nanotron::model

@@ -45,7 +45,9 @@ void initialise(const ParameterTable& table, std::int64_t seed, const Vector<M>&
   Kokkos::fence();
 }
 
-template void initialise<double>(const ParameterTable&, std::int64_t, const Vector<double>&, const nn::BufferLayout&);
-template void initialise<float>(const ParameterTable&, std::int64_t, const Vector<float>&, const nn::BufferLayout&);
+#define NANOTRON_INSTANTIATE(M) \
+  template void initialise<M>(const ParameterTable&, std::int64_t, const Vector<M>&, const nn::BufferLayout&);
+NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::model

@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "nanotron/base/instantiate.hpp"
 #include "nanotron/kernels/elementwise/cast.hpp"
 
 namespace nanotron::model {
@@ -303,8 +304,6 @@ comm::StepTraffic UnitWeights<T>::traffic(std::span<const SourceUse> uses) const
   return sum;
 }
 
-template class UnitWeights<double>;
-template class UnitWeights<float>;
-template class UnitWeights<bf16>;
+NANOTRON_INSTANTIATE_CLASS(UnitWeights)
 
 }  // namespace nanotron::model

@@ -232,14 +232,10 @@ std::unique_ptr<AttentionCore<T>> make_all_to_all_attention(const ContextShard& 
   return std::make_unique<AllToAllAttention<T>>(context, geometry, sequences, cp, arena);
 }
 
-template std::unique_ptr<AttentionCore<double>> make_all_to_all_attention(const ContextShard&,
-                                                                          const AttentionGeometry<double>&, index_t,
-                                                                          comm::Group&, Arena&);
-template std::unique_ptr<AttentionCore<float>> make_all_to_all_attention(const ContextShard&,
-                                                                         const AttentionGeometry<float>&, index_t,
-                                                                         comm::Group&, Arena&);
-template std::unique_ptr<AttentionCore<bf16>> make_all_to_all_attention(const ContextShard&,
-                                                                        const AttentionGeometry<bf16>&, index_t,
-                                                                        comm::Group&, Arena&);
+#define NANOTRON_INSTANTIATE(T)                                         \
+  template std::unique_ptr<AttentionCore<T>> make_all_to_all_attention( \
+      const ContextShard&, const AttentionGeometry<T>&, index_t, comm::Group&, Arena&);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::nn

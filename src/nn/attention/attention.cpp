@@ -1,5 +1,6 @@
 #include "nanotron/nn/attention/attention.hpp"
 
+#include "nanotron/base/instantiate.hpp"
 #include "nanotron/kernels/elementwise/copy_matrix.hpp"
 #include "nanotron/kernels/norm/rms_norm.hpp"
 #include "nanotron/nn/attention/attention_core.hpp"
@@ -105,11 +106,7 @@ void Attention<T>::backward_input_weight(Device& device, Matrix<const T> n, Matr
   qkv_.backward_weight(device, dqkv, n, work.sums, act.of_input);
 }
 
-template struct AttentionGeometry<double>;
-template struct AttentionGeometry<float>;
-template struct AttentionGeometry<bf16>;
-template class Attention<double>;
-template class Attention<float>;
-template class Attention<bf16>;
+NANOTRON_INSTANTIATE_CLASS(AttentionGeometry)
+NANOTRON_INSTANTIATE_CLASS(Attention)
 
 }  // namespace nanotron::nn

@@ -1,5 +1,6 @@
 #include "nanotron/nn/attention/rotation.hpp"
 
+#include "nanotron/base/instantiate.hpp"
 #include "nanotron/kernels/attention/rotary.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 
@@ -50,8 +51,6 @@ void Rotation<T>::backward(Device& device, const MatrixRef<T>& dx, Vector<const 
   if (cosine_.extent(0) > 0) kernels::rotary_backward<T>(device, dx, positions, cosine_, sine_);
 }
 
-template class Rotation<double>;
-template class Rotation<float>;
-template class Rotation<bf16>;
+NANOTRON_INSTANTIATE_CLASS(Rotation)
 
 }  // namespace nanotron::nn

@@ -192,14 +192,10 @@ std::unique_ptr<TensorParallelRegion<T>> make_tensor_parallel_region(deck::TpMod
   return std::make_unique<ReplicatedRegion<T>>(size, tp);
 }
 
-template std::unique_ptr<TensorParallelRegion<double>> make_tensor_parallel_region(deck::TpMode, const HiddenShape&,
-                                                                                   const TpOverlap&, comm::Group&,
-                                                                                   Arena&);
-template std::unique_ptr<TensorParallelRegion<float>> make_tensor_parallel_region(deck::TpMode, const HiddenShape&,
-                                                                                  const TpOverlap&, comm::Group&,
-                                                                                  Arena&);
-template std::unique_ptr<TensorParallelRegion<bf16>> make_tensor_parallel_region(deck::TpMode, const HiddenShape&,
-                                                                                 const TpOverlap&, comm::Group&,
-                                                                                 Arena&);
+#define NANOTRON_INSTANTIATE(T)                                                  \
+  template std::unique_ptr<TensorParallelRegion<T>> make_tensor_parallel_region( \
+      deck::TpMode, const HiddenShape&, const TpOverlap&, comm::Group&, Arena&);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::nn

@@ -73,11 +73,10 @@ const Activation<T>& quantised_swiglu() {
   return swiglu;
 }
 
-template const Activation<double>& quantised_swiglu();
-template const Activation<float>& quantised_swiglu();
-template const Activation<bf16>& quantised_swiglu();
-template const Activation<double>& activation_of(deck::HiddenAct);
-template const Activation<float>& activation_of(deck::HiddenAct);
-template const Activation<bf16>& activation_of(deck::HiddenAct);
+#define NANOTRON_INSTANTIATE(T)                     \
+  template const Activation<T>& quantised_swiglu(); \
+  template const Activation<T>& activation_of(deck::HiddenAct);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::nn

@@ -1,5 +1,7 @@
 #include "nanotron/nn/mlp/mlp.hpp"
 
+#include "nanotron/base/instantiate.hpp"
+
 namespace nanotron::nn {
 
 template <class T>
@@ -56,8 +58,6 @@ void Mlp<T>::backward_input_weight(Device& device, Matrix<const T> n, const Feed
   gate_up_.backward_weight(device, act.mlp.gate_up, n, work.sums, act.mlp.of_input);
 }
 
-template class Mlp<double>;
-template class Mlp<float>;
-template class Mlp<bf16>;
+NANOTRON_INSTANTIATE_CLASS(Mlp)
 
 }  // namespace nanotron::nn

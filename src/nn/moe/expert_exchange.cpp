@@ -241,8 +241,9 @@ std::unique_ptr<ExpertExchange<T>> make_expert_exchange(const ExchangeSize& size
   return std::make_unique<LocalExperts<T>>(size.rows);
 }
 
-template std::unique_ptr<ExpertExchange<double>> make_expert_exchange(const ExchangeSize&, comm::Group&, Arena&);
-template std::unique_ptr<ExpertExchange<float>> make_expert_exchange(const ExchangeSize&, comm::Group&, Arena&);
-template std::unique_ptr<ExpertExchange<bf16>> make_expert_exchange(const ExchangeSize&, comm::Group&, Arena&);
+#define NANOTRON_INSTANTIATE(T) \
+  template std::unique_ptr<ExpertExchange<T>> make_expert_exchange(const ExchangeSize&, comm::Group&, Arena&);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::nn

@@ -59,8 +59,8 @@ std::unique_ptr<ExpertSums<T>> make_expert_sums(SumsOf sums, comm::Group& tp) {
   return std::make_unique<OfTokens<T>>();
 }
 
-template std::unique_ptr<ExpertSums<double>> make_expert_sums(SumsOf, comm::Group&);
-template std::unique_ptr<ExpertSums<float>> make_expert_sums(SumsOf, comm::Group&);
-template std::unique_ptr<ExpertSums<bf16>> make_expert_sums(SumsOf, comm::Group&);
+#define NANOTRON_INSTANTIATE(T) template std::unique_ptr<ExpertSums<T>> make_expert_sums(SumsOf, comm::Group&);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::nn

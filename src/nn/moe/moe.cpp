@@ -1,6 +1,7 @@
 #include "nanotron/nn/moe/moe.hpp"
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/instantiate.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/mlp/swiglu.hpp"
 #include "nanotron/kernels/moe/expert_rows.hpp"
@@ -210,8 +211,6 @@ void Moe<T>::prepare(Device& device, const FeedForwardActivations<T>& a, const F
   w_.down->prepare(device, a.moe.hidden, w.moe.output);
 }
 
-template class Moe<double>;
-template class Moe<float>;
-template class Moe<bf16>;
+NANOTRON_INSTANTIATE_CLASS(Moe)
 
 }  // namespace nanotron::nn

@@ -1,5 +1,6 @@
 #include "nanotron/nn/vocab/learned_positions.hpp"
 
+#include "nanotron/base/instantiate.hpp"
 #include "nanotron/kernels/vocab/embedding.hpp"
 
 namespace nanotron::nn {
@@ -14,8 +15,6 @@ void LearnedPositions<T>::backward(Device& device, Vector<const std::int32_t> at
   kernels::embedding_backward<T>(device, at, positions_, dx, gradient_, token_segments_);
 }
 
-template class LearnedPositions<double>;
-template class LearnedPositions<float>;
-template class LearnedPositions<bf16>;
+NANOTRON_INSTANTIATE_CLASS(LearnedPositions)
 
 }  // namespace nanotron::nn

@@ -1,5 +1,6 @@
 #include "nanotron/nn/vocab/vocab_embedding.hpp"
 
+#include "nanotron/base/instantiate.hpp"
 #include "nanotron/kernels/vocab/embedding.hpp"
 
 namespace nanotron::nn {
@@ -14,8 +15,6 @@ void VocabEmbedding<T>::backward(Device& device, Vector<const std::int32_t> toke
   kernels::embedding_backward<T>(device, tokens, vocabulary_, dx, gradient_, token_segments_);
 }
 
-template class VocabEmbedding<double>;
-template class VocabEmbedding<float>;
-template class VocabEmbedding<bf16>;
+NANOTRON_INSTANTIATE_CLASS(VocabEmbedding)
 
 }  // namespace nanotron::nn

@@ -1,5 +1,6 @@
 #include "nanotron/nn/vocab/vocab_loss.hpp"
 
+#include "nanotron/base/instantiate.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
 #include "nanotron/kernels/vocab/cross_entropy.hpp"
 #include "nn/linear/rows.hpp"
@@ -124,11 +125,7 @@ void VocabLoss<T>::forward_backward(Device& device, Matrix<const T> n, Vector<co
   }
 }
 
-template struct LossWorkspace<double>;
-template struct LossWorkspace<float>;
-template struct LossWorkspace<bf16>;
-template class VocabLoss<double>;
-template class VocabLoss<float>;
-template class VocabLoss<bf16>;
+NANOTRON_INSTANTIATE_CLASS(LossWorkspace)
+NANOTRON_INSTANTIATE_CLASS(VocabLoss)
 
 }  // namespace nanotron::nn

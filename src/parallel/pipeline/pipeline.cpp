@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/instantiate.hpp"
 #include "nanotron/kernels/elementwise/copy_matrix.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 
@@ -249,8 +250,6 @@ void Pipeline<T>::compute_once(const std::vector<Step>& steps) {
   }
 }
 
-template class Pipeline<double>;
-template class Pipeline<float>;
-template class Pipeline<bf16>;
+NANOTRON_INSTANTIATE_CLASS(Pipeline)
 
 }  // namespace nanotron::parallel

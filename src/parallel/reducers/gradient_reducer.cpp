@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nanotron/base/instantiate.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 
 namespace nanotron::parallel {
@@ -88,8 +89,6 @@ void GradientReducer<T>::clear(const nn::BufferLayout& place) const {
   }
 }
 
-template class GradientReducer<double>;
-template class GradientReducer<float>;
-template class GradientReducer<bf16>;
+NANOTRON_INSTANTIATE_CLASS(GradientReducer)
 
 }  // namespace nanotron::parallel

@@ -2,6 +2,7 @@
 
 #include "parallel/reducers/strategies.hpp"
 
+#include "nanotron/base/instantiate.hpp"
 #include "nanotron/parallel/reducers/reducers.hpp"
 
 namespace nanotron::parallel {
@@ -82,10 +83,9 @@ double Reducers<T>::exposed_seconds() const {
   return sum;
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                        \
-  template std::unique_ptr<GradientReducer<T>> make_reducer(const ReducerContext<T>&); \
-  template class Reducers<T>;
+#define NANOTRON_INSTANTIATE(T) template std::unique_ptr<GradientReducer<T>> make_reducer(const ReducerContext<T>&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
+NANOTRON_INSTANTIATE_CLASS(Reducers)
 
 }  // namespace nanotron::parallel

@@ -7,6 +7,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/flight_recorder.hpp"
+#include "nanotron/base/instantiate.hpp"
 #include "nanotron/base/timer.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/comm/collectives.hpp"
@@ -292,9 +293,10 @@ std::optional<SavedCheckpoint> Checkpointing<T>::finish() {
   return published ? std::optional(pending_) : std::nullopt;
 }
 
-template std::size_t checkpoint_workspace(const deck::Config&, comm::ProcessGrid&, const TrainingState<double>&);
-template std::size_t checkpoint_workspace(const deck::Config&, comm::ProcessGrid&, const TrainingState<float>&);
-template std::size_t checkpoint_workspace(const deck::Config&, comm::ProcessGrid&, const TrainingState<bf16>&);
+#define NANOTRON_INSTANTIATE(T) \
+  template std::size_t checkpoint_workspace(const deck::Config&, comm::ProcessGrid&, const TrainingState<T>&);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 #define NANOTRON_INSTANTIATE(T) \
   template std::size_t neighbour_bytes(const deck::Config&, comm::ProcessGrid&, const TrainingState<T>&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
@@ -303,8 +305,6 @@ NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
   template void read_parameters(io::CheckpointReader&, model::Transformer<T>&, std::span<const io::StateGroup>);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
-template class Checkpointing<double>;
-template class Checkpointing<float>;
-template class Checkpointing<bf16>;
+NANOTRON_INSTANTIATE_CLASS(Checkpointing)
 
 }  // namespace nanotron::trainer

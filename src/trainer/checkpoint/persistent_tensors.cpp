@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/instantiate.hpp"
 #include "nanotron/comm/collectives.hpp"
 
 namespace nanotron::trainer {
@@ -53,7 +54,6 @@ std::vector<io::StateTensor> PersistentTensors<M>::tensors() {
   return tensors;
 }
 
-template class PersistentTensors<double>;
-template class PersistentTensors<float>;
+NANOTRON_INSTANTIATE_MASTER_CLASS(PersistentTensors)
 
 }  // namespace nanotron::trainer

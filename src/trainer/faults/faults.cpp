@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "nanotron/base/instantiate.hpp"
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/deck/config.hpp"
 
@@ -87,8 +88,6 @@ void Faults<T>::end_resume(std::int64_t step, const std::vector<double>& norms) 
   if (memory_.is_due(step)) memory_.keep(step);
 }
 
-template class Faults<double>;
-template class Faults<float>;
-template class Faults<bf16>;
+NANOTRON_INSTANTIATE_CLASS(Faults)
 
 }  // namespace nanotron::trainer

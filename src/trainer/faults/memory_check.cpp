@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "faulty_hosts.hpp"
+#include "nanotron/base/instantiate.hpp"
 #include "nanotron/kernels/reduction/content_hash.hpp"
 
 namespace nanotron::trainer {
@@ -78,8 +79,6 @@ void MemoryCheck<T>::require_unchanged() {
                    config_, grid_);
 }
 
-template class MemoryCheck<double>;
-template class MemoryCheck<float>;
-template class MemoryCheck<bf16>;
+NANOTRON_INSTANTIATE_CLASS(MemoryCheck)
 
 }  // namespace nanotron::trainer

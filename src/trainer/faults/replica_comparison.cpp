@@ -6,6 +6,7 @@
 
 #include "faulty_hosts.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/instantiate.hpp"
 #include "nanotron/kernels/reduction/content_hash.hpp"
 
 namespace nanotron::trainer {
@@ -106,8 +107,6 @@ void ReplicaComparison<T>::compare_all(std::int64_t step) {
   }
 }
 
-template class ReplicaComparison<double>;
-template class ReplicaComparison<float>;
-template class ReplicaComparison<bf16>;
+NANOTRON_INSTANTIATE_CLASS(ReplicaComparison)
 
 }  // namespace nanotron::trainer

@@ -10,6 +10,7 @@
 
 #include "faulty_hosts.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/instantiate.hpp"
 #include "nanotron/kernels/reduction/content_hash.hpp"
 
 namespace nanotron::trainer {
@@ -114,8 +115,6 @@ void StepGuard<T>::require_same(const ComputedStep& first, const ComputedStep& s
         .change = "no majority says which rank is right: test the hosts before the next start"});
 }
 
-template class StepGuard<double>;
-template class StepGuard<float>;
-template class StepGuard<bf16>;
+NANOTRON_INSTANTIATE_CLASS(StepGuard)
 
 }  // namespace nanotron::trainer

@@ -7,6 +7,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/flight_recorder.hpp"
+#include "nanotron/base/instantiate.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "trainer/state/mean_loss.hpp"
 
@@ -320,8 +321,6 @@ StopReason Trainer<T>::run(StopConditions& stop, Progress& progress, std::int64_
   return counters_.step < config_.run.steps ? reason : StopReason::none;
 }
 
-template class Trainer<double>;
-template class Trainer<float>;
-template class Trainer<bf16>;
+NANOTRON_INSTANTIATE_CLASS(Trainer)
 
 }  // namespace nanotron::trainer

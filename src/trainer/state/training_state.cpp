@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "nanotron/base/instantiate.hpp"
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/data/order/batch_ramp.hpp"
 #include "nanotron/deck/sum_shards.hpp"
@@ -153,8 +154,6 @@ TrainingState<T>::TrainingState(const deck::Config& config, comm::ProcessGrid& g
                            : std::vector<comm::Group*>()},
                arena) {}
 
-template struct TrainingState<double>;
-template struct TrainingState<float>;
-template struct TrainingState<bf16>;
+NANOTRON_INSTANTIATE_CLASS(TrainingState)
 
 }  // namespace nanotron::trainer

@@ -168,9 +168,9 @@ std::size_t fixed_order_workspace_bytes(index_t k) {
   using M = master_t<T>;
   return static_cast<std::size_t>(Panels<M>::elements(k) * ExecutionSpace().concurrency()) * sizeof(M);
 }
-template std::size_t fixed_order_workspace_bytes<double>(index_t);
-template std::size_t fixed_order_workspace_bytes<float>(index_t);
-template std::size_t fixed_order_workspace_bytes<bf16>(index_t);
+#define NANOTRON_INSTANTIATE(T) template std::size_t fixed_order_workspace_bytes<T>(index_t);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 NANOTRON_INSTANTIATE_FIXED_ORDER
 

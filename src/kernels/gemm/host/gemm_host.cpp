@@ -194,9 +194,9 @@ std::size_t library_workspace_bytes(index_t m, index_t n, index_t k) {
                                                                  : floats(m * k) + floats(k * n) + floats(m * n);
   return std::max(of_library + detail::scratch_allowance, detail::aligned(bf16_tiles::workspace_bytes(n, k)));
 }
-template std::size_t library_workspace_bytes<double>(index_t, index_t, index_t);
-template std::size_t library_workspace_bytes<float>(index_t, index_t, index_t);
-template std::size_t library_workspace_bytes<bf16>(index_t, index_t, index_t);
+#define NANOTRON_INSTANTIATE(T) template std::size_t library_workspace_bytes<T>(index_t, index_t, index_t);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 }  // namespace detail
 
@@ -207,8 +207,8 @@ const char* gemm_library() {
   if (bf16_tiles::wants({.m = 1024, .n = 1024, .k = 1024})) return bf16_tiles::instructions();
   return detail::has_bf16_instructions() ? "oneDNN, bf16 instructions" : "oneDNN, widened to fp32";
 }
-template const char* gemm_library<double>();
-template const char* gemm_library<float>();
-template const char* gemm_library<bf16>();
+#define NANOTRON_INSTANTIATE(T) template const char* gemm_library<T>();
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels

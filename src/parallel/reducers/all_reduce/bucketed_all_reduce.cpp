@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/instantiate.hpp"
 #include "nanotron/kernels/reduction/scaled_half.hpp"
 #include "parallel/reducers/strategies.hpp"
 
@@ -123,10 +124,9 @@ std::unique_ptr<GradientReducer<T>> make_all_reduce(const ReducerContext<T>& con
   return std::make_unique<AllReduceReducer<T>>(context);
 }
 
-#define NANOTRON_INSTANTIATE(T)        \
-  template class BucketedAllReduce<T>; \
-  template std::unique_ptr<GradientReducer<T>> make_all_reduce(const ReducerContext<T>&);
+#define NANOTRON_INSTANTIATE(T) template std::unique_ptr<GradientReducer<T>> make_all_reduce(const ReducerContext<T>&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
+NANOTRON_INSTANTIATE_CLASS(BucketedAllReduce)
 
 }  // namespace nanotron::parallel
