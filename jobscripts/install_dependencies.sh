@@ -43,7 +43,8 @@ case "$mpi" in
   *) usage_error "--mpi is openmpi, mpich or both, not '$mpi'" ;;
 esac
 if [ "$tests" = 1 ]; then
-  packages+=(ccache libgtest-dev gfortran mandoc python3-pytest shellcheck slurm-wlm munge iproute2 zsh environment-modules)
+  packages+=(ccache clang-format libgtest-dev gfortran mandoc python3-pytest shellcheck slurm-wlm munge iproute2 zsh
+    environment-modules)
 fi
 
 is_installed() {

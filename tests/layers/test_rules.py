@@ -5,16 +5,27 @@
     test_rules.py [<folder of the programs>] [--root <source tree>]
 
 Sizes: a public header has at most 150 lines, a source 400, a function 60 (not in tests, which list cases, nor in tables
-that clang-format leaves alone); a line 120 columns. Names that later versions of a library moved: as these have them.
+that clang-format leaves alone); a line 120 columns. Headers: a public one is read outside of its layer, by tests too,
+itself or through another; a private one has a source of its own, or two readers, or no room in its only one. At most
+SHORT_SHARE of the files of include and src have SHORT lines or fewer. Layout: clang-format 14 changes nothing (other
+versions differ in details, and are left out). Names that later versions of a library moved: as these have them.
 Tests: no error that is not a number is lost. Documents: what doc/ sets in code font and looks like a name of C++ occurs
 in the code; pages that sources, scripts and decks name exist. The test first plants each violation in a scratch tree.
 """
 import argparse
+import os
 import re
+import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+from skips import has_tool, left_out  # noqa: E402
+
+SHORT, SHORT_SHARE = 40, 0.29  # measured; files of declarations alone, one idea each
+FORMATTER = 14
 HEADER, SOURCE, FUNCTION, LINE = 150, 400, 60, 120
 DOCUMENTS = ("architecture.md", "choosing_a_grid.md", "parallelism_formulas.md", "numerics.md", "reproducibility.md",
              "checkpoint_format.md")
@@ -26,7 +37,9 @@ LAUNCHER = {"OMPI_MCA_rmaps_base_oversubscribe": "PRTE_MCA_rmaps_default_mapping
             "OMPI_MCA_hwloc_base_binding_policy": "PRTE_MCA_hwloc_default_binding_policy"}
 PAGE = re.compile(r"(?<![\w/])doc/[\w/]+\.md\b")
 SOURCES = (".hpp", ".cpp", ".cuh", ".cu", ".py", ".sh", ".cmake", ".txt", ".deck", ".nml", ".def", ".eb")
+BY_HAND = re.compile(r"^template (class|struct) [\w:]+<(double|float|bf16)>;")
 LOST = re.compile(r"(\w+) = std::f?max\(\1, (std::abs|test::|error|worst)")
+INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
 ELSEWHERE = {"FSDP", "HSDP"}  # names of other programs
 
 
@@ -70,6 +83,83 @@ def sizes(root):
         if where.parts[0] != "tests":
             problems += long_functions(path, where)
     return problems
+
+
+def layer_of(where):
+    """Of include/nanotron/<layer>/..., src/<layer>/... or tests/..."""
+    parts = Path(where).parts
+    return parts[0] if parts[0] == "tests" else parts[2] if parts[0] == "include" and len(parts) > 3 else parts[1]
+
+
+def readers_of_headers(root):
+    """Header -> the files that include it; and the text of all files."""
+    texts = {str(path.relative_to(root)): path.read_text(encoding="utf-8")
+             for path in files(root, "include", "src", "tests")}
+    readers = defaultdict(set)
+    for reader, text in texts.items():
+        for name in INCLUDE.findall(text):
+            beside = os.path.normpath(os.path.join(os.path.dirname(reader), name))
+            found = [h for h in (beside, f"include/{name}", f"src/{name}", f"src/apps/{name}") if h in texts]
+            if found:
+                readers[found[0]].add(reader)
+    return readers, texts
+
+
+def own_sources(header, texts):
+    stem = re.escape(Path(header).stem)
+    return [source for source in texts if layer_of(source) == layer_of(header)
+            and re.fullmatch(rf"{stem}(_cuda|_host)?\.cpp", Path(source).name)]
+
+
+def lonely_headers(root):
+    readers, texts = readers_of_headers(root)
+    includes = defaultdict(set)
+    for header, of_header in readers.items():
+        for reader in of_header:
+            includes[reader].add(header)
+    public = [header for header in texts if header.startswith("include/") and header.endswith(".hpp")]
+    reached, todo = set(), [h for h in public if any(layer_of(r) != layer_of(h) for r in readers[h])]
+    while todo:
+        header = todo.pop()
+        if header not in reached:
+            reached.add(header)
+            todo += [h for h in includes[header] if h.startswith("include/")]
+    problems = [f"{header}: no other layer and no test reads this public header"
+                for header in public if header not in reached]
+    for header in (h for h in texts if h.startswith("src/") and h.endswith(".hpp")):
+        only = sorted(readers[header])
+        together = sum(len(texts[f].splitlines()) for f in (header, *only[:1]))
+        if len(only) == 1 and not own_sources(header, texts) and together <= SOURCE:
+            problems.append(f"{header}: its only reader, {only[0]}, has room for it: {together} lines, at most {SOURCE}")
+    return problems
+
+
+def short_files(root):
+    lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in files(root, "include", "src")}
+    short = sum(count <= SHORT for count in lines.values())
+    if not lines or short <= SHORT_SHARE * len(lines):
+        return []
+    return [f"include, src: {short} of {len(lines)} files have {SHORT} lines or fewer, at most {SHORT_SHARE:.1%}"]
+
+
+def can_check_layout():
+    if not has_tool("clang-format", "the layout of C++"):
+        return False
+    told = subprocess.run(["clang-format", "--version"], capture_output=True, text=True, check=True).stdout
+    version = re.search(r"version (\d+)", told)
+    if version is None or int(version.group(1)) != FORMATTER:
+        left_out(f"the layout of C++, which is that of clang-format {FORMATTER}; here is: {told.strip()}")
+        return False
+    return True
+
+
+def unformatted(root):
+    """The files that clang-format would change, by the .clang-format of the tree."""
+    paths = [str(path) for path in files(root, "include", "src", "tests")]
+    told = subprocess.run(["clang-format", "--dry-run", "--style=file", *paths],
+                          capture_output=True, text=True, check=True).stderr
+    found = sorted(set(re.findall(r"^(\S+?):\d+:\d+: warning: code should be clang-formatted", told, re.M)))
+    return [f"{Path(path).relative_to(root)}: its layout is not that of clang-format {FORMATTER} -i" for path in found]
 
 
 def words_of(root):
@@ -145,29 +235,41 @@ def lost_errors(root):
             if LOST.search(line)]
 
 
+def instantiations(root):
+    return [f"{path.relative_to(root)}:{number}: classes are instantiated by a line of base/instantiate.hpp"
+            for path in files(root, "src")
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1) if BY_HAND.match(line)]
+
+
 def check_tree(root):
-    return (sizes(root) + moved_names(root) + missing_pages(root) + lost_errors(root) + unknown_names(root)
-            + stale_listings(root))
+    rules = (sizes, lonely_headers, short_files, instantiations, moved_names, missing_pages, lost_errors, unknown_names,
+             stale_listings)
+    return [problem for rule in rules for problem in rule(root)]
 
 
 def self_test():
     """Each planted violation must be the one problem found."""
     body = "int f() {\n" + "  g();\n" * 10 + "}\n"
     clean = {"include/a.hpp": "#pragma once\n" * HEADER, "src/a.cpp": body * 10, "doc/numerics.md": "`nn::Norm` and `f_g()`\n",
-             "src/b.cpp": "namespace nn {\nstruct Norm {};\nvoid f_g();\n" + "\n" * 90 + "}\n", "CMakeLists.txt": ""}
+             "src/b.cpp": "#include \"l.hpp\"\nnamespace nn {\nstruct Norm {};\nvoid f_g();\n" + "\n" * 90 + "}\n", "CMakeLists.txt": "",
+             "tests/r.cpp": '#include "a.hpp"\n#include "e.hpp"\n#include "h.hpp"\n'}
+    clean |= {f"src/long/{i}.cpp": body * 10 for i in range(5)}
     planted = {"include/a.hpp": "#pragma once\n" * (HEADER + 1), "src/a.cpp": "\n" * (SOURCE + 1),
                "src/c.cpp": "// " + "x" * LINE + "\n", "src/d.cpp": "int f(int a,\n      int b) {\n" + "  g();\n" * FUNCTION + "}\n",
                "include/e.hpp": "struct E {\n  int f() {\n" + "    g();\n" * FUNCTION + "  }\n};\n",
                "src/g.cpp": "#include <fmt/format.h>\nauto t = fmt::join(a, b);\n", "include/h.hpp": "Vector<T>::HostMirror h;\n",
                "tests/j.cpp": "worst = std::max(worst, std::abs(a - b));\n",
-               "jobscripts/k.sh": "# doc/no_page.md\n",
+               "jobscripts/k.sh": "# doc/no_page.md\n", "include/k.hpp": "struct K;\n",
+               "src/i.cpp": "template class I<double>;\n", "src/l.hpp": "struct L;\n",
+               "include, src": {f"src/short/{i}.cpp": "int i;\n" for i in range(8)},
                "jobscripts/i.sh": "export OMPI_MCA_rmaps_base_oversubscribe=1\n",
                "doc/numerics.md": "`nn::LayerNorm`\n", "doc/architecture.md": "```cpp\nint z();\n```\n"}
     problems = []
     for changed in [None, *planted]:
         with tempfile.TemporaryDirectory() as scratch:
             root = Path(scratch)
-            for name, text in (clean | ({changed: planted[changed]} if changed else {})).items():
+            violation = planted.get(changed, {})
+            for name, text in (clean | (violation if isinstance(violation, dict) else {changed: violation})).items():
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
                 (root / name).write_text(text)
             found = check_tree(root)
@@ -176,12 +278,24 @@ def self_test():
     return problems
 
 
+def layout_self_test(root):
+    with tempfile.TemporaryDirectory() as scratch:
+        style = (root / ".clang-format").read_text()
+        for name, text in {".clang-format": style, "src/a.cpp": "int a;\n", "src/b.cpp": "int  b;\n"}.items():
+            (Path(scratch) / name).parent.mkdir(exist_ok=True)
+            (Path(scratch) / name).write_text(text)
+        found = unformatted(Path(scratch))
+    return [] if len(found) == 1 and "src/b.cpp" in found[0] else [f"self-test: two blanks in src/b.cpp: found {found}"]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("programs", nargs="?")
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2])
     root = parser.parse_args().root
     problems = self_test() or check_tree(root)
+    if can_check_layout():
+        problems += layout_self_test(root) or unformatted(root)
     for problem in problems:
         print(problem)
     print("rules: kept" if not problems else f"rules: {len(problems)} broken")
