@@ -322,11 +322,10 @@ ProcessGrid ProcessGrid::planned(const GridShape& s, const GridCoordinate& at, O
 }
 
 void ProcessGrid::register_memory(const Registration& registration) {
-  for (DataGroups& of : g_.data) {
-    for (Group* const group : {&of.data, &of.shard, &of.replicate}) group->register_memory(registration);
-  }
-  for (Group* const group : {&g_.ep, &g_.tp, &g_.cp}) group->register_memory(registration);
-  g_.pp.register_memory(by_rank(registration));
+  for_each_group([&](Group& group, GroupKind kind) {
+    if (kind == GroupKind::embedding) return;  // one all-reduce per step
+    group.register_memory(kind == GroupKind::pp ? by_rank(registration) : registration);
+  });
 }
 
 }  // namespace nanotron::comm

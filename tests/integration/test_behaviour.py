@@ -377,12 +377,17 @@ def benchmarks():
         bench = Path(program).with_name("nanotron_bench")
         environment = dict(os.environ, TMPDIR=str(case.folder))
 
-        def run(at):
-            done = subprocess.run([mpiexec, "-n", "2", str(at), "--set", "parallel.tp=3"], text=True, timeout=100,
-                                  cwd=case.folder, env=environment, stdin=subprocess.DEVNULL,
+        def run(at, *arguments):
+            done = subprocess.run([mpiexec, "-n", "2", str(at), *(arguments or ("--set", "parallel.tp=3"))],
+                                  text=True, timeout=100, cwd=case.folder, env=environment, stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             return done.returncode, done.stdout
 
+        code, text = run(bench, "--deck", str(case.deck), "--only", "step", "--rounds", "1", "--steps", "1",
+                         "--seconds", "0.01")
+        groups = re.findall(r"^ *(tensor parallel|data parallel|shard group|replicate group)  ", text, re.MULTILINE)
+        check(code == 0 and sorted(groups) == ["data parallel", "replicate group", "shard group", "tensor parallel"],
+              f"each group of a step is counted once: {groups}", text)
         code, text = run(bench)
         check(code == 78 and "does not divide the 2 ranks" in text, "the deck of the source tree is found", text)
         check(not list(case.folder.glob("nanotron_bench_*")), "nothing is left of a benchmark that was refused", text)

@@ -84,6 +84,24 @@ class ProcessGrid {
   Group& pp() { return g_.pp; }                // same (dp, cp, tp): the stages of one model
   Group& embedding() { return g_.embedding; }  // where it is tied the first and the last rank of pp; else this rank
 
+  /// f(group, kind) for every group but the world, in one order on all ranks. Those of experts only with ep > 1.
+  template <class F>
+  void for_each_group(const F& f) {
+    f(g_.tp, GroupKind::tp);
+    f(g_.cp, GroupKind::cp);
+    f(g_.pp, GroupKind::pp);
+    f(g_.embedding, GroupKind::embedding);
+    f(g_.ep, GroupKind::ep);
+    const auto of_data = [&](DataGroups& groups, GroupKind data, GroupKind shard, GroupKind replicate) {
+      f(groups.data, data);
+      f(groups.shard, shard);
+      f(groups.replicate, replicate);
+    };
+    of_data(g_.data.front(), GroupKind::data, GroupKind::shard, GroupKind::replicate);
+    if (g_.data.size() > 1)
+      of_data(g_.data.back(), GroupKind::expert_data, GroupKind::expert_shard, GroupKind::expert_replicate);
+  }
+
   /// Of all groups (Group::register_memory). Stages of a pipeline differ: their groups have no symmetric memory.
   void register_memory(const Registration& registration);
 

@@ -28,29 +28,34 @@ struct Share {
 };
 
 struct GroupShare {
-  const char* name;
+  comm::GroupKind kind;
   comm::Group* group;
   Share share{};
   double alone = 0.0;  // seconds of as many all-reduces with all ranks ready; 0: not measured
 };
 
-void add_groups(std::vector<GroupShare>& groups, comm::DataGroups& of, const std::array<const char*, 3>& names) {
-  groups.push_back({names[0], &of.data});
-  groups.push_back({names[1], &of.shard});
-  groups.push_back({names[2], &of.replicate});
-}
+// By GroupKind.
+constexpr const char* group_names[] = {"world",
+                                       "data parallel",
+                                       "shard group",
+                                       "replicate group",
+                                       "expert data parallel",
+                                       "expert shard group",
+                                       "expert replicate group",
+                                       "expert parallel",
+                                       "tensor parallel",
+                                       "context parallel",
+                                       "pipeline",
+                                       "tied embedding"};
 
+// Each group once; those of the tensor- and the data-parallel axis even where they are one rank.
 std::vector<GroupShare> groups_of(comm::ProcessGrid& grid) {
-  std::vector<GroupShare> groups{{"tensor parallel", &grid.tp()}};
-  add_groups(groups, grid.data_groups(comm::ReplicaSet::data_parallel),
-             {"data parallel", "shard group", "replicate group"});
-  groups.push_back({"tensor parallel", &grid.tp()});
-  if (grid.shape().cp > 1) groups.push_back({"context parallel", &grid.cp()});
-  if (grid.shape().pp > 1) groups.push_back({"pipeline", &grid.pp()});
-  if (grid.shape().ep == 1) return groups;
-  groups.push_back({"expert parallel", &grid.ep()});
-  add_groups(groups, grid.data_groups(comm::ReplicaSet::expert_data_parallel),
-             {"expert data parallel", "expert shard group", "expert replicate group"});
+  std::vector<GroupShare> groups;
+  grid.for_each_group([&](comm::Group& group, comm::GroupKind kind) {
+    using enum comm::GroupKind;
+    const bool is_optional = kind == ep || kind == cp || kind == pp || kind == embedding;
+    if (!is_optional || group.size() > 1) groups.push_back({kind, &group});
+  });
   return groups;
 }
 
@@ -129,9 +134,11 @@ class RunnerOf final : public Runner {
   void round(std::int64_t steps) override;
   const Record& finish() override {
     record_.regions = timers_->rows();
-    GroupShare &tp = record_.groups[0], &replicas = record_.groups[1];
-    tp.alone = seconds_alone<T>(bench_, ceiling_device_, *tp.group, tp.share.used);
-    replicas.alone = seconds_alone<master_t<T>>(bench_, ceiling_device_, *replicas.group, replicas.share.used);
+    for (GroupShare& g : record_.groups) {
+      if (g.kind == comm::GroupKind::tp) g.alone = seconds_alone<T>(bench_, ceiling_device_, *g.group, g.share.used);
+      if (g.kind == comm::GroupKind::data)
+        g.alone = seconds_alone<master_t<T>>(bench_, ceiling_device_, *g.group, g.share.used);
+    }
     record_.exposed = trainer_.exposed_communication_seconds() - exposed_before_;
     return record_;
   }
@@ -283,7 +290,8 @@ Table communication_table(const Bench& bench, const Record& r) {
                           1e3 * alone / steps, 1e3 * least / steps, 1e3 * most / steps, 100.0 * alone / total,
                           100.0 * most / total});
   };
-  for (const GroupShare& g : r.groups) add(g.name, g.group->path(), g.share.used, g.alone);
+  for (const GroupShare& g : r.groups)
+    add(group_names[static_cast<std::size_t>(g.kind)], g.group->path(), g.share.used, g.alone);
   add("data parallel, exposed", "", {.calls = 0, .bytes = 0, .seconds = r.exposed}, 0.0);
   return table;
 }

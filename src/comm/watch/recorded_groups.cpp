@@ -77,6 +77,11 @@ void record(Group& group, const char* axis, const Group& world, Carries what = C
   if (what == Carries::messages) record_lanes(group, name, ranks);
 }
 
+// By GroupKind.
+constexpr const char* names[] = {
+    "world", "dp", "dp shard", "dp replicate", "expert dp", "expert dp shard", "expert dp replicate",
+    "ep",    "tp", "cp",       "pp",           "embedding"};
+
 // Attribute of a communicator: its number in the recorder. Freed with MPI.
 int number_key() {
   static const int key = [] {
@@ -98,21 +103,12 @@ std::string asynchronous_error() { return detail::device_transport_error(); }
 void record_groups(ProcessGrid& grid) {
   Group& world = grid.world();
   record(world, "world", world);
-  record(grid.tp(), "tp", world);
-  record(grid.cp(), "cp", world, Carries::messages);
-  record(grid.pp(), "pp", world, Carries::messages);
-  if (grid.shape().ties_embedding) record(grid.embedding(), "embedding", world);
-  record(grid.ep(), "ep", world);
-  const auto of_data = [&](ReplicaSet set, const char* data, const char* shard, const char* replicate) {
-    DataGroups& groups = grid.data_groups(set);
-    record(groups.data, data, world);
-    record(groups.shard, shard, world);
-    record(groups.replicate, replicate, world);
-  };
-  of_data(ReplicaSet::data_parallel, "dp", "dp shard", "dp replicate");
-  if (grid.shape().ep > 1) {
-    of_data(ReplicaSet::expert_data_parallel, "expert dp", "expert dp shard", "expert dp replicate");
-  }
+  grid.for_each_group([&](Group& group, GroupKind kind) {
+    if (kind == GroupKind::embedding && !grid.shape().ties_embedding) return;
+    const bool has_messages = kind == GroupKind::cp || kind == GroupKind::pp;
+    record(group, names[static_cast<std::size_t>(kind)], world,
+           has_messages ? Carries::messages : Carries::collectives);
+  });
 }
 
 int recorded_ranks(MPI_Comm communicator) {

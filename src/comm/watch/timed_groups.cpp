@@ -17,6 +17,24 @@ constexpr std::array axes{NANOTRON_AXIS("tp"), NANOTRON_AXIS("cp"), NANOTRON_AXI
                           NANOTRON_AXIS("ep"), NANOTRON_AXIS("dp"), NANOTRON_AXIS("world")};
 #undef NANOTRON_AXIS
 
+int axis_of(GroupKind kind) {
+  switch (kind) {
+    case GroupKind::tp:
+      return tp;
+    case GroupKind::cp:
+      return cp;
+    case GroupKind::pp:
+    case GroupKind::embedding:
+      return pp;
+    case GroupKind::ep:
+      return ep;
+    case GroupKind::world:
+      return all;
+    default:
+      return dp;  // of the data-parallel groups
+  }
+}
+
 }  // namespace
 
 std::span<const AxisOperations> axis_operations() { return axes; }
@@ -25,16 +43,8 @@ void TimedGroups::time_with(Timers* timers) {
   const auto time = [&](Group& group, int axis) {
     group.time_with(timers, axes[static_cast<std::size_t>(axis)].names);
   };
-  for (const ReplicaSet set : {ReplicaSet::data_parallel, ReplicaSet::expert_data_parallel}) {
-    DataGroups& groups = grid_.data_groups(set);
-    for (Group* const group : {&groups.data, &groups.shard, &groups.replicate}) time(*group, dp);
-  }
-  time(grid_.tp(), tp);
-  time(grid_.cp(), cp);
-  time(grid_.pp(), pp);
-  time(grid_.embedding(), pp);
-  time(grid_.ep(), ep);
   time(grid_.world(), all);
+  grid_.for_each_group([&](Group& group, GroupKind kind) { time(group, axis_of(kind)); });
 }
 
 }  // namespace nanotron::comm

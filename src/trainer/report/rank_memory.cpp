@@ -11,10 +11,6 @@ namespace {
 
 double in_mib(std::size_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024.0); }
 
-std::size_t staging_of(const comm::DataGroups& groups) {
-  return groups.data.staging_bytes() + groups.shard.staging_bytes() + groups.replicate.staging_bytes();
-}
-
 }  // namespace
 
 RankMemory of_largest(RankMemory mine, std::size_t bytes, comm::Group& world) {
@@ -29,10 +25,9 @@ RankMemory of_largest(RankMemory mine, std::size_t bytes, comm::Group& world) {
 }
 
 std::size_t staging_bytes(comm::ProcessGrid& grid) {
-  const std::size_t experts =
-      grid.shape().ep > 1 ? staging_of(grid.data_groups(comm::ReplicaSet::expert_data_parallel)) : 0;
-  return grid.tp().staging_bytes() + grid.cp().staging_bytes() + grid.pp().staging_bytes() + grid.ep().staging_bytes() +
-         grid.embedding().staging_bytes() + staging_of(grid.data_groups(comm::ReplicaSet::data_parallel)) + experts;
+  std::size_t bytes = 0;
+  grid.for_each_group([&](const comm::Group& group, comm::GroupKind) { bytes += group.staging_bytes(); });
+  return bytes;
 }
 
 std::string plan_text(const RankMemory& m) {

@@ -119,6 +119,24 @@ TEST(ProcessGrid, ExpertsLieOverNeighbouringReplicas) {
   }
 }
 
+TEST(ProcessGrid, EachGroupComesOnceWithItsKind) {
+  for (const int ep : {1, 2}) {
+    const GridShape shape{.dp = 4, .pp = 2, .cp = 2, .tp = 2, .shards = 2, .ep = ep, .ties_embedding = true};
+    const GridCoordinate at = coordinate_of(shape, 0);
+    ProcessGrid grid = ProcessGrid::planned(shape, at);
+    std::set<GroupKind> kinds;
+    std::set<const Group*> groups;
+    grid.for_each_group([&](const Group& group, GroupKind kind) {
+      kinds.insert(kind);
+      groups.insert(&group);
+      EXPECT_EQ(static_cast<std::size_t>(group.size()), ranks_of_group(shape, at, kind).size());
+    });
+    EXPECT_EQ(kinds.size(), ep > 1 ? 11u : 8u);
+    EXPECT_EQ(groups.size(), kinds.size());
+    EXPECT_FALSE(kinds.contains(GroupKind::world));
+  }
+}
+
 TEST(ProcessGrid, AGridOfAnotherSizeIsRefused) {
   const Communicator world = Communicator::duplicate(test::world());
   const GridShape shape{.dp = world.size() + 1};
