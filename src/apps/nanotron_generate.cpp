@@ -34,7 +34,7 @@ struct Work {
 void check_ids(const deck::ModelConfig& model, const std::vector<std::int32_t>& ids) {
   for (const std::int32_t id : ids) {
     if (id >= 0 && id < model.vocab_size) continue;
-    fail(ExitCode::deck_error, {.what = "the prompt has a token that the model does not know",
+    fail(ExitCode::deck_error, {.what = "the prompt has a token outside of the model's vocabulary",
                                 .expected = fmt::format("ids from 0 to {}", model.vocab_size - 1),
                                 .found = fmt::format("{}", id)});
   }
@@ -46,7 +46,7 @@ index_t context_of(const GenerateOptions& options, const deck::ModelConfig& mode
   const index_t asked = options.context > 0 ? options.context : trained_length;
   if (!model.has_learned_positions()) return asked;
   if (options.context > model.max_position_embeddings) {
-    fail(ExitCode::deck_error, {.what = "--context goes beyond the positions that the model has learned",
+    fail(ExitCode::deck_error, {.what = "--context exceeds the learned positions of the model",
                                 .expected = fmt::format("at most {}", model.max_position_embeddings),
                                 .found = fmt::format("{}", options.context),
                                 .change = "a smaller --context"});
@@ -56,7 +56,7 @@ index_t context_of(const GenerateOptions& options, const deck::ModelConfig& mode
 
 std::string longer_context(const deck::ModelConfig& model, index_t tokens) {
   if (model.has_learned_positions() && tokens > model.max_position_embeddings) return "";
-  return fmt::format("; --context {} to go beyond what the model has been trained for", tokens);
+  return fmt::format("; --context {} to exceed the sequence length of training", tokens);
 }
 
 Work plan_work(const GenerateOptions& options, const deck::ModelConfig& model, const Prompt& prompt,

@@ -57,7 +57,7 @@ std::string place(const char* file, int line) {
 
 [[noreturn]] void library_failed(const char* library, const std::string& said, const char* call, const char* file,
                                  int line) {
-  fail(ExitCode::system_error, {.what = fmt::format("a call of {} failed", library),
+  fail(ExitCode::system_error, {.what = fmt::format("a call to {} failed", library),
                                 .expected = "",
                                 .found = said,
                                 .where = fmt::format("{} at {}", call, place(file, line)),
@@ -96,7 +96,7 @@ void check_nccl(int status, const char* call, const char* file, int line) {
   static constexpr std::array<const char*, 8> words{
       "success",          "unhandled CUDA error", "unhandled system error", "internal error",
       "invalid argument", "invalid usage",        "a remote rank failed",   "in progress"};
-  library_failed("NCCL", word_for(words, status) + "; NCCL_DEBUG=WARN tells more", call, file, line);
+  library_failed("NCCL", word_for(words, status) + "; NCCL_DEBUG=WARN shows more", call, file, line);
 }
 
 void check_cublas(int status, const char* call, const char* file, int line) {
@@ -126,7 +126,7 @@ void require_failed(const char* condition, const char* file, int line, const std
                                 .expected = condition,
                                 .found = "",
                                 .where = place(file, line),
-                                .change = "this is a fault of the program: please report it"});
+                                .change = "this is a bug: please report it"});
 }
 
 }  // namespace detail

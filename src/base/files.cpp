@@ -23,12 +23,14 @@ constexpr int attempts = 3;
 bool says_nothing(int error) { return error == ENOENT || error == ENOTDIR; }
 
 [[noreturn]] void no_answer(const fs::path& path, int error) {
-  fail(ExitCode::system_error,
-       {.what = fmt::format("the file system does not say what {} is", path.string()),
-        .found = std::strerror(error),
-        .where = "host " + host_name(),
-        .change = "look at the file system and at the permissions of the folders above, then start again: nothing is "
-                  "taken for missing"});
+  fail(
+      ExitCode::system_error,
+      {.what = fmt::format("the file system cannot look up {}", path.string()),
+       .found = std::strerror(error),
+       .where = "host " + host_name(),
+       .change =
+           "check the file system and the permissions of the parent folders, then start again; the file is not assumed "
+           "to be missing"});
 }
 
 // look() gives 0 or an errno. False: nothing has the name.
@@ -108,7 +110,7 @@ int open_plain(const fs::path& path, int flags) {
 }
 
 std::string why_not_plain(int error) {
-  if (error == EINVAL || error == ENXIO) return "no plain file";
+  if (error == EINVAL || error == ENXIO) return "not a regular file";
   return error == ELOOP ? "a symbolic link" : std::strerror(error);
 }
 

@@ -40,7 +40,7 @@ void Log::open(const std::filesystem::path& file) {
   file_.reset(open_to_append(file));
   if (!file_) {
     fail(ExitCode::system_error, {.what = "the log file cannot be opened",
-                                  .expected = "a file that can be written, no link",
+                                  .expected = "a regular file with write permission, not a link",
                                   .found = files::why_not_plain(errno),
                                   .where = file.string(),
                                   .change = "check run%output_dir and its permissions"});
@@ -68,7 +68,7 @@ void Log::write_to_file(std::string_view line) {
   const int cause = errno;
   std::clearerr(file_.get());
   if (std::exchange(told_of_failure_, true)) return;
-  fmt::print(stderr, "warning: {} cannot be written: {}; lines are missing in it from here on\n", path_.string(),
+  fmt::print(stderr, "warning: {} cannot be written: {}; later lines are missing from it\n", path_.string(),
              std::strerror(cause));
 }
 

@@ -38,7 +38,7 @@ std::vector<int> ranks_from(const std::string& text) {
       }
     }
     if (part.empty() || static_cast<std::size_t>(read) != part.size() || stride < 1 || last < first) {
-      fail(ExitCode::data_error, {.what = "ranks are not understood", .expected = "as 0-15, 20", .found = text});
+      fail(ExitCode::data_error, {.what = "invalid list of ranks", .expected = "as 0-15, 20", .found = text});
     }
     for (int r = first; r <= last; r += stride) ranks.push_back(r);
     begin = end + 2;

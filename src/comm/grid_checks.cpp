@@ -14,15 +14,14 @@ void check_grid(const deck::Config& c, deck::Findings& f) {
     complete = complete && order.find(axis) != std::string::npos;
   }
   if (!complete && f.is_valid({"parallel.order"})) {
-    f.error({"parallel.order"}, deck::quoted(p.order) + " is no order of the grid's axes",
+    f.error({"parallel.order"}, deck::quoted(p.order) + " is not an order of the grid's axes",
             "tp, cp, pp and dp, each once, joined by '-', the innermost first: 'tp-cp-pp-dp'");
   }
   if (p.collective_engine == deck::CollectiveEngine::copies &&
       p.register_memory != deck::MemoryRegistration::symmetric &&
       f.is_valid({"parallel.collective_engine", "parallel.register_memory"})) {
-    f.error({"parallel.collective_engine", "parallel.register_memory"},
-            "copy engines move data of symmetric memory only", "register_memory = 'symmetric'",
-            "or collective_engine = 'blocks'");
+    f.error({"parallel.collective_engine", "parallel.register_memory"}, "copy engines need symmetric memory",
+            "register_memory = 'symmetric'", "or collective_engine = 'blocks'");
   }
 }
 

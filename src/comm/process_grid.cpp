@@ -35,7 +35,7 @@ Four axes_of(const std::string& order) {
     good = seen.insert(axes[i]).second;
   }
   if (!good) {
-    fail(ExitCode::deck_error, {.what = "the order of the grid is not understood",
+    fail(ExitCode::deck_error, {.what = "invalid order of the grid's axes",
                                 .expected = "each of tp, cp, pp, dp once, joined by '-', innermost first",
                                 .found = "'" + order + "'",
                                 .where = "parallel%order",

@@ -112,12 +112,12 @@ BatchLoader::BatchLoader(const deck::DataConfig& data, std::vector<File> files, 
       tokens_(static_cast<std::size_t>(data.sequence_length + 1)),
       next_(static_cast<std::size_t>(data.sequence_length)) {
   if (global_batch_size_ % (dp_size * micro_batch_size_) != 0)
-    fail(
-        ExitCode::deck_error,
-        {"the global batch does not divide over the grid", "data%global_batch_size a multiple of dp * micro_batch_size",
-         fmt::format("global_batch_size {}, dp {}, micro_batch_size {}", global_batch_size_, dp_size,
-                     micro_batch_size_),
-         "the deck, group &data", "data%global_batch_size, data%micro_batch_size or parallel%dp"});
+    fail(ExitCode::deck_error,
+         {"the global batch cannot be divided over the grid",
+          "data%global_batch_size a multiple of dp * micro_batch_size",
+          fmt::format("global_batch_size {}, dp {}, micro_batch_size {}", global_batch_size_, dp_size,
+                      micro_batch_size_),
+          "the deck, group &data", "data%global_batch_size, data%micro_batch_size or parallel%dp"});
 }
 
 index_t BatchLoader::number_of_sequences() const {

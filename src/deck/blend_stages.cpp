@@ -77,7 +77,7 @@ void read_weights(const DataConfig& data, const std::vector<NamedFile>& files, s
   stages.push_back({0, weights_in(data.weights, files, wrong), {}});
   for (std::size_t i = 0; i < files.size() && wrong.found.empty(); ++i) {
     if (stages.front().weights[i] >= 0.0) continue;
-    wrong.found = "there is no weight of '" + files[i].name + "'";
+    wrong.found = "there is no weight for '" + files[i].name + "'";
     wrong.expected = "a weight for each of " + listed(files) + "; 0 for one that a later stage begins with";
   }
 }
@@ -116,7 +116,7 @@ std::vector<StageSetting> settings_in(std::string_view text, std::string& weight
     const std::optional<Scalar> legal = legal_value(*key, value);
     const bool twice = std::ranges::find(settings, key, &StageSetting::key) != settings.end();
     if (wrong.found.empty() && (!legal || twice)) {
-      wrong.found = twice ? "'" + name + "' is there twice" : "'" + value + "' is no legal value of " + name;
+      wrong.found = twice ? "'" + name + "' is given twice" : "'" + value + "' is not a legal value of " + name;
       wrong.expected = legal_values(*key) + (key->unit.empty() ? "" : " (" + key->unit + ")");
     }
     if (legal && !twice) settings.push_back({key, *legal});

@@ -207,7 +207,7 @@ Machine read_machine(const std::string& name, const std::string& text) {
     const auto& word = std::get<std::string>(v->scalar);
     machine.is_gpu = word == "gpu";
     if (word != "gpu" && word != "cpu")
-      reader.wrong(v, deck::quoted(word) + " is no legal value of processor", "'gpu' or 'cpu'");
+      reader.wrong(v, deck::quoted(word) + " is not a legal value of processor", "'gpu' or 'cpu'");
   }
   machine.attention = reader.attention();
   for (const Key& key : keys()) {

@@ -29,7 +29,7 @@ std::string mistake_in(const NamedWord& word, const std::vector<NamedWord>& befo
   if (value.empty()) return "'" + name + "' has no " + std::string(what);
   if (name.size() > longest_name) return "the name '" + name + "' is longer than 32 characters";
   const bool twice = std::ranges::any_of(before, [&](const NamedWord& b) { return b.first == word.first; });
-  return twice ? "'" + name + "' is there twice" : "";
+  return twice ? "'" + name + "' is given twice" : "";
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ Diagnostic check_value(const Parameter& p, const Value& value) {
   if (word == nullptr) return d;
   const bool known = std::find(p.choices.begin(), p.choices.end(), *word) != p.choices.end();
   if (!p.choices.empty() && !known) {
-    d.message = deck::quoted(*word) + " is no legal value of " + p.name;
+    d.message = deck::quoted(*word) + " is not a legal value of " + p.name;
     d.expected = legal_values(p);
     const std::string near = nearest_choice(*word, p.choices);
     if (!near.empty()) d.hint = "did you mean '" + near + "'?";
@@ -146,7 +146,7 @@ void check_degrees(const ParallelConfig& p, Findings& findings) {
   std::string names;
   for (const auto& key : open) names += (names.empty() ? "" : " and ") + key.substr(9);
   std::rotate(open.begin(), open.begin() + 1, open.end());  // dp is open by default: blame the next
-  findings.error(open, names + " are 0: only one degree can follow from the number of ranks",
+  findings.error(open, names + " are 0: only one degree can be derived from the number of ranks",
                  "at most one degree of 0");
 }
 

@@ -13,7 +13,7 @@ using namespace deck::phrases;
 
 /// Hint for users who lower run%steps to try a deck or to split a run into jobs.
 std::string stop_early(const deck::Config& c) {
-  return "run%steps is what the learning rate is planned for; to stop after " + text(c.run.steps) +
+  return "run%steps sets the length of the learning-rate schedule; to stop after " + text(c.run.steps) +
          (c.run.steps == 1 ? " step" : " steps") +
          " of the whole run leave it and give --set run.stop_after_steps=" + text(c.run.steps);
 }
@@ -43,7 +43,7 @@ void check_muon(const deck::Config& c, deck::Findings& f) {
 void check_moments(const deck::Config& c, deck::Findings& f) {
   if (c.precision.moments == deck::MomentType::master || !f.is_valid({"precision.moments"})) return;
   if (c.optimizer.name != deck::OptimizerName::adamw) {
-    f.error({"precision.moments", "optimizer.name"}, "moments = 'bf16' is of 'adamw', and optimizer%name is 'muon'",
+    f.error({"precision.moments", "optimizer.name"}, "moments = 'bf16' is for 'adamw', and optimizer%name is 'muon'",
             "moments = 'master' with 'muon'");
   }
   if (c.precision.compute == ScalarType::fp64) {

@@ -12,7 +12,7 @@ namespace {
 void require(const GroupPlacement& group, const deck::Machine& m) {
   const bool lacks_node = m.node.ranks == 0, lacks_network = group.nodes > 1 && m.network.rails == 0;
   if (!lacks_node && !lacks_network) return;
-  fail(ExitCode::deck_error, {.what = "the machine's file does not say how its ranks are connected",
+  fail(ExitCode::deck_error, {.what = "the machine file does not describe how its ranks are connected",
                               .expected = lacks_node ? "a group &node" : "a group &network",
                               .found = m.name,
                               .change = "see input/machines/h100.nml"});

@@ -74,7 +74,7 @@ std::vector<CsvRow> read_csv(const std::string& name, const std::string& text) {
     }
     const std::string where = fmt::format("{}:{}", name, number);
     if (cells.size() != names.size()) {
-      fail(ExitCode::deck_error, {.what = "a row of the table is not as long as its line of names",
+      fail(ExitCode::deck_error, {.what = "a row of the table does not have as many values as its header",
                                   .expected = fmt::format("{} values", names.size()),
                                   .found = fmt::format("{}", cells.size()),
                                   .where = where,

@@ -36,7 +36,7 @@ class Search {
     base_.parallel.dp = 1;
     trainer::resolve(base_, 1);
     if (base_.model.vocab_size == 0) {
-      fail(ExitCode::deck_error, {.what = "the size of the vocabulary is not known",
+      fail(ExitCode::deck_error, {.what = "vocabulary size unknown",
                                   .expected = "model%vocab_size in the deck",
                                   .where = name,
                                   .change = "--set model.vocab_size=32000"});

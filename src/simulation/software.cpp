@@ -47,7 +47,7 @@ Software read_software(const std::string& name, const std::string& text) {
     if (!known) {
       read.diagnostics.push_back({.offset = v->offset,
                                   .length = v->length,
-                                  .message = deck::quoted(word) + " is no legal value of attention",
+                                  .message = deck::quoted(word) + " is not a legal value of attention",
                                   .expected = "'fused', 'unfused' or 'recomputed'",
                                   .hint = {}});
     }

@@ -74,7 +74,7 @@ class Pipeline {
     double end = 0.0;
     for (std::size_t r = 0; r < players_.size(); ++r) {
       NANOTRON_REQUIRE(players_[r].at == players_[r].work->list->events().size(),
-                       "rank {} of the pipeline waits for ever after {} events", r, players_[r].at);
+                       "rank {} of the pipeline waits forever after {} events", r, players_[r].at);
       end = std::max(end, players_[r].now);
     }
     std::vector<RankTimes> times;

@@ -44,11 +44,11 @@ Arena::Arena(const MemoryPlan& plan) : planning_(false), plan_(plan) {
     memory_ = static_cast<std::byte*>(Kokkos::kokkos_malloc<MemorySpace>("nanotron::Arena", bytes_of(plan)));
   } catch (const std::exception&) {  // Kokkos: several types, by version
     fail(ExitCode::system_error,
-         {.what = "there is not enough memory for the run",
+         {.what = "not enough memory for the run",
           .expected = "on this rank, in MiB\n" + plan.table(),
           .found = "less",
           .change = "more ranks, a smaller data%micro_batch_size or parallel%recompute = 'full'; "
-                    "nanotron_hpc --plan shows what a deck takes"});
+                    "nanotron_hpc --plan shows the memory of a deck"});
   }
   clear();
 }

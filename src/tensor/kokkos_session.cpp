@@ -19,7 +19,7 @@ void require_runnable_threads() {
   const long most = std::max(least, of_each_cpu * ::sysconf(_SC_NPROCESSORS_CONF));
   const long wanted = omp_get_max_threads == nullptr ? 1 : omp_get_max_threads();
   if (wanted <= most) return;
-  fail(ExitCode::deck_error, {.what = "more OpenMP threads are asked for than a host can run",
+  fail(ExitCode::deck_error, {.what = "more OpenMP threads requested than a host can run",
                               .expected = fmt::format("at most {} on each rank", most),
                               .found = fmt::format("{}", wanted),
                               .where = "OMP_NUM_THREADS, in the environment or set by the launcher",

@@ -187,7 +187,7 @@ std::string Graph::refusal() const {
     if (!is_packed || o.is_deterministic) return "its workspace is not emulated";
   }
   if (o.is_causal && q_->dim[2] > k_->dim[2]) return "more queries than keys";
-  if (q_->dim[1] % k_->dim[1] != 0) return "query heads are no multiple of key heads";
+  if (q_->dim[1] % k_->dim[1] != 0) return "query heads are not a multiple of key heads";
   if (dout_ == nullptr && (!o.gives_statistics || !out_->is_output || !lse_->is_output)) return "no output";
   return "";
 }

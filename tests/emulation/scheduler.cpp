@@ -204,7 +204,7 @@ void Scheduler::run_until(const std::function<bool()>& reached, const std::strin
       };
       name_head(*default_);
       for (const auto& stream : streams_) name_head(*stream);
-      fault(fmt::format("deadlock: {} waits for ever{}", what, heads));
+      fault(fmt::format("deadlock: {} waits forever{}", what, heads));
     }
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }

@@ -1,5 +1,5 @@
 // ranks: 1 2
-// Rows of a vocabulary that is no multiple of 8 begin where the fast kernels of tensor cores take them.
+// Rows of a vocabulary that is not a multiple of 8 begin where the fast kernels of tensor cores take them.
 #include <gtest/gtest.h>
 
 #include "emulation/gemms.hpp"

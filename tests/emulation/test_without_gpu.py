@@ -30,6 +30,6 @@ for deck in decks:
 
 with Case("without_gpu") as case:
     status, text = case.run()
-    check(status == 71 and text.count("there is no GPU for this rank") == 1 and "where:    rank 0" in text,
+    check(status == 71 and text.count("no GPU for this rank") == 1 and "where:    rank 0" in text,
           "a run without a GPU", text)
     check(not case.out.exists(), "a run without a GPU made its folder", text)

@@ -64,7 +64,7 @@ def bad_step(folder, policy):
     rule = f"spike_factor = 5 max_nonfinite_steps = 1 on_bad_step = '{policy}'"
     with Run(folder / "bad.h5", rule) as whole:
         text = whole.go(policy, "tp")
-        check("the step is computed again" in text, f"{policy}: it is computed again", text)
+        check("recomputing the step" in text, f"{policy}: it is computed again", text)
         reference = numbers(whole)
     metrics, bad = reference[1]
     check(bad["step"] == [BAD] and bad["first_sample"] == [(BAD - 1) * BATCH], f"{policy}: the bad step", str(bad))

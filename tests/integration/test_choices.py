@@ -164,7 +164,7 @@ def dense(case):
     worst = expect(rows, wanted, 1e-11, "numpy")
     expect_accuracy(rows, figures)
     choices = sum(len(c) for _, c, _ in QUESTIONS)
-    check(f"{choices} choices in {choices} sequences of {LENGTH} tokens" in output and "3 contexts cut" in output,
+    check(f"{choices} choices in {choices} sequences of {LENGTH} tokens" in output and "3 contexts truncated" in output,
           "one choice in a sequence; what was cut is told", output)
     for values, ranks in GRIDS:
         for packing in ((), (PACKED,)):
@@ -182,7 +182,7 @@ def dense(case):
 
 def begins(case, file):
     """Contexts have to begin as the texts of the training do: what its token files say is in the checkpoint."""
-    words = "begin without a token of their own, those of the training with token 7"
+    words = "begin without a bos token, the training texts with token 7"
     check(words not in evaluate(case, file, "parallel.tp=1", ranks=1)[3], "no word where both begin alike")
     with_bos, checkpoint = case.folder / "with_bos.h5", case.out / "checkpoints/step_00000010/checkpoint.h5"
     with_bos.write_bytes(TOKENS.read_bytes())
@@ -211,7 +211,7 @@ def errors(case, file):
 
     long = make_questions(case, "long", [("short", ["x", "far too long for a sequence of this length"], 0)])
     expect_error(65, "choice 2 of the question in line 1 is longer than a sequence", "--choices", str(long))
-    expect_error(65, "this is no file of multiple-choice questions", "--choices", str(TOKENS))
+    expect_error(65, "this is not a file of multiple-choice questions", "--choices", str(TOKENS))
     expect_error(65, "larger than that of the model", "--choices", str(file), "--set", "model.vocab_size=131")
     expect_error(71, "--results", "--choices", str(file), "--results", str(case.folder / "nowhere/x"))
     precious, linked = case.folder / "precious", case.folder / "linked"
@@ -221,10 +221,10 @@ def errors(case, file):
     check(precious.read_text() == "kept" and not linked.exists(), "nothing is written through a link")
     expect_error(78, "--choices", "--results", "x")
     damaged = case.folder / "damaged.h5"
-    for dataset, value, words in (("questions/answer", 9, "the answer in line 1 is none of its choices"),
+    for dataset, value, words in (("questions/answer", 9, "the answer in line 1 is not one of its choices"),
                                   ("choices/tokens", 99, "do not fit at choice 1 of the question in line 1"),
                                   ("choices/characters", 0, "choice 1 of the question in line 1 has no length"),
-                                  ("questions/choices", 99, "/questions/choices does not fit")):
+                                  ("questions/choices", 99, "/questions/choices does not match")):
         damaged.write_bytes(file.read_bytes())
         with h5py.File(damaged, "r+") as opened:
             opened[dataset][0] = value

@@ -154,7 +154,7 @@ def cut_short_and_never_written():
         with h5py.File(path, "w") as file:
             file.create_dataset("tokens", shape=(1 << 33,), dtype="<u2")
             file.attrs["vocab_size"] = 131
-        refused("was never written", "2^33 tokens that were never written")
+        refused("was not written completely", "2^33 tokens that were never written")
         with h5py.File(path, "w") as file:
             file.create_dataset("tokens", shape=(1 << 33,), dtype="<u2", chunks=(1 << 20,))[:4096] = 1
         refused("of 8192 chunks", "chunks that were never written")
@@ -237,12 +237,12 @@ def rewritten_during_the_run():
             running = start()
             rewrite((case.folder / "other.h5").read_bytes())
             text, _ = running.communicate(timeout=60)
-            check(running.returncode == 65 and "was written to while this run used it" in text and "tokens.h5" in text,
+            check(running.returncode == 65 and "token file changed during the run" in text and "tokens.h5" in text,
                   f"a rewritten file (hashes: {hashes}) gives 65, not {running.returncode}", text)
         write_tokens(path, hashes=False)
         running = start()
         os.utime(path)
-        wait_for_text(case, "has the same content, as all of it that was read again")
+        wait_for_text(case, "has the same content, which was read again")
         running.send_signal(signal.SIGUSR1)
         text, _ = running.communicate(timeout=60)
         check(running.returncode == 75, f"a touch of a file without hashes is no reason to end, {running.returncode}", text)
@@ -250,12 +250,12 @@ def rewritten_during_the_run():
         running = start()
         os.utime(path)
         write_tokens(case.folder / "new.h5", seed=2)
-        wait_for_text(case, "has the same content, as its hashes say")
+        wait_for_text(case, "has the same content, according to its hashes")
         os.replace(case.folder / "new.h5", path)
-        wait_for_text(case, "leads to another file by now")
+        wait_for_text(case, "now names another file")
         running.send_signal(signal.SIGUSR1)
         text, _ = running.communicate(timeout=60)
-        check(running.returncode == 75 and text.count("leads to another file") == 1, "a replaced file is told once", text)
+        check(running.returncode == 75 and text.count("now names another file") == 1, "a replaced file is told once", text)
         code, text = case.run("--set", f"data.path={path}")
         check(code == 65 and "the training file (data%path) has 3000 tokens" in text, "and is refused at the resume", text)
 
@@ -277,7 +277,7 @@ def touched_without_a_known_content():
         running = case.start("--set", f"data.path={path}")
         wait_for_text(case, "resumed from")
         os.utime(path)
-        wait_for_text(case, "has the same content, as its hashes say")
+        wait_for_text(case, "has the same content, according to its hashes")
         running.send_signal(signal.SIGUSR1)
         text, _ = running.communicate(timeout=60)
         check(running.returncode == 75, f"the run goes on after the touch, {running.returncode}", text)
@@ -320,7 +320,7 @@ def resumed_with_other_data():
         for key, code_of in (("data.sequence_length=8", 78), ("data.shuffle=none", 78), ("run.seed=9", 78)):
             code, text = resumed(key)
             name = "%".join(key.split("=")[0].split("."))
-            check(code == code_of and "are not those of the checkpoint" in text and f"{name} is " in text
+            check(code == code_of and "differ from those of the checkpoint" in text and f"{name} is " in text
                   and "data.on_change=warn" in text, f"{key} is refused, not {code}", text)
             code, text = resumed(key, "data.on_change=warn")
             check(code == 0 and f"{name} is " in text and "the order of the samples changes" in text, f"{key} may be meant", text)

@@ -48,7 +48,7 @@ def trains_and_looks(prefix, work):
         cwd=work)
     ranks = (mpiexec, "-n", "2")
     hpc = programs / "nanotron_hpc"
-    expect(hpc, "--check", deck, cwd=work, says=["the deck is good"])
+    expect(hpc, "--check", deck, cwd=work, says=["deck OK"])
     expect(*ranks, hpc, "--set", "run.stop_after_steps=3", deck, cwd=work, code=75, says=["stopped after step 3 of 220"])
     expect(*ranks, hpc, "--set", "run.stop_after_steps=2", deck, cwd=work, code=75,
         says=["resumed from runs/quickstart/checkpoints/step_00000003", "stopped after step 5 of 220"])

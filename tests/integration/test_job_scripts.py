@@ -256,7 +256,7 @@ def faulty_hosts_are_left_out():
         job.start("--set", "run.stop_after_steps=6", code=75, says="submitting the next job")
         host = socket.gethostname()
         (case.out / "excluded_hosts").write_text(f"n7 2026-01-01 step 3: memory\n{host} 2026-01-01 step 3: memory\n")
-        job.start(code=0, says=f"of the hosts of this run these are faulty: {host};")
+        job.start(code=0, says=f"lists hosts of this run as faulty: {host};")
 
 
 # After two starts in a row that failed the nodes of the job are left, where there are as many others.

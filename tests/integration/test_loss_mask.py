@@ -153,7 +153,7 @@ def main():
             del file["loss_mask"]
             file["loss_mask"] = mask[:-1]
         code, text = case.run(*settings)
-        check(code == 65 and "/loss_mask does not fit" in text, "a mask of another length is refused", text)
+        check(code == 65 and "/loss_mask does not match" in text, "a mask of another length is refused", text)
     print("losses with a mask are those of numpy")
 
 

@@ -169,7 +169,7 @@ def damaged(job, case, expected, _):
             if any(file.read_bytes()):
                 flip(file)
     text = job.run()
-    check("there is no other" in text, "the log says that no copy is whole", text)
+    check("there is no second copy" in text, "the log says that no copy is whole", text)
     check(state_at(case, STEPS) == expected, "the same bits after all copies were damaged", text)
 
 
@@ -202,7 +202,7 @@ def named_start(job, case, *_):
     job.kill_after(2, *again)
     job.lose("a", "b")
     text = job.run(*again)
-    check(resumed(text) == ("file", 30) and "nothing is left of what earlier starts" in text, "from the named one", text)
+    check(resumed(text) == ("file", 30) and "no checkpoint or copy of earlier" in text, "from the named one", text)
 
 
 def other_grid(job, case, *_):

@@ -27,7 +27,7 @@ def written_decks_are_good(folder):
     check(len(decks) == 10 and len(table) == 10, "ten decks and ten rows", text)
     for path, (dp, tp, pp, cp) in zip(decks, table, strict=True):
         expect(program, "--check", path,
-            says=[f"grid: dp {dp} x pp {pp} x cp {cp} x tp {tp} = 16 ranks", "the deck is good"])
+            says=[f"grid: dp {dp} x pp {pp} x cp {cp} x tp {tp} = 16 ranks", "deck OK"])
 
 
 def decks_for_one_gpu_fit_it():

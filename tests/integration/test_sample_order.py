@@ -153,7 +153,7 @@ def a_blend_of_five_files():
         check(all(f"{name} " in text[text.rfind("validation loss"):] for name in names), "each file has a validation", text)
         code, text = case.run("--check", *(word for key in keys for word in ("--set", key)))
         check(code == 0 and "blend of 5 files" in text and "from 1500" in text, "--check shows the blend", text)
-        for change, words in (("data.weights=web=1 code=2", "no weight of 'math'"), ("data.weights=webb=1", "no file 'webb'"),
+        for change, words in (("data.weights=web=1 code=2", "no weight for 'math'"), ("data.weights=webb=1", "no file 'webb'"),
                               ("data.weights=web=-1", "not a number of 0 or more"), ("data.weights=", "there are no weights"),
                               ("data.stages=9: web=1; 3: code=1", "does not come after")):
             code, text = case.run("--check", *(word for key in (*keys, change) for word in ("--set", key)))

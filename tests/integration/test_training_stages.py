@@ -194,9 +194,9 @@ def mistakes_are_found_before_the_first_step():
         check(code == 0 and text.count("memory of the largest rank") == 3, "--plan plans each stage", text)
         check("the stage from token 3000 on" in text, "and names them", text)
         for changes, words in (
-                (("data.stages=9e2: sequence_length=0",), "'0' is no legal value of sequence_length"),
-                (("data.stages=9e2: sequence_length=64 sequence_length=32",), "'sequence_length' is there twice"),
-                (("data.stages=9e2: recompute=some",), "'some' is no legal value of recompute"),
+                (("data.stages=9e2: sequence_length=0",), "'0' is not a legal value of sequence_length"),
+                (("data.stages=9e2: sequence_length=64 sequence_length=32",), "'sequence_length' is given twice"),
+                (("data.stages=9e2: recompute=some",), "'some' is not a legal value of recompute"),
                 (("data.stages=9e2: global_batch_size=5", "parallel.dp=2", "precision.reproducible=run"),
                  "in the stage from token 900 on: global_batch_size = 5 is not a multiple of"),
                 (("data.stages=9e2: sequence_lenght=64",), "there is no file 'sequence_lenght' in data%path"),

@@ -27,11 +27,12 @@ std::optional<std::int64_t> bytes_of(const std::filesystem::path& path);
 std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder);
 
 /// Opens a file of a run, and no other: a descriptor, or -1 with errno where the name is a symbolic link (ELOOP), leads
-/// to no plain file (EINVAL), or cannot be opened. Waits for nobody. `flags` as of open(2); O_CREAT makes it for all.
+/// to not a regular file (EINVAL), or cannot be opened. Waits for nobody. `flags` as of open(2); O_CREAT makes it for
+/// all.
 int open_plain(const std::filesystem::path& path, int flags);
 /// The words for an errno of open_plain().
 std::string why_not_plain(int error);
-/// The text of a file of a run, at most `most` bytes; nothing where no plain file has the name.
+/// The text of a file of a run, at most `most` bytes; nothing where not a regular file has the name.
 std::optional<std::string> text_of(const std::filesystem::path& path, std::size_t most = std::size_t{1} << 20);
 
 }  // namespace nanotron::files

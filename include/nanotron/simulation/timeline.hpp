@@ -58,7 +58,7 @@ struct RankTimes {
   double end = 0.0;   // of its own work; it then waits for the other ranks
 };
 
-/// By rank of the pipeline. Error(system_error) when a rank waits for ever.
+/// By rank of the pipeline. Error(system_error) when a rank waits forever.
 std::vector<RankTimes> simulate(const std::vector<RankWork>& pipeline, const TimelineRules& rules);
 
 }  // namespace nanotron::simulation

@@ -11,7 +11,7 @@ namespace {
 
 const Program program{
     .name = "nanotron_bench",
-    .summary = "Measures what a deck costs on this machine, next to what the machine can do",
+    .summary = "Measures the speed of a deck on this machine against the speed of the hardware",
     .example = "mpirun -np 2 nanotron_bench --deck input/llama_30m.deck --set parallel.tp=2",
     .notes =
         "  gemm         GEMM rate: square matrices and the deck's own shapes\n"
@@ -42,7 +42,7 @@ std::string find_default_deck() {
   fail(ExitCode::deck_error, {.what = "there is no deck to measure",
                               .expected = fmt::format("{} in this folder, in {} next to {}, or in a folder above it",
                                                       default_deck, NANOTRON_DATA_FROM_BIN, program.string()),
-                              .change = "name one: --deck input.deck"});
+                              .change = "give one: --deck input.deck"});
 }
 
 void add_options(CLI::App& app, Options& o) {
@@ -53,10 +53,10 @@ void add_options(CLI::App& app, Options& o) {
       ->type_name(override_value)
       ->check(assignment())
       ->allow_extra_args(false);
-  app.add_option("--only", o.only, "what is measured; several with commas")
+  app.add_option("--only", o.only, "what to measure, separated by commas")
       ->delimiter(',')
       ->check(CLI::IsMember({"gemm", "kernels", "collectives", "overlap", "pipeline", "data", "step"}));
-  app.add_option("--types", o.types, "types to compute in, several with commas and in turn (default: the deck's)")
+  app.add_option("--types", o.types, "compute types, separated by commas and measured in turn (default: the deck's)")
       ->delimiter(',')
       ->transform(training_type());
   app.add_option("--rounds", o.rounds, "how often the GEMM rate and the steps are measured in turn")
@@ -66,16 +66,14 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--seconds", o.seconds, "per measurement of a kernel or collective")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--json", o.json, "write the measurements to this file too")->type_name(file_value);
+  app.add_option("--json", o.json, "also write the measurements to this file")->type_name(file_value);
   app.add_option("--gemm-algorithms", o.gemm_algorithms,
-                 "on GPUs, instead of all else: run a step of the deck in each type, measure the candidates of "
-                 "cuBLASLt for each GEMM "
-                 "and write the fastest to this file, for run%gemm_algorithms")
+                 "GPUs only, and nothing else: run a step of the deck in each type, measure cuBLASLt's candidates "
+                 "for each GEMM and write the fastest to this file, for run%gemm_algorithms")
       ->type_name(file_value);
-  app.add_option(
-         "--machine", o.machine,
-         "instead of all else: measure GEMMs, kernels and collectives of these ranks and write them to this file, "
-         "for nanotron_hpc --plan --machine and nanotron_plan")
+  app.add_option("--machine", o.machine,
+                 "nothing else: measure GEMMs, kernels and collectives of these ranks and write them to this file, for "
+                 "nanotron_hpc --plan --machine and nanotron_plan")
       ->type_name(file_value);
 }
 

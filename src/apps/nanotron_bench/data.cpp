@@ -49,7 +49,7 @@ void measure_data(const Bench& bench, const std::vector<ScalarType>&) {
                   {"ms/step", "milliseconds_per_step", 4},
                   {"MB/s", "megabytes_per_second", 0}},
       .rows = {},
-      .note = "at random places of a file in the system's cache; to be compared with the ms/step below"};
+      .note = "at random offsets of a file in the page cache; compare with ms/step below"};
   comm::collectively(bench.grid.world().mpi(), [&] {
     if (bench.grid.world().rank() != 0) return;
     const index_t sizes[] = {0, 1024, 16384, 65536, data::hash_block};

@@ -57,10 +57,10 @@ GemmAlgorithms merged(const std::vector<std::string>& texts, const std::string& 
   for (const std::string& text : texts) {
     GemmAlgorithms of_rank = kernels::read_gemm_algorithms(text, file);
     if (!all.library.empty() && all.library != of_rank.library) {
-      fail(ExitCode::deck_error, {.what = "GEMM algorithms are of one kind of GPU",
+      fail(ExitCode::deck_error, {.what = "a file of GEMM algorithms is for one model of GPU",
                                   .expected = all.library,
                                   .found = of_rank.library,
-                                  .change = "measure on nodes of one kind, a file for each"});
+                                  .change = "measure each model of GPU separately, into its own file"});
     }
     all.library = of_rank.library;
     all.of.merge(of_rank.of);

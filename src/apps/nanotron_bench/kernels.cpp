@@ -206,7 +206,7 @@ class KernelBench {
       const Buffer<T> x(rows * in), w(e.experts * out * in), y(rows * out);
       const auto begin = even_offsets(e);
       const double operations = 2.0 * static_cast<double>(rows) * static_cast<double>(out * in);
-      by_operations("experts, a GEMM each", in_layers_, operations, [&] {
+      by_operations("experts, one GEMM each", in_layers_, operations, [&] {
         for (index_t i = 0; i < e.experts; ++i) {
           kernels::gemm<T, T>(device_, kernels::Op::none, kernels::Op::transpose, 1.0,
                               MatrixRef<const T>(x.data() + i * e.rows * in, e.rows, in),
@@ -312,7 +312,7 @@ class KernelBench {
                            {"share %", "share"},
                            {"ms/step", "ms_per_step", 2}},
                .rows = {},
-               .note = "share: of a copy of as many bytes, or of the measured GEMM peak"};
+               .note = "share: relative to a copy of the same number of bytes, or to the measured GEMM peak"};
 };
 
 }  // namespace

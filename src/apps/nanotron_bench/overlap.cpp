@@ -155,7 +155,8 @@ void measure_overlap(const Bench& bench, const std::vector<ScalarType>& types) {
                   {"best ratio", "bound", 2}},
       .rows = {},
       .note =
-          "ratio: time in chunks over the time in 1 chunk; best ratio: with the longer of GEMM and communication only"};
+          "ratio: time in chunks / time in 1 chunk; best ratio: as if only the longer of GEMM and communication took "
+          "time"};
   for (const ScalarType type : types) {
     with_scalar_type(type, [&]<class T>(std::type_identity<T>) {
       OverlapBench<T> overlap(bench, s);

@@ -50,17 +50,18 @@ void measure_pipelines(const Bench& bench, const std::vector<ScalarType>&) {
   constexpr double unit = 0.02;  // seconds of a rank's forward
   comm::Group ranks(comm::Communicator::duplicate(bench.grid.world().mpi()), bench.grid.tp().transport());
   if (ranks.size() == 1) return bench.report.line("\nPipelines: one rank, nothing to measure");
-  Table table{.key = "pipelines",
-              .title = fmt::format("Pipelines of {} ranks, delays of {:.0f} ms in place of a forward", ranks.size(),
-                                   unit * 1e3),
-              .columns = {{"schedule", "schedule"},
-                          {"micro-batches", "micro_batches"},
-                          {"% bubble, theory", "counted"},
-                          {"% measured", "measured"},
-                          {"ms idle, theory", "counted_ms"},
-                          {"ms measured", "measured_ms"}},
-              .rows = {},
-              .note = "idle: time of a step beyond the work of its busiest rank; theory: all forwards are equal"};
+  Table table{
+      .key = "pipelines",
+      .title =
+          fmt::format("Pipelines of {} ranks, delays of {:.0f} ms in place of a forward", ranks.size(), unit * 1e3),
+      .columns = {{"schedule", "schedule"},
+                  {"micro-batches", "micro_batches"},
+                  {"% bubble, theory", "counted"},
+                  {"% measured", "measured"},
+                  {"ms idle, theory", "counted_ms"},
+                  {"ms measured", "measured_ms"}},
+      .rows = {},
+      .note = "idle: time of a step minus the work of its busiest rank; theory: all forwards take the same time"};
   Timers timers;
   Device device(timers);
   const model::LocalSizes s = bench.sizes();

@@ -281,8 +281,8 @@ Table communication_table(const Bench& bench, const Record& r) {
                           {"share % max", "share_most", 2}},
               .rows = {},
               .note =
-                  "ready: as many all-reduces of the mean size with all ranks ready; min and max: host time "
-                  "in the step, with the wait for slower ranks"};
+                  "ready: the same number of all-reduces of the mean size with all ranks ready; min and max: host time "
+                  "in the step, including the wait for slower ranks"};
   const auto add = [&](const char* name, const std::string& path, const comm::Traffic& t, double alone) {
     const double least = comm::min(bench.grid.world(), t.seconds);
     const double most = comm::max(bench.grid.world(), t.seconds);

@@ -30,7 +30,7 @@ std::int64_t vocabulary_of(const deck::Config& config) {
     const std::int64_t vocabulary = data::TokenFile(file.path).vocab_size();
     if (vocabulary > 0) return vocabulary;
   }
-  fail(ExitCode::deck_error, {.what = "the size of the vocabulary is not known",
+  fail(ExitCode::deck_error, {.what = "vocabulary size unknown",
                               .expected = "model%vocab_size in the deck, or its token file",
                               .where = config.data.path,
                               .change = "--set model.vocab_size=8192"});

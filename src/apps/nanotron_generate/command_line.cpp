@@ -23,22 +23,22 @@ constexpr int max_tokens = 10'000'000;
 constexpr int max_samples = 100'000;
 
 void add_options(CLI::App& app, GenerateOptions& o) {
-  app.add_option("--checkpoint", o.checkpoint, "a step folder, or a folder of them: the newest valid one")
+  app.add_option("--checkpoint", o.checkpoint, "a step folder, or a folder of them (its newest valid one)")
       ->type_name(folder_value)
       ->required();
   app.add_option("--tokens-file,--token-file", o.tokens_file,
                  "token file whose /vocabulary turns text into ids and back (default: data%path of the "
-                 "checkpoint's deck, if it is there)")
+                 "checkpoint's deck, if it exists)")
       ->type_name(file_value);
   auto* const prompt = app.add_option("--prompt", o.prompt, "text to continue");
   app.add_option("--prompt-ids", o.prompt_ids, "prompt as token ids: 1,2,3 (no prompt: begin with bos, else eos)")
       ->delimiter(',')
       ->excludes(prompt);
-  app.add_option("--max-new-tokens", o.new_tokens, "maximum number of new tokens (default: what fits, up to 256)")
+  app.add_option("--max-new-tokens", o.new_tokens, "maximum number of new tokens (default: as many as fit, up to 256)")
       ->check(CLI::Range(1, max_tokens));
   app.add_option("--context", o.context,
-                 "maximum tokens of prompt and continuation together (default: the length of the sequences in "
-                 "training, where the checkpoint knows it)")
+                 "maximum tokens of prompt plus continuation (default: the sequence length of "
+                 "training, if the checkpoint has it)")
       ->check(CLI::Range(1, max_tokens));
   app.add_option("--samples", o.samples, "number of continuations")
       ->check(CLI::Range(1, max_samples))

@@ -29,11 +29,11 @@ std::unique_ptr<data::TokenFile> open_tokens(const GenerateOptions& options, con
       fail(ExitCode::data_error, {.what = "the token file has no vocabulary",
                                   .expected = "/vocabulary, to write text",
                                   .where = options.tokens_file,
-                                  .change = "make it again with tools/nanotron_tokenize.py, or use --ids"});
+                                  .change = "recreate it with tools/nanotron_tokenize.py, or use --ids"});
     }
     if (file->vocab_size() > trained.vocab_size) {
       fail(ExitCode::data_error,
-           {.what = "the vocabulary of the token file is not that of the checkpoint",
+           {.what = "the token file's vocabulary differs from the checkpoint's",
             .expected = fmt::format("at most {} tokens, as the model has", trained.vocab_size),
             .found = fmt::format("{}", file->vocab_size()),
             .where = options.tokens_file,
@@ -44,7 +44,7 @@ std::unique_ptr<data::TokenFile> open_tokens(const GenerateOptions& options, con
   if (trained.tokens_file.empty() || !files::exists(trained.tokens_file)) return nullptr;
   auto file = std::make_unique<data::TokenFile>(trained.tokens_file);
   if (file->vocab_size() <= trained.vocab_size) return file;
-  warn("the token file of the training, {}, has {} tokens now, the model {}: it is not used", trained.tokens_file,
+  warn("the training token file {} now has {} tokens, the model {}: the file is not used", trained.tokens_file,
        file->vocab_size(), trained.vocab_size);
   return nullptr;
 }
@@ -70,7 +70,7 @@ void fill_ids(const GenerateOptions& options, Prompt& prompt) {
   const bool has_vocabulary = prompt.tokens && prompt.tokens->has_vocabulary();
   if (options.prompt && !options.prompt->empty()) {
     if (!has_vocabulary) {
-      fail(ExitCode::deck_error, {.what = "the text of the prompt cannot be turned into tokens",
+      fail(ExitCode::deck_error, {.what = "the prompt text cannot be encoded",
                                   .expected = "a token file with a vocabulary",
                                   .change = "--tokens-file, or --prompt-ids in place of --prompt"});
     }

@@ -36,7 +36,7 @@ std::string help_text(const CLI::App& app, std::string topic) {
   const std::string near = deck::suggest_group(topic, deck::parameter_groups());
   const deck::Suggestion key = deck::suggest_key(topic, "", deck::parameter_groups());
   if (near.empty() && key.key.empty()) return fitted(app.help());
-  fail(ExitCode::deck_error, {.what = "--help knows no group " + deck::quoted(topic),
+  fail(ExitCode::deck_error, {.what = "--help: unknown group " + deck::quoted(topic),
                               .expected = "one of " + names,
                               .change = near.empty() ? "--help " + key.group + " has the key " + key.key
                                                      : "did you mean --help " + near + "?"});
@@ -73,7 +73,7 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks
           ->expected(0, 1);
   bool check = false, plan = false, evaluate = false, build = false, defaults = false, markdown = false, man = false;
   CLI::Option* const checks =
-      app.add_flag("--check", check, "check the deck, its grid and, where they are, its data; write nothing");
+      app.add_flag("--check", check, "check the deck, its grid and, if present, its data; write nothing");
   CLI::Option* const plans =
       app.add_flag("--plan", plan, "print sizes, FLOPs and memory of the deck, without running it");
   add_evaluation(app, line, evaluate, {checks, plans});
@@ -83,9 +83,10 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks
       ->type_name(override_value)
       ->check(assignment())
       ->allow_extra_args(false);
-  app.add_option("--status", line.status,
-                 "keep in this file how the run stands: state (starting, running, finished, stopped, or held: stopped "
-                 "by the file STOP), step and newest checkpoint; the job scripts read it")
+  app.add_option(
+         "--status", line.status,
+         "keep the state of the run in this file: state (starting, running, finished, stopped, or held: stopped "
+         "by the file STOP), step and newest checkpoint; the job scripts read it")
       ->type_name(file_value);
   app.add_flag("--build-info", build, "print how the program was built");
   app.add_flag("--print-defaults", defaults, "print a deck with every parameter at its default");
@@ -106,11 +107,11 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks
   if (line.deck.empty()) {
     fail(ExitCode::deck_error, {.what = "no input deck given",
                                 .expected = "nanotron_hpc [options] input.deck",
-                                .change = "see nanotron_hpc --help, or begin with --print-defaults"});
+                                .change = "see nanotron_hpc --help, or start from --print-defaults"});
   }
   if (!line.machine.empty() && !plan) {
     fail(ExitCode::deck_error,
-         {.what = "--machine is for plans", .change = "nanotron_hpc --plan --machine FILE input.deck"});
+         {.what = "--machine needs --plan", .change = "nanotron_hpc --plan --machine FILE input.deck"});
   }
   line.action = plan ? Action::plan : check ? Action::check : evaluate ? Action::evaluate : Action::train;
   return line;

@@ -22,10 +22,11 @@ const Program program{
 std::optional<Options> parse_command_line(int argc, char** argv, bool speaks) {
   Options o;
   CLI::App app(description(program), program.name);
-  app.add_option("--machine", o.machine, "the machine, a namelist file: input/machines, or by nanotron_bench --machine")
+  app.add_option("--machine", o.machine,
+                 "namelist file of the machine: from input/machines, or written by nanotron_bench --machine")
       ->type_name(file_value)
       ->required();
-  app.add_option("--ranks", o.ranks, "how many ranks: GPUs, or processes on hosts")->check(CLI::Range(1, 1 << 20));
+  app.add_option("--ranks", o.ranks, "number of ranks: GPUs, or processes on hosts")->check(CLI::Range(1, 1 << 20));
   app.add_option("--set", o.overrides, "overrides the deck; may be repeated")
       ->type_name(override_value)
       ->check(assignment())
@@ -40,7 +41,7 @@ std::optional<Options> parse_command_line(int argc, char** argv, bool speaks) {
   app.add_option("deck", o.deck, "the input deck (a Fortran namelist file)")->type_name(deck_value);
   if (!parse(app, program, argc, argv, speaks)) return std::nullopt;
   if (o.validate.empty() && (o.deck.empty() || o.ranks == 0)) {
-    fail(ExitCode::deck_error, {.what = "what is to be planned is not said",
+    fail(ExitCode::deck_error, {.what = "nothing to plan",
                                 .expected = "--ranks N and a deck, or --validate FILE",
                                 .change = "see nanotron_plan --help"});
   }

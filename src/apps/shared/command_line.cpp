@@ -74,7 +74,7 @@ bool parse(CLI::App& app, const Program& program, int argc, char** argv, bool sp
       "--man", [&] { throw CLI::CallForVersion(man_page(app, program), 0); }, "print the manual page, for man");
   app.add_option_function<std::string>(
          "--completion", [&](const std::string& shell) { throw CLI::CallForVersion(completion(app, shell), 0); },
-         "print what makes a shell complete this program's arguments")
+         "print a shell completion script for this program")
       ->type_name("SHELL")
       ->check(CLI::IsMember({"bash", "zsh"}));
   const std::string see = fmt::format("see {} --help", app.get_name());

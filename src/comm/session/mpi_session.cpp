@@ -95,7 +95,8 @@ int wanted_threads() {
   const char* const word = std::getenv("NANOTRON_MPI_THREADS");
   const std::string_view chosen = word != nullptr ? word : "multiple";
   if (chosen != "multiple" && chosen != "funneled")
-    print(fmt::format("warning: NANOTRON_MPI_THREADS: expected multiple or funneled, found '{}': multiple", chosen));
+    print(fmt::format("warning: NANOTRON_MPI_THREADS: expected multiple or funneled, found '{}'; using multiple",
+                      chosen));
   return chosen == "funneled" ? MPI_THREAD_FUNNELED : MPI_THREAD_MULTIPLE;
 }
 

@@ -59,8 +59,7 @@ std::string_view chosen_waiting() {
   const char* word = std::getenv("NANOTRON_WAIT");
   const std::string_view chosen = word != nullptr ? word : "";
   if (!chosen.empty() && chosen != "sleep" && chosen != "spin") {
-    fmt::print(stderr, "warning: NANOTRON_WAIT: expected sleep or spin, found '{}': ranks wait as without it\n",
-               chosen);
+    fmt::print(stderr, "warning: NANOTRON_WAIT: expected sleep or spin, found '{}'; ignored\n", chosen);
   }
   return chosen;
 }

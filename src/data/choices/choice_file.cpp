@@ -24,7 +24,7 @@ std::vector<std::uint64_t> read_column(const TokenFile& tokens, const std::strin
   const std::string& path = tokens.path();
   const StoredArray column = tokens.open_column(name);
   if (!column.exists()) {
-    refuse("this is no file of multiple-choice questions", fmt::format("the dataset /{}", name), "none", path);
+    refuse("this is not a file of multiple-choice questions", fmt::format("the dataset /{}", name), "none", path);
   }
   const std::vector<std::uint64_t> values = column.read_all();
   if (values.empty() || (rows > 0 && values.size() != rows)) {
@@ -72,12 +72,12 @@ void ChoiceFile::read_tables() {
 void ChoiceFile::check_tables() const {
   const std::string& path = tokens_.path();
   if (questions_.back().choices.end != static_cast<index_t>(choices_.size())) {
-    refuse("/questions/choices does not fit /choices/tokens", fmt::format("{} choices in all", choices_.size()),
+    refuse("/questions/choices does not match /choices/tokens", fmt::format("{} choices in all", choices_.size()),
            fmt::format("{}", questions_.back().choices.end), path);
   }
   for (const Question& question : questions_) {
     if (question.answer >= question.choices.size()) {
-      refuse(fmt::format("the answer in line {} is none of its choices", question.line),
+      refuse(fmt::format("the answer in line {} is not one of its choices", question.line),
              fmt::format("a number from 0 to {} in /questions/answer", question.choices.size() - 1),
              fmt::format("{}", question.answer), path);
     }
@@ -88,7 +88,7 @@ void ChoiceFile::check_tables() const {
     const std::string name = name_of(static_cast<index_t>(i));
     if (c.tokens.begin != end || c.tokens.end > tokens_.size() || c.scored < 1 || c.scored >= c.tokens.size()) {
       refuse(fmt::format("/documents and /choices/tokens do not fit at {}", name),
-             fmt::format("tokens from {} on, of them at least one of context and one of the choice", end),
+             fmt::format("tokens from {} on, with at least one of the context and one of the choice", end),
              fmt::format("{} to {}, {} of the choice", c.tokens.begin, c.tokens.end, c.scored), path);
     }
     if (c.characters < 1 || c.bytes < c.characters) {

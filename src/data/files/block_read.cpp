@@ -31,7 +31,7 @@ std::uint64_t read_block(const BlockSource& source, std::int64_t begin, std::spa
     wrong = hash;
   }
   if (failure.empty()) return *wrong;
-  fail(ExitCode::system_error, {.what = fmt::format("bytes {} to {} of {} cannot be read on host {}, tried {} times",
+  fail(ExitCode::system_error, {.what = fmt::format("bytes {} to {} of {} cannot be read on host {}, after {} tries",
                                                     begin, begin + bytes - 1, source.name(), host_name(), attempts),
                                 .found = failure,
                                 .change = "run again, on other nodes if it happens again"});

@@ -79,7 +79,7 @@ herr_t read(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t position, std::size_t bytes
   return guarded([&] {
     const haddr_t end = std::max<haddr_t>(static_cast<haddr_t>(store.bytes()), unwritten);
     if (position > end || bytes > end - position)
-      nanotron::fail(ExitCode::data_error, {.what = fmt::format("{} refers to bytes behind its end", store.name())});
+      nanotron::fail(ExitCode::data_error, {.what = fmt::format("{}: access past end of file", store.name())});
     store.read(target, static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(position));
   });
 }

@@ -88,14 +88,15 @@ ForeignFile foreign_file(const fs::path& path) {
   }
   if (error) return {error.message(), "make one with tools/nanotron_tokenize.py, or correct the path"};
   if (fs::is_directory(status)) return {"a directory", "if it holds texts: " + tokenize(name)};
-  if (!fs::is_regular_file(status)) return {"no regular file", "correct the path, or make the file: " + retokenize};
+  if (!fs::is_regular_file(status))
+    return {"not a regular file", "correct the path, or create the file: " + retokenize};
   const ReadOnlyFile file(path);
   const std::int64_t size = file.status().bytes;
-  if (size == 0) return {"an empty file", "make it again: " + retokenize};
+  if (size == 0) return {"an empty file", "recreate it: " + retokenize};
   if (has_hdf5_signature(file, size)) return {};
   const std::string bytes = bytes_at(file, 0, std::min(size, looked_at));
   if (bytes.starts_with("version https://git-lfs")) {
-    return {"a pointer of Git LFS in place of the file", "fetch the file itself: git lfs pull"};
+    return {"a Git LFS pointer instead of the file", "fetch the file itself: git lfs pull"};
   }
   if (is_text(bytes)) return {fmt::format("a text file that begins with \"{}\"", beginning(bytes)), tokenize(name)};
   if (!format_of(bytes).empty()) return {std::string(format_of(bytes)), "from the texts it was made of: " + retokenize};
@@ -106,7 +107,7 @@ ForeignFile foreign_file(const fs::path& path) {
   fs::path index = path;
   if (files::exists(index.replace_extension(".idx"))) return {"the data (.bin) of a Megatron-LM data set", others};
   if (path.extension() == ".bin") return {"bare numbers (.bin), as nanoGPT and Megatron-LM write token ids", others};
-  return {"a binary file of another format", "correct the path, or make the file: " + retokenize};
+  return {"a binary file of another format", "correct the path, or create the file: " + retokenize};
 }
 
 }  // namespace nanotron::data

@@ -18,7 +18,7 @@ constexpr std::size_t longest_attribute = 1 << 20;
 
 thread_local std::exception_ptr failure_of_driver;
 
-// Why a call of HDF5 failed.
+// Why a call to HDF5 failed.
 struct Explanation {
   int error = 0;            // errno, if a system call failed
   std::string system, all;  // its message; the lines of the stack from the innermost, which is the cause
@@ -118,7 +118,7 @@ void require_plain_path(hid_t parent, const std::string& path, const std::string
       nanotron::fail(ExitCode::data_error, {fmt::format("the {} '{}' is missing", kind, path), "", "", file, ""});
     case LinkKind::foreign:
       nanotron::fail(ExitCode::data_error,
-                     {fmt::format("'{}' is a link to elsewhere", path), fmt::format("a {} stored in the file", kind),
+                     {fmt::format("'{}' is a link", path), fmt::format("a {} stored in the file", kind),
                       "a symbolic or external link", file, ""});
   }
 }
@@ -189,7 +189,7 @@ bool exists(hid_t parent, const std::string& path) { return path_kind(parent, pa
 
 std::vector<index_t> checked_shape(const Dataset& dataset, const std::string& name, const std::string& file) {
   const auto refuse = [&](const std::string& found) {
-    nanotron::fail(ExitCode::data_error, {fmt::format("the dataset '{}' is refused", name),
+    nanotron::fail(ExitCode::data_error, {fmt::format("the dataset '{}' is not supported", name),
                                           "a simple array stored in the file", found, file, ""});
   };
   const PropertyList creation(check(H5Dget_create_plist(dataset.id()), ExitCode::data_error,

@@ -68,11 +68,11 @@ std::size_t StoredArray::piece_bytes() const {
 void StoredArray::compare_with(StoredArray hashes, index_t block) {
   const index_t blocks = size_ / block + (size_ % block != 0 ? 1 : 0);
   if (hashes.size() != blocks)
-    fail(ExitCode::data_error, {.what = fmt::format("{} does not fit to {}", hashes.name(), name_),
+    fail(ExitCode::data_error, {.what = fmt::format("{} does not match {}", hashes.name(), name_),
                                 .expected = fmt::format("{} hashes, one for {} values each", blocks, block),
                                 .found = fmt::format("{}", hashes.size()),
                                 .where = path_,
-                                .change = "write them again: tools/nanotron_verify.py --replace"});
+                                .change = "rewrite them: tools/nanotron_verify.py --replace"});
   block_ = block;
   hashes_ = std::make_unique<StoredArray>(std::move(hashes));
   scratch(piece_bytes());
@@ -123,12 +123,11 @@ void StoredArray::read_again(index_t block, std::span<char> bytes) const {
   } catch (const Error& error) {
     if (disk_->status().is_unwritten_since(opened_)) throw;
     fail(ExitCode::data_error,
-         {.what =
-              fmt::format("the token file was written to while this run used it: {} is another one", range_of(block)),
-          .expected = "the size and time of change that the file had as it was opened",
-          .found = fmt::format("other ones, and {}", reason(error)),
+         {.what = fmt::format("token file changed during the run: {}", range_of(block)),
+          .expected = "the size and modification time of the file when it was opened",
+          .found = fmt::format("different ones, and {}", reason(error)),
           .where = path_,
-          .change = "bring back the file that the run began with, and go on from the last checkpoint; make new data "
+          .change = "restore the file that the run started with, and resume from the last checkpoint; write new data "
                     "under another name"});
   }
 }
@@ -140,15 +139,14 @@ std::string StoredArray::range_of(index_t block) const {
 }
 
 void StoredArray::damaged(index_t block, std::uint64_t expected, std::uint64_t found) const {
-  fail(
-      ExitCode::data_error,
-      {.what = fmt::format("the token file is damaged in {}", range_of(block)),
-       .expected = fmt::format("the hash {:016x}, of {}", expected, hashes_->name()),
-       .found = fmt::format("{:016x}, three times", found),
-       .where = path_,
-       .change = fmt::format("bring back the file from a copy, or make it again; tools/nanotron_verify.py {} lists all "
-                             "that is damaged. Where the change was meant: --replace writes new hashes",
-                             path_)});
+  fail(ExitCode::data_error,
+       {.what = fmt::format("the token file is damaged in {}", range_of(block)),
+        .expected = fmt::format("the hash {:016x}, of {}", expected, hashes_->name()),
+        .found = fmt::format("{:016x}, three times", found),
+        .where = path_,
+        .change = fmt::format("restore the file from a copy, or recreate it; tools/nanotron_verify.py {} lists all "
+                              "damaged blocks. If the change was intended: --replace writes new hashes",
+                              path_)});
 }
 
 std::vector<std::uint64_t> StoredArray::read_all() const {

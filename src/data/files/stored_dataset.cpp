@@ -89,11 +89,11 @@ class ConvertedValues final : public BlockSource {
 };
 
 [[noreturn]] void never_written(const std::string& name, const std::string& found, const ReadOnlyFile& disk) {
-  fail(ExitCode::data_error, {.what = fmt::format("{} was never written, or not all of it", name),
-                              .expected = "values in the file: HDF5 reads others as zeros",
+  fail(ExitCode::data_error, {.what = fmt::format("{} was not written completely", name),
+                              .expected = "values in the file: HDF5 reads missing ones as zeros",
                               .found = found,
                               .where = disk.name(),
-                              .change = "make the file again, and let the program that writes it come to its end"});
+                              .change = "recreate the file, and let the program that writes it finish"});
 }
 
 // A chunk that was never written has no place in the file.
@@ -141,17 +141,17 @@ index_t checked_length(const hdf5::Dataset& dataset, const std::string& name, co
   const auto stored = static_cast<index_t>(H5Dget_storage_size(dataset.id()));
   if (stored == 0) hdf5::require_readable(dataset.id(), fmt::format("reading the size of {}", name));
   const auto bytes = static_cast<index_t>(H5Tget_size(type.id()));
-  if (stored == 0) never_written(name, fmt::format("{} values, and no byte of them", size), disk);
+  if (stored == 0) never_written(name, fmt::format("{} values, but no stored bytes", size), disk);
   const bool chunked = H5Pget_layout(creation.id()) == H5D_CHUNKED;
   const bool filtered = chunked && H5Pget_nfilters(creation.id()) > 0;
   if (chunked && size > 0) require_all_chunks(dataset, creation, name, size, disk);
   const index_t room = std::min(stored, disk.status().bytes);
   if (stored < 0 || bytes <= 0 || size < 0 || size / (filtered ? packed_at_most : 1) > room / bytes)
-    fail(ExitCode::data_error, {.what = fmt::format("{} does not fit into its file", name),
-                                .expected = fmt::format("at most {} values, for which there is room", room / bytes),
+    fail(ExitCode::data_error, {.what = fmt::format("{} is larger than its file", name),
+                                .expected = fmt::format("at most {} values, which the file can hold", room / bytes),
                                 .found = fmt::format("{}", size),
                                 .where = disk.name(),
-                                .change = "the file is truncated or damaged: copy it again, or make it again"});
+                                .change = "the file is truncated or damaged: copy it again, or recreate it"});
   return size;
 }
 
@@ -181,7 +181,7 @@ std::int64_t packed_chunk(const hdf5::Dataset& dataset, const std::string& name,
   const auto bytes = static_cast<std::int64_t>(values * H5Tget_size(type.id()));
   if (bytes <= largest_chunk) return bytes;
   fail(ExitCode::data_error,
-       {.what = fmt::format("the packed chunks of {} are too large: one is unpacked for each sample of it", name),
+       {.what = fmt::format("the compressed chunks of {} are too large: each sample decompresses one", name),
         .expected = fmt::format("chunks of at most {} bytes, or no filters", largest_chunk),
         .found = fmt::format("{} bytes", bytes),
         .where = disk.name(),

@@ -10,7 +10,7 @@ namespace nanotron::data {
 
 Documents::Documents(const TokenFile& file) : offsets_(file.read_documents()) {
   if (offsets_.empty())
-    fail(ExitCode::data_error, {"the token file does not say where its documents begin",
+    fail(ExitCode::data_error, {"the token file has no document offsets",
                                 "/documents, uint64 start offsets, for "
                                 "data%document_mask = 'block_diagonal'",
                                 "no /documents, or an empty one", file.path(),
@@ -21,7 +21,7 @@ Documents::Documents(const TokenFile& file) : offsets_(file.read_documents()) {
   const auto wrong = falls == offsets_.end() ? offsets_.end() - 1 : falls + 1;
   fail(ExitCode::data_error,
        {"/documents is damaged", fmt::format("increasing offsets, at most {}", size),
-        fmt::format("{} at index {}", *wrong, wrong - offsets_.begin()), file.path(), "write the file again"});
+        fmt::format("{} at index {}", *wrong, wrong - offsets_.begin()), file.path(), "rewrite the file"});
 }
 
 void Documents::starts(index_t first, std::span<std::int32_t> out) const {

@@ -84,7 +84,7 @@ void check_stages(const deck::Config& c, deck::Findings& f) {
   if (cuts_anew && c.data.validation_fraction > 0.0 && c.data.sequences == deck::SequenceKind::stream &&
       f.is_valid({"data.validation_fraction", "data.sequences"})) {
     f.error({"data.stages", "data.validation_fraction"},
-            "validation_fraction holds out sequences: of another sequence_length they are other tokens, which the run "
+            "validation_fraction holds out sequences; with another sequence_length these contain tokens that the run "
             "has trained on",
             "validation_path in place of validation_fraction", "or sequences = 'documents', which holds out documents");
   }

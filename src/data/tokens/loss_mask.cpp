@@ -14,7 +14,7 @@ LossMask::LossMask(StoredArray values, const std::string& path, index_t tokens)
     : values_(std::move(values)), path_(path) {
   if (values_.size() == tokens) return;
   fail(ExitCode::data_error,
-       {"/loss_mask does not fit to /tokens", fmt::format("{} values of uint8, one for each token", tokens),
+       {"/loss_mask does not match /tokens", fmt::format("{} values of uint8, one for each token", tokens),
         fmt::format("{} values", values_.size()), path_, "write it with the tokens, 1 where the loss counts"});
 }
 
@@ -46,7 +46,7 @@ void LossMask::apply(index_t first, std::span<std::int32_t> targets) const {
           const auto counts = static_cast<std::uint8_t>(piece.data[i]);
           if (counts > 1)
             fail(ExitCode::data_error,
-                 {"/loss_mask has another value than 0 and 1", "0 or 1",
+                 {"/loss_mask has values other than 0 and 1", "0 or 1",
                   fmt::format("{} at position {}", counts, first + at + i), path_, "write 1 where the loss counts"});
           if (counts == 0) targets[static_cast<std::size_t>(at + i)] = no_target;
         }

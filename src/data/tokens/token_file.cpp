@@ -25,8 +25,8 @@ hdf5::File open_whole(const std::filesystem::path& path) {
     return hdf5::open_read_only(path);
   } catch (const Error& error) {
     if (error.exit_code() == ExitCode::system_error) throw;
-    fail(ExitCode::data_error, {"the token file is truncated or damaged", "a whole HDF5 file", reason(error),
-                                whole_path(path), "copy it again, or make it again with tools/nanotron_tokenize.py"});
+    fail(ExitCode::data_error, {"the token file is truncated or damaged", "a complete HDF5 file", reason(error),
+                                whole_path(path), "copy it again, or recreate it with tools/nanotron_tokenize.py"});
   }
 }
 
@@ -96,7 +96,7 @@ void TokenFile::read_attributes() {
   tokenizer_.sha256 = hdf5::read_any_string(file_.id(), "tokenizer_sha256", path_).value_or("");
   if (tokenizer_.sha256.size() > longest_digest)
     fail(ExitCode::data_error,
-         {"the attribute tokenizer_sha256 is no hash", fmt::format("at most {} bytes", longest_digest),
+         {"the attribute tokenizer_sha256 is not a hash", fmt::format("at most {} bytes", longest_digest),
           fmt::format("{}", tokenizer_.sha256.size()), path_, ""});
   stated_vocab_size_ = hdf5::read_integer(file_.id(), "vocab_size", path_);
   vocab_size_ = stated_vocab_size_.value_or(0);
@@ -115,7 +115,7 @@ void TokenFile::open_documents() {
   documents_ = StoredArray(std::move(documents), "/documents", 8, disk_);
   if (documents_.size() > size() + 1)
     fail(ExitCode::data_error, {"/documents is damaged", fmt::format("at most {} documents, one a token", size()),
-                                fmt::format("{}", documents_.size()), path_, "write the file again"});
+                                fmt::format("{}", documents_.size()), path_, "rewrite the file"});
 }
 
 void TokenFile::open_loss_mask() {
@@ -124,7 +124,7 @@ void TokenFile::open_loss_mask() {
   const hdf5::Datatype type(H5Dget_type(mask.id()));
   if (H5Tget_class(type.id()) != H5T_INTEGER || H5Tget_size(type.id()) != 1 || !hdf5::is_plain_number(type))
     fail(ExitCode::data_error,
-         {"/loss_mask does not fit to /tokens", fmt::format("{} values of uint8, one for each token", size()),
+         {"/loss_mask does not match /tokens", fmt::format("{} values of uint8, one for each token", size()),
           fmt::format("values of {}", words_of(type)), path_, "write it with the tokens, 1 where the loss counts"});
   loss_mask_ = LossMask(StoredArray(std::move(mask), "/loss_mask", 1, disk_), path_, size());
 }
@@ -142,14 +142,13 @@ void TokenFile::require_written() const {
   const ReadOnlyFile::Hole hole = tokens_.find_hole(smallest_hole);
   if (hole.bytes == 0) return;
   const index_t first = hole.begin / tokens_.width();
-  fail(
-      ExitCode::data_error,
-      {.what = "/tokens was never written, or not all of it",
-       .expected = "tokens in the file",
-       .found = fmt::format("a hole of {} bytes, from token {} on", hole.bytes, first),
-       .where = path_,
-       .change = "make the file again, and let the program that writes it come to its end; if these are zeros that are "
-                 "meant, tools/nanotron_verify.py --add says so"});
+  fail(ExitCode::data_error,
+       {.what = "/tokens was not written completely",
+        .expected = "tokens in the file",
+        .found = fmt::format("a hole of {} bytes, from token {} on", hole.bytes, first),
+        .where = path_,
+        .change = "recreate the file, and let the program that writes it finish; if these zeros are intended, "
+                  "tools/nanotron_verify.py --add records that"});
 }
 
 std::vector<const StoredArray*> TokenFile::arrays() const {
@@ -221,8 +220,8 @@ StoredArray TokenFile::open_column(const std::string& name) const {
   hdf5::checked_shape(dataset, "/" + name, path_);
   const hdf5::Datatype type(H5Dget_type(dataset.id()));
   if (unsigned_bytes(type) == 0)
-    fail(ExitCode::data_error, {fmt::format("/{} has the wrong type", name), "unsigned integers", words_of(type), path_,
-                                "write the file again"});
+    fail(ExitCode::data_error,
+         {fmt::format("/{} has the wrong type", name), "unsigned integers", words_of(type), path_, "rewrite the file"});
   StoredArray column(std::move(dataset), "/" + name, 8, disk_);
   if (hashes_.exist() && hdf5::exists(file_.id(), "hashes/" + name))
     column.compare_with(hashes_of(file_, column, disk_), hashes_.block);
@@ -248,7 +247,7 @@ void TokenFile::read_raw(index_t first, index_t count, std::int32_t* out) const 
 
 void TokenFile::require_inside(index_t first, index_t count) const {
   if (first < 0 || count < 0 || first > size() - count)
-    fail(ExitCode::data_error, {"tokens outside of the file were asked for", fmt::format("0 to {}", size() - 1),
+    fail(ExitCode::data_error, {"tokens outside of the file were requested", fmt::format("0 to {}", size() - 1),
                                 fmt::format("{} to {}", first, first + count - 1), path_, ""});
 }
 

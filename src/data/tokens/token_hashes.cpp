@@ -55,15 +55,14 @@ std::string printable(std::string text) {
 
 [[noreturn]] void damaged(const std::string& what, const std::string& expected, const std::string& found,
                           const std::string& path) {
-  fail(
-      ExitCode::data_error,
-      {.what = what,
-       .expected = expected,
-       .found = printable(found),
-       .where = path,
-       .change = fmt::format("bring back the file from a copy, or make it again. Where a change of sizes or attributes "
-                             "was meant: tools/nanotron_verify.py --replace {} writes new hashes",
-                             path)});
+  fail(ExitCode::data_error,
+       {.what = what,
+        .expected = expected,
+        .found = printable(found),
+        .where = path,
+        .change = fmt::format("restore the file from a copy, or recreate it. If a change of sizes or attributes was "
+                              "intended: tools/nanotron_verify.py --replace {} writes new hashes",
+                              path)});
 }
 
 std::uint64_t stated_hash(const hdf5::Group& group, const char* name, const std::string& path) {
@@ -91,7 +90,7 @@ void write_array(const hdf5::Group& group, const std::string& name, const std::v
 // Values per block, as the file says.
 index_t stated_block(const hdf5::Group& group, const std::string& path) {
   const std::string kind = hdf5::read_string(group.id(), "algorithm", path).value_or("nothing");
-  if (kind != algorithm) damaged("the hashes of the token file are of another kind", algorithm, kind, path);
+  if (kind != algorithm) damaged("the hashes of the token file are of an unknown kind", algorithm, kind, path);
   const std::int64_t block = hdf5::read_integer(group.id(), "block", path).value_or(0);
   if (block < smallest_hash_block || block > largest_hash_block)
     damaged("the attribute block of /hashes is out of range",
@@ -136,7 +135,7 @@ TokenHashes open_hashes(const hdf5::File& file, std::span<StoredArray* const> ar
   const std::uint64_t stated = stated_hash(group, "metadata", path),
                       is = hash_of(metadata_text(found.block, found.content, metadata));
   if (is != stated)
-    damaged("sizes or attributes of the token file are not what was written", "the hash " + hex(stated),
+    damaged("sizes or attributes of the token file have changed", "the hash " + hex(stated),
             fmt::format("{}, of\n{}", hex(is), metadata), path);
   std::vector<StoredArray> hashes;
   index_t bytes = 0;

@@ -42,7 +42,7 @@ std::vector<std::int32_t> TokenFile::encode(std::string_view text) const {
     while (length > 0 && (found = ids.find(text.substr(0, length))) == ids.end()) --length;
     if (length == 0)
       fail(ExitCode::data_error,
-           {"the text cannot be written with the vocabulary of the token file", "a token for each byte",
+           {"the vocabulary of the token file cannot encode the text", "a token for each byte",
             has_vocabulary() ? fmt::format("no token begins with byte {}", static_cast<unsigned char>(text.front()))
                              : "no vocabulary in the file",
             path_, "give the prompt as token ids"});

@@ -53,8 +53,8 @@ std::vector<Parameter> data_rows() {
         "When a validation file or a checkpoint has another tokenizer than the training file: exit code 65 "
         "('refuse'), or a warning ('accept')."),
     CHOICE(on_change, {"refuse", OnChange::refuse}, {"warn", OnChange::warn}).says(
-        "When a run that resumes, or goes on, finds other data under its names, or a deck under which samples would "
-        "come again or never: an error that lists the differences ('refuse'), or a warning ('warn')."),
+        "When a run that resumes, or continues, finds other data under its names, or a deck with which samples would be "
+        "repeated or skipped: an error that lists the differences ('refuse'), or a warning ('warn')."),
     KEY(validation_path).of_files().says(
         "Token file of the validation data, or several sets with their names: 'code=code.h5 wiki=wiki.h5'; empty: "
         "see validation_fraction."),

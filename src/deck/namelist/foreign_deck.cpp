@@ -62,9 +62,9 @@ void require_namelist(std::string_view text, const std::string& file_name) {
   fail(ExitCode::deck_error,
        {.what = "a deck is a Fortran namelist file, and this looks like " + format,
         .expected = "groups like this one:\n&model\n  hidden_size = 512, num_hidden_layers = 8   ! and so on\n/",
-        .found = "no group, that is no line that begins with '&' and a group's name",
+        .found = "no group (a line that begins with '&' and a group's name)",
         .where = file_name,
-        .change = "nanotron_hpc --print-defaults > input.deck writes a deck of all keys to begin with"});
+        .change = "nanotron_hpc --print-defaults > input.deck writes a deck of all keys to start from"});
 }
 
 }  // namespace nanotron::deck::detail

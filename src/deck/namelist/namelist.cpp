@@ -107,9 +107,9 @@ void NamelistReader::skip_stray_text() {
     hint = "the group before it ends at " + last_close_ + "; put strings with a '/' in quotes, begin comments with '!'";
   }
   if (!long_string_.empty()) {
-    hint = "the string at " + long_string_ + " runs over several lines; is its end missing?";
+    hint = "the string at " + long_string_ + " runs over several lines; is its closing quote missing?";
   }
-  error(begin, std::min(line_end, at_) - begin, "text outside of a group", "'&' and a group's name", hint);
+  error(begin, std::min(line_end, at_) - begin, "text outside a group", "'&' and a group's name", hint);
 }
 
 void NamelistReader::read_group() {
@@ -290,14 +290,14 @@ bool NamelistReader::read_subscript(Object& object) {
     std::string problem;
     const auto number = convert_bare(text_.substr(begin, at_ - begin), ValueType::integer, problem);
     if (!number || parts.back()) {
-      error(begin, at_ - begin, problem.empty() ? "this is no subscript" : problem,
+      error(begin, at_ - begin, problem.empty() ? "this is not a subscript" : problem,
             "name(i), name(i:j) or name(i:j:stride)");
       return false;
     }
     parts.back() = std::get<std::int64_t>(*number);
   }
   if (done()) {
-    error(open, 1, "no ')' closes this subscript");
+    error(open, 1, "missing ')' of this subscript");
     return false;
   }
   ++at_;

@@ -86,7 +86,7 @@ void NamelistReader::read_values(Object& object) {
       continue;
     }
     if (c == ';' || c == '=' || c == '(') {
-      const std::string what = c == ';'   ? "';' is no separator"
+      const std::string what = c == ';'   ? "';' is not a separator"
                                : c == '=' ? "an '=' where a value should be"
                                           : "a '(' where a value should be";
       refuse_value(object, at_, 1, what, "values separated by commas or blanks");

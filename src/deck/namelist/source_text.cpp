@@ -26,7 +26,7 @@ constexpr Lookalike lookalikes[] = {
     {"\u201D", "U+201D", "a curly quote", "\""},
     {"\u201E", "U+201E", "a low quote", "\""},
     {"\u2033", "U+2033", "a double prime", "\""},
-    {"\u2212", "U+2212", "a minus sign of mathematics", "-"},
+    {"\u2212", "U+2212", "a mathematical minus sign", "-"},
     {"\u2010", "U+2010", "a hyphen", "-"},
     {"\u2011", "U+2011", "a no-break hyphen", "-"},
     {"\u2013", "U+2013", "an en dash", "-"},
@@ -35,7 +35,7 @@ constexpr Lookalike lookalikes[] = {
     {"\u202F", "U+202F", "a narrow no-break space", "a space"},
     {"\u2009", "U+2009", "a thin space", "a space"},
     {"\u3000", "U+3000", "a wide space", "a space"},
-    {"\u200B", "U+200B", "a space of no width", "nothing"},
+    {"\u200B", "U+200B", "a zero-width space", "nothing"},
     {"\u00AD", "U+00AD", "a soft hyphen", "nothing"},
 };
 

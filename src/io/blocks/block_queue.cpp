@@ -83,7 +83,7 @@ std::vector<std::uint64_t> BlockFile::write(std::int64_t position, std::span<con
 void BlockFile::sync() {
   if (uninterrupted([&] { return ::fsync(descriptor_); }) == 0 || errno == EINVAL || errno == ENOTSUP) return;
   fail(ExitCode::system_error,
-       {.what = fmt::format("{} cannot be brought to disk on host {}: {}", name_, host_name(), std::strerror(errno))});
+       {.what = fmt::format("{} cannot be flushed to disk on host {}: {}", name_, host_name(), std::strerror(errno))});
 }
 
 PageBuffer PageBuffers::take(std::size_t bytes) {
@@ -125,7 +125,7 @@ void BlockQueue::abandon() {
   {
     const std::scoped_lock lock(mutex_);
     is_dropped_ = true;
-    if (!failure_) failure_ = std::make_exception_ptr(Error(ExitCode::system_error, "the checkpoint is given up"));
+    if (!failure_) failure_ = std::make_exception_ptr(Error(ExitCode::system_error, "the checkpoint is abandoned"));
   }
   changed_.notify_all();
 }

@@ -40,10 +40,10 @@ void check_neighbours(const deck::Config& c, deck::Findings& f) {
   if (!f.is_valid({"checkpoint.neighbour_every_steps", "checkpoint.neighbour_directory"}) ||
       c.checkpoint.neighbour_every_steps == 0)
     return;
-  const char* expected = "a folder in the memory or on a disk of each host: '/dev/shm'";
+  const char* expected = "a folder in memory or on a local disk of each host: '/dev/shm'";
   if (folder.empty())
     return f.error({"checkpoint.neighbour_every_steps", "checkpoint.neighbour_directory"},
-                   "neighbour_every_steps asks for copies and there is no neighbour_directory", expected);
+                   "neighbour_every_steps > 0 needs a neighbour_directory", expected);
   if (!std::filesystem::path(folder).is_absolute())
     return f.error({"checkpoint.neighbour_directory"}, "neighbour_directory is not an absolute path", expected);
   for (const std::string& shared : {c.run.output_dir, deck::checkpoint_directory(c)}) {
@@ -61,7 +61,7 @@ void check_checkpoint(const deck::Config& c, deck::Findings& f) {
   }
   if (c.checkpoint.every_minutes > 0.0 && c.checkpoint.node_mtbf > 0.0) {
     f.error({"checkpoint.node_mtbf", "checkpoint.every_minutes"},
-            "node_mtbf chooses the minutes between checkpoints, which every_minutes gives", "one of the two");
+            "node_mtbf and every_minutes both set the time between checkpoints", "one of the two");
   }
   check_length("run.output_dir", c.run.output_dir, f);
   check_length("checkpoint.directory", c.checkpoint.directory, f);

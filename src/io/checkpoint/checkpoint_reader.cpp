@@ -89,7 +89,7 @@ std::size_t real_bytes(const hdf5::Dataset& dataset, const std::string& name, co
 std::int64_t place_of(const Slab& slab, std::int64_t bytes) {
   const hdf5::Datatype type(H5Dget_type(slab.dataset->id()));
   if (H5Tequal(type.id(), native_type(slab.type)) <= 0)
-    fail(ExitCode::data_error, {.what = fmt::format("{} is of another type than {}", slab.name, name_of(slab.type))});
+    fail(ExitCode::data_error, {.what = fmt::format("{} has a different type than {}", slab.name, name_of(slab.type))});
   const std::vector<index_t>& shape = slab.tensor->global_shape;
   const std::int64_t extent =
       std::accumulate(shape.begin(), shape.end(), static_cast<std::int64_t>(size_of(slab.type)), std::multiplies<>());
@@ -168,7 +168,7 @@ std::optional<CheckpointReader> newest_good(MPI_Comm world, const fs::path& dire
         .expected = "one that is complete and undamaged",
         .found = refused,
         .where = directory.string(),
-        .change = "restore one of them, or set checkpoint%resume = 'none' to start from the beginning"});
+        .change = "restore one of them, or set checkpoint%resume = 'none' to start from scratch"});
 }
 
 // The checkpoint that the deck names.
@@ -178,8 +178,8 @@ CheckpointReader open_named(MPI_Comm world, const fs::path& folder) {
   } catch (const Error& error) {
     if (error.exit_code() != ExitCode::data_error) throw;
     fail(ExitCode::data_error, {.what = reason(error),
-                                .change = "name another one with checkpoint%resume, or the folder of all, or say "
-                                          "'auto': both take the newest that is whole"});
+                                .change = "give another one with checkpoint%resume, or the folder of all checkpoints, "
+                                          "or 'auto': both use the newest complete one"});
   }
 }
 
@@ -210,8 +210,8 @@ std::optional<CheckpointReader> CheckpointReader::find(MPI_Comm world, const fs:
                                 .expected = "a folder step_XXXXXXXX with a manifest",
                                 .found = "none",
                                 .where = whole_path(collection),
-                                .change = "name another folder with checkpoint%resume, or say 'none' to start "
-                                          "from the beginning"});
+                                .change = "give another folder with checkpoint%resume, or 'none' to "
+                                          "start from scratch"});
   }
   return found;
 }
@@ -262,10 +262,10 @@ CheckpointReader CheckpointReader::over(MPI_Comm world, const fs::path& folder,
 void CheckpointReader::read_info() {
   const auto format = hdf5::read_string(file_.id(), "format", file_name_);
   if (format != checkpoint_format)
-    damaged("this HDF5 file is no checkpoint", checkpoint_format, format.value_or("nothing"), file_name_);
+    damaged("this HDF5 file is not a checkpoint", checkpoint_format, format.value_or("nothing"), file_name_);
   const auto version = hdf5::read_integer(file_.id(), "version", file_name_);
   if (version != checkpoint_version)
-    damaged("the checkpoint is of another format version", fmt::format("{}", checkpoint_version),
+    damaged("the checkpoint has another format version", fmt::format("{}", checkpoint_version),
             version ? fmt::format("{}", *version) : "nothing", file_name_, other_version);
   const hdf5::Group parameters = hdf5::open_group(file_.id(), "parameters", file_name_);
   info_.model = read_model(parameters.id(), file_name_);
@@ -292,7 +292,7 @@ void CheckpointReader::read_info() {
 void CheckpointReader::require_model(const deck::ModelConfig& wanted) const {
   const std::string differences = model_differences(wanted, info_.model);
   if (differences.empty()) return;
-  fail(ExitCode::deck_error, {.what = "the checkpoint is of another model",
+  fail(ExitCode::deck_error, {.what = "the checkpoint is of a different model",
                               .found = differences,
                               .where = folder_.string(),
                               .change = "correct &model, or set checkpoint%resume = 'none' or another "

@@ -173,7 +173,7 @@ Manifest parse_manifest(const std::string& text) {
   string_field(object, "format", checkpoint_format);
   const std::int64_t version = integer_field(object, "version", 0, INT64_MAX);
   if (version != checkpoint_version) {
-    fail(ExitCode::data_error, {.what = "the checkpoint is of another format version",
+    fail(ExitCode::data_error, {.what = "the checkpoint has another format version",
                                 .expected = fmt::format("{}", checkpoint_version),
                                 .found = fmt::format("{}", version),
                                 .where = manifest_file_name,
@@ -187,7 +187,7 @@ Manifest parse_manifest(const std::string& text) {
   manifest.block_bytes = integer_field(object, "block_bytes", smallest_block, largest_block);
   const std::int64_t expected = blocks_of(manifest.bytes, manifest.block_bytes);
   if (!parsed.has_blocks || (std::ssize(parsed.blocks) != expected && !parsed.wrong_block))
-    damaged(fmt::format("the manifest has not the {} block hashes its size asks for", expected));
+    damaged(fmt::format("the manifest does not have the {} block hashes that its size requires", expected));
   if (parsed.wrong_block)
     damaged(fmt::format("the manifest's hash of block {} is not 16 hexadecimal digits", *parsed.wrong_block));
   manifest.blocks = std::move(parsed.blocks);

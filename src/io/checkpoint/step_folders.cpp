@@ -56,11 +56,11 @@ StepFolders list_step_folders(const std::filesystem::path& directory) {
   const auto is_published = [&](const auto& listed) { return listed.second.filename() == published.filename(); };
   if (!published.empty() && std::ranges::none_of(found.steps, is_published) && files::exists(published))
     fail(ExitCode::system_error,
-         {.what = "the listing of the checkpoint directory is not whole",
-          .expected = published.filename().string() + ", which is there",
+         {.what = "incomplete listing of the checkpoint directory",
+          .expected = published.filename().string() + ", which exists",
           .found = fmt::format("{} other step folders", found.steps.size()),
           .where = directory.string(),
-          .change = "look at the file system of the directory, then start again: nothing was moved"});
+          .change = "check the file system of the directory, then start again; nothing was moved"});
   std::sort(found.steps.rbegin(), found.steps.rend());
   return found;
 }
@@ -68,7 +68,7 @@ StepFolders list_step_folders(const std::filesystem::path& directory) {
 std::optional<Absence> absence_of(const std::filesystem::path& folder) {
   namespace fs = std::filesystem;
   constexpr const char* name_one =
-      "name a folder step_XXXXXXXX, a run or a folder of checkpoints with checkpoint%resume, or say 'auto'";
+      "give a folder step_XXXXXXXX, a run or a folder of checkpoints with checkpoint%resume, or 'auto'";
   std::error_code error;
   static_cast<void>(fs::status(folder, error));
   if (error == std::errc::too_many_symbolic_link_levels || error == std::errc::filename_too_long)

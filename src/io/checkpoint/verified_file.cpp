@@ -26,7 +26,7 @@ void VerifiedFile::load(std::int64_t block) {
   const std::uint64_t hash = data::read_block(*file_, begin, block_, expected);
   if (hash != expected) {
     fail(ExitCode::system_error,
-         {.what = fmt::format("block {} of {} (bytes {} to {}) was whole when it was checked and is not on host {}",
+         {.what = fmt::format("block {} of {} (bytes {} to {}) was intact when it was checked, but is not on host {}",
                               block, name(), begin, begin + bytes - 1, host_name()),
           .found = fmt::format("hash {:016x}, the manifest says {:016x}", hash, expected),
           .change = "run again, on other nodes if it happens again"});
@@ -39,7 +39,7 @@ void VerifiedFile::read(void* target, std::int64_t bytes, std::int64_t position)
     const std::int64_t block = position / manifest_.block_bytes, at = position % manifest_.block_bytes;
     if (block != loaded_) load(block);
     const std::int64_t count = std::min(bytes, static_cast<std::int64_t>(block_.size()) - at);
-    NANOTRON_REQUIRE(count > 0, "{}: bytes behind the end, at {}", name(), position);
+    NANOTRON_REQUIRE(count > 0, "{}: bytes past end of file, at {}", name(), position);
     std::memcpy(to, block_.data() + at, static_cast<std::size_t>(count));
     to += count;
     position += count;

@@ -78,7 +78,7 @@ DistributedImage::DistributedImage(MPI_Comm world, const BlockedFile& file, std:
   reduce(times, MPI_SUM);
   if (const auto wrong = std::ranges::find_if(times, [](auto n) { return n != 1; }); wrong != times.end())
     fail(ExitCode::data_error,
-         {.what = fmt::format("block {} of the copies is there {} times", wrong - times.begin(), *wrong)});
+         {.what = fmt::format("block {} of the copies occurs {} times", wrong - times.begin(), *wrong)});
 }
 
 // Splits at the ends of blocks.

@@ -160,7 +160,7 @@ bool NeighbourCopies::write(const CheckpointContents& contents) {
     draft.of_partners.clear();
     if (hosts_.leads(rank_)) folder_->remove(draft.generation);
     if (!has_failed_)
-      log_.warn("step {} is not copied to other hosts: {}; older copies and checkpoints are as they were",
+      log_.warn("step {} is not copied to other hosts: {}; older copies and checkpoints are unchanged",
                 contents.state.step, reason(error));
     has_failed_ = true;
     return false;
@@ -213,7 +213,7 @@ void NeighbourCopies::exchange(Draft& draft) {
       draft.of_partners[i]->finish();
       if (draft.of_partners[i]->table().blocks != lists[i])
         fail(ExitCode::system_error,
-             {.what = fmt::format("blocks of rank {} came otherwise than they were sent", exchange.sources[i])});
+             {.what = fmt::format("blocks of rank {} changed during transfer", exchange.sources[i])});
     }
   });
 }

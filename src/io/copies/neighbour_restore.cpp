@@ -65,7 +65,7 @@ void NeighbourCopies::note_unseen(bool here) {
   NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &lowest, 1, MPI_INT, MPI_MIN, world_));
   if (lowest == INT_MAX) return;
   unseen_host_ = hosts_.name(hosts_.host_of(lowest));
-  log_.warn("the copies on host {} cannot be looked at, those on others are taken: {}", unseen_host_,
+  log_.warn("the copies on host {} cannot be read, using those on other hosts: {}", unseen_host_,
             folder_->path().string());
 }
 
@@ -101,7 +101,7 @@ std::vector<NeighbourCopies::Candidate> NeighbourCopies::candidates(std::int64_t
     if (candidate.is_complete())
       list.push_back(std::move(candidate));
     else
-      log_.info("copies of step {} are not on all hosts any more: a rank's state and its partner's copy are lost",
+      log_.info("copies of step {} are incomplete: a rank's state and its partner's copy are lost",
                 candidate.name.step);
   }
   return list;
@@ -138,8 +138,8 @@ bool NeighbourCopies::choose_whole(Candidate& candidate, std::vector<PieceTable>
       const std::string damaged = hosts_.name(hosts.front());
       hosts.erase(hosts.begin());
       log_.warn("step {}: the copy of rank {}'s state on host {} is damaged: {}", candidate.name.step, piece, damaged,
-                hosts.empty() ? "there is no other, the copies of this step are not used"
-                              : fmt::format("that on {} is taken", hosts_.name(hosts.front())));
+                hosts.empty() ? "there is no second copy, so the copies of this step are not used"
+                              : fmt::format("using the one on {}", hosts_.name(hosts.front())));
     }
     if (!candidate.is_complete()) return false;
     asked = is_bad;

@@ -91,7 +91,7 @@ PieceTable parse_piece_table(const std::string& bytes) {
   if (bytes.size() < hash_bytes) damaged("the table of a copy is too short");
   const std::string_view content = std::string_view(bytes).substr(0, bytes.size() - hash_bytes);
   const auto hash = static_cast<std::uint64_t>(Taker(std::string_view(bytes).substr(content.size())).number());
-  if (XXH3_64bits(content.data(), content.size()) != hash) damaged("the table of a copy has another hash");
+  if (XXH3_64bits(content.data(), content.size()) != hash) damaged("hash mismatch in the table of a copy");
   Taker taker(content);
   if (taker.number() != format_number) damaged("the copy is of another release");
   PieceTable table;
@@ -102,7 +102,7 @@ PieceTable parse_piece_table(const std::string& bytes) {
   table.file.bytes = taker.number();
   table.file.block_bytes = taker.number();
   if (table.file.bytes < 1 || table.file.bytes > largest_image || table.file.block_bytes != copy_block_bytes)
-    damaged("the table of a copy says an impossible size");
+    damaged("the table of a copy gives an impossible size");
   const std::int64_t blocks = taker.number();
   if (blocks < 0 || blocks > table.file.blocks()) damaged("the table of a copy has more blocks than its file");
   for (std::int64_t i = 0; i < blocks; ++i) {

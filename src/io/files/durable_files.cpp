@@ -96,7 +96,7 @@ void reserve_space(const std::filesystem::path& path, std::int64_t begin, std::i
   if (descriptor >= 0) ::close(descriptor);
   if (cause != 0)
     fail(ExitCode::system_error,
-         {.what = fmt::format("{} cannot take {} bytes more: {}", path.string(), end - begin, std::strerror(cause))});
+         {.what = fmt::format("{} cannot grow by {} bytes: {}", path.string(), end - begin, std::strerror(cause))});
 }
 
 }  // namespace nanotron::io

@@ -77,7 +77,7 @@ void RunLock::take(double patience, Log& log) {
   while (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) {
-      log.warn("{}: no locks on this file system ({}): a second run is not kept out", file_.string(),
+      log.warn("{}: no locks on this file system ({}): a second run is not prevented", file_.string(),
                std::strerror(errno));
       break;
     }
@@ -87,10 +87,10 @@ void RunLock::take(double patience, Log& log) {
             .expected = "one run at a time",
             .found = words_in(descriptor_),
             .where = file_.string(),
-            .change = "wait for its end, or set another run%output_dir and checkpoint%directory; if that run "
-                      "is certainly gone and its node did not come back, remove the file"});
+            .change = "wait until it ends, or set another run%output_dir and checkpoint%directory; if that "
+                      "run has certainly ended and its node is down, remove the file"});
     if (!std::exchange(told, true)) {
-      log.warn("another run writes into {} ({}): waiting up to {:.0f} s for its end", file_.parent_path().string(),
+      log.warn("another run writes into {} ({}): waiting up to {:.0f} s for it to end", file_.parent_path().string(),
                words_in(descriptor_), patience);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(100));

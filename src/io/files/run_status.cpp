@@ -34,7 +34,7 @@ const char* name_of(RunState state) {
   }
 }
 
-// By key; empty where there is no plain file.
+// By key; empty where there is not a regular file.
 std::map<std::string, std::string> read(const std::filesystem::path& file) {
   std::map<std::string, std::string> lines;
   std::istringstream in(files::text_of(file).value_or(""));
@@ -77,7 +77,7 @@ void RunStatus::write(RunState state, std::int64_t step) {
   const int cause = replace_text(file_, text);
   if (cause == 0 || has_warned_) return;
   has_warned_ = true;
-  log_.warn("{} cannot be written: {}; until it can, a job script does not know how this run stands", file_.string(),
+  log_.warn("{} cannot be written: {}; until then, job scripts do not know the state of this run", file_.string(),
             std::strerror(cause));
 }
 

@@ -118,7 +118,7 @@ void MetricsFile::move_aside() {
 }
 
 std::string MetricsFile::try_continue(std::int64_t resumed_step, const MetricsStart& start, Log& log) {
-  if (files::kind_of_name(path_) != files::Kind::file) return "no plain file";
+  if (files::kind_of_name(path_) != files::Kind::file) return "not a regular file";
   make_room(starting_room);  // else the file is good, and waits for a start that finds room
   try {
     open(hdf5::Access::update);
@@ -140,7 +140,7 @@ std::string MetricsFile::try_continue(std::int64_t resumed_step, const MetricsSt
     if (error.exit_code() == ExitCode::system_error) throw;  // the file may be good
     return reason(error);
   } catch (const std::bad_alloc&) {
-    return "it says sizes for which there is no memory";
+    return "its sizes exceed the memory";
   }
 }
 
@@ -350,7 +350,7 @@ void MetricsFile::flush_if_due() {
 // Reserves `bytes` (an upper bound of the growth) after the end of the file: HDF5 itself must not find a full disk.
 void MetricsFile::make_room(std::int64_t bytes) const {
   const std::optional<std::int64_t> size = files::bytes_of(path_);
-  if (!size) fail(ExitCode::system_error, {.what = "the metrics file is gone", .where = path_.string()});
+  if (!size) fail(ExitCode::system_error, {.what = "the metrics file was removed", .where = path_.string()});
   reserve_space(path_, *size, *size + bytes);
 }
 

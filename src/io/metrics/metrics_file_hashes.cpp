@@ -61,8 +61,8 @@ void MetricsFile::tell_damaged_rows(Log& log) const {
   for (const NamedLoss* loss : sorted(named_losses_)) of_validation.push_back(loss->dataset.id());
   const auto tell = [&](const char* of, const RowHashes::Damage& found) {
     if (found.rows > 0)
-      log.warn("{}: {} rows of {} are not what was written, by their hashes; the first is that of step {}",
-               path_.string(), found.rows, of, found.first_step);
+      log.warn("{}: {} rows of {} do not match their hashes; the first is that of step {}", path_.string(), found.rows,
+               of, found.first_step);
   };
   tell("training", hashes_->damage(of_row, of_row.size(), rows_));
   tell("validation", validation_hashes_->damage(of_validation, validation_columns.size(), validation_rows_));

@@ -160,8 +160,8 @@ void MetricsTable::tell_damaged_rows(Log& log) const {
     if (!is_right) damaged.push_back(i);
   }
   if (!damaged.empty())
-    log.warn("{}: {} rows of {} are not what was written, by their hashes; the first is row {}", path_.string(),
-             damaged.size(), name_, damaged[0] + 1);
+    log.warn("{}: {} rows of {} do not match their hashes; the first is row {}", path_.string(), damaged.size(), name_,
+             damaged[0] + 1);
 }
 
 }  // namespace nanotron::io

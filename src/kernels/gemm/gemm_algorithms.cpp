@@ -18,7 +18,7 @@ constexpr std::size_t digits = 128;  // of 64 bytes
                               .expected = expected,
                               .found = found.empty() ? "nothing" : found.substr(0, 80),
                               .where = fmt::format("{}:{}", file, line),
-                              .change = "make it again: nanotron_bench --gemm-algorithms FILE --deck DECK"});
+                              .change = "recreate it: nanotron_bench --gemm-algorithms FILE --deck DECK"});
 }
 
 bool is_algorithm(const std::string& text) {

@@ -21,8 +21,7 @@ void refuse_keys_of_experts(const deck::Config& c, deck::Findings& f) {
   for (const deck::Parameter& row : deck::parameters()) {
     const std::string key = row.group + "." + row.name;
     if (row.group != "moe" || row.get(c) == row.get(none) || !f.is_valid({key})) continue;
-    f.error({key}, row.name + " is given, but num_experts = 0: the model is a dense one",
-            "num_experts, or no keys of &moe");
+    f.error({key}, row.name + " is given, but num_experts = 0: the model is dense", "num_experts, or no keys of &moe");
     return;
   }
 }
@@ -76,7 +75,7 @@ void check_gemms(const deck::Config& c, deck::Findings& f) {
   };
   const deck::ModelConfig& m = c.model;
   if (c.precision.compute != ScalarType::bf16 && c.precision.compute != ScalarType::fp8) {
-    refuse("precision.compute", "grouped GEMMs of experts are of bf16", "compute = 'bf16' or 'fp8'");
+    refuse("precision.compute", "grouped GEMMs of experts need bf16", "compute = 'bf16' or 'fp8'");
   }
   if (m.hidden_size % 8 != 0) {
     refuse("model.hidden_size",
@@ -89,7 +88,7 @@ void check_gemms(const deck::Config& c, deck::Findings& f) {
     refuse("moe.moe_intermediate_size",
            "experts of width " + text(width) + " over tp = " + text(c.parallel.tp) + " have " + text(unfit) +
                " columns on a rank, but grouped GEMMs load 8 elements at a time",
-           "a width of whole eights on each rank: " + nearest_multiples(width, 8 * c.parallel.tp));
+           "a multiple of 8 columns on each rank: " + nearest_multiples(width, 8 * c.parallel.tp));
   }
   refuse_layout(c, f, "run.expert_gemms", "grouped GEMMs of experts", "expert_gemms = 'library'");
 }

@@ -57,13 +57,13 @@ void ReplicaCheck::require_equal(std::uint64_t hash, std::int64_t step) {
       return side.first != hash && 2 * side.second.size() > static_cast<std::size_t>(replicas_->size());
     });
     fail(ExitCode::system_error,
-         {.what = "ranks that must hold the same bits do not",
+         {.what = "weights or moments differ between ranks that must have the same ones",
           .expected = fmt::format("equal weights and moments on the {} ranks of a {} group", replicas_->size(), name_),
           .found = who_differs(holders),
           .where = fmt::format("after step {}; {}", step,
                                last_good_ < 0 ? std::string("the first comparison of this run")
                                               : fmt::format("they were equal after step {}", last_good_)),
-          .change = "memory, processor or network of a node is faulty: leave it out and resume; every "
+          .change = "memory, processor or network of a node is faulty: exclude it and resume; every "
                     "checkpoint was written while they were equal"});
   });
   last_good_ = step;

@@ -23,7 +23,7 @@ void require_no_circle(const PipelineSchedule& schedule, const comm::Group& rank
   if (ranks.transport() != comm::Transport::nccl || !is_interleaved || ranks.size() < 3) return;
   if (schedule.micro_batches % ranks.size() == 0 || schedule.micro_batches < 2 * ranks.size()) return;
   fail(ExitCode::deck_error,
-       {.what = "NCCL cannot run this pipeline, whose ranks would wait for each other",
+       {.what = "NCCL would deadlock in this pipeline schedule",
         .expected = fmt::format("with pp_schedule = 'interleaved_1f1b' a number of micro-batches that pp = {} divides",
                                 ranks.size()),
         .found = fmt::format("{} micro-batches", schedule.micro_batches),

@@ -18,7 +18,8 @@ void check_stage_layers(const deck::Config& c, deck::Findings& f) {
   const std::string expected = counted(stages, "number") + " whose sum is " + text(layers);
   const auto counts = deck::layer_counts(c.parallel.pp_layers);
   if (!counts) {
-    f.error(keys, deck::quoted(c.parallel.pp_layers) + " is no list of layer counts, at least 1 per stage", expected);
+    f.error(keys, deck::quoted(c.parallel.pp_layers) + " is not a list of layer counts, at least 1 per stage",
+            expected);
     return;
   }
   std::int64_t sum = 0;

@@ -157,7 +157,7 @@ Timeline simulate(const PipelineSchedule& schedule) {
   }
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     NANOTRON_REQUIRE(timeline.begin[rank].size() == schedule.actions[rank].size(),
-                     "rank {} of the pipeline waits for ever after {} actions", rank, timeline.begin[rank].size());
+                     "rank {} of the pipeline waits forever after {} actions", rank, timeline.begin[rank].size());
   }
   timeline.length = *std::max_element(clock.begin(), clock.end());
   timeline.work = *std::max_element(work.begin(), work.end());

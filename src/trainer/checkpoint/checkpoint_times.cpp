@@ -21,8 +21,8 @@ double best_interval(double cost, double between_failures) {
 
 std::string unsaved_text(const deck::CheckpointConfig& c) {
   if (c.every_steps > 0 || c.every_minutes > 0.0 || c.node_mtbf > 0.0 || c.neighbour_every_steps > 0) return "";
-  return "no checkpoint is written before the end: a run that is killed begins again; checkpoint%every_minutes, "
-         "every_steps or node_mtbf ask for some";
+  return "no checkpoint is written before the end, so a killed run starts from scratch; set checkpoint%every_minutes, "
+         "every_steps or node_mtbf";
 }
 
 CheckpointTimes::CheckpointTimes(const deck::CheckpointConfig& config, int nodes, Log& log)

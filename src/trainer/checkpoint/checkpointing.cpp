@@ -36,7 +36,7 @@ std::string rate_jump(const std::string& deck_before, const deck::Config& config
   return fmt::format(
       "the learning rate jumps from {:.4g} in step {} to {:.4g} in step {}, for which the checkpoint's deck has "
       "{:.4g}: "
-      "schedule, rate or run%steps are others now; with schedule%decay_steps the curve does not depend on run%steps",
+      "schedule, rate or run%steps have changed; with schedule%decay_steps the curve does not depend on run%steps",
       was(step - 1), step, is(step), step + 1, was(step));
 }
 
@@ -120,10 +120,10 @@ io::CheckpointState Checkpointing<T>::restore(std::optional<io::CheckpointReader
   auto found = is_given ? std::move(checkpoint) : newest_state(grid_.world().mpi(), config_, copies_, log_);
   if (found && !read_into(*found)) {
     if (is_given)
-      fail(ExitCode::deck_error, {.what = "the copies on the hosts are of another precision",
+      fail(ExitCode::deck_error, {.what = "the copies on the hosts have a different precision",
                                   .where = found->folder().string(),
                                   .change = "name a checkpoint with checkpoint%resume"});
-    log_.warn("the copies on the hosts are of another precision: from the newest checkpoint");
+    log_.warn("the copies on the hosts have a different precision: resuming from the newest checkpoint");
     found.reset();
     if (auto file = newest_state(grid_.world().mpi(), config_, nullptr, log_))
       read_into(found.emplace(std::move(*file)));
@@ -144,8 +144,8 @@ io::CheckpointState Checkpointing<T>::restore(std::optional<io::CheckpointReader
             found->folder().string(), info.state.step, info.state.tokens_seen,
             info.has_optimizer ? "" : "; no optimizer state in it: moments start at zero");
   if (info.has_optimizer && !has_our_moments(info)) {
-    log_.warn("optimizer%name is '{}' here and was '{}': all moments start at zero, and the count of updates too",
-              state_.optimizer->name(), info.optimizer);
+    log_.warn("optimizer%name is '{}', was '{}': moments and update count start at zero", state_.optimizer->name(),
+              info.optimizer);
   }
   hugging_face_ = info.hugging_face;
   io::CheckpointState counters = info.state;

@@ -14,12 +14,12 @@ namespace fs = std::filesystem;
 
 [[noreturn]] void refuse(const fs::path& directory, const std::string& record, const std::string& also) {
   fail(ExitCode::system_error,
-       {.what = "no checkpoint is found where this run wrote some",
+       {.what = "the checkpoints of this run are missing",
         .expected = record,
         .found = "no step folder",
         .where = directory.string(),
-        .change = fmt::format("see whether its file system is mounted and whole, then start again; or name a "
-                              "checkpoint with checkpoint%resume. To begin anew on purpose: "
+        .change = fmt::format("check that its file system is mounted and complete, then start again; or give a "
+                              "checkpoint with checkpoint%resume. To start from scratch on purpose: "
                               "--set checkpoint.resume=none{}",
                               also)});
 }

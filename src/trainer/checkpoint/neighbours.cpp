@@ -44,7 +44,7 @@ void require_nothing_lost(MPI_Comm world, const deck::Config& config, const io::
   fail(ExitCode::system_error,
        {.what = "the copies of this run cannot be read on all hosts, and there is no checkpoint",
         .where = fmt::format("host {}, {}", copies->unseen_host(), config.checkpoint.neighbour_directory),
-        .change = "look at the disk of that host and start again, or exclude the host; to begin anew: --set "
+        .change = "check the disk of that host and start again, or exclude the host; to start from scratch: --set "
                   "checkpoint.resume=none"});
 }
 
@@ -73,7 +73,7 @@ std::optional<io::CheckpointReader> newest_state(MPI_Comm world, const deck::Con
   if (found) return found;
   if (config.checkpoint.resume == "auto") require_nothing_lost(world, config, copies);
   if (first.empty()) return found;
-  log.warn("nothing is left of what earlier starts of this job wrote: checkpoint%resume = '{}' again", first);
+  log.warn("no checkpoint or copy of earlier starts of this job is left: using checkpoint%resume = '{}' again", first);
   return io::CheckpointReader::find(world, deck::checkpoint_directory(config), first, log);
 }
 

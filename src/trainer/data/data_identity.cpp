@@ -87,7 +87,7 @@ void compare_keys(const io::CheckpointInfo& info, const deck::Config& config, Lo
   const bool unshuffled =
       before && before->data.shuffle == deck::Shuffle::none && before->data.shuffle == config.data.shuffle;
   for (const deck::Change& change : deck::changes_since(info.deck, config)) {
-    const std::string what = fmt::format("{} is {} here and was {}", change.key, change.now, change.before);
+    const std::string what = fmt::format("{} is {}, was {}", change.key, change.now, change.before);
     const bool orders = change.influence == deck::Influence::data_order && change.key != "data%weights" &&
                         change.key != "data%stages" && !(unshuffled && change.key == "run%seed");
     if (orders && info.state.sample_cursor > 0) {
@@ -110,7 +110,7 @@ void compare_samples(const io::CheckpointInfo& info, const deck::Config& config,
   if (was.empty() || is.empty()) return;
   if (!std::ranges::equal(was, is, has_same_cut)) {
     found.lines.push_back(
-        fmt::format("data%stages: the sequence lengths of the {} samples so far change, or where they do",
+        fmt::format("data%stages: the sequence lengths of the {} samples so far differ, or change at other samples",
                     info.state.sample_cursor));
     return;
   }
@@ -120,10 +120,10 @@ void compare_samples(const io::CheckpointInfo& info, const deck::Config& config,
     for (const auto& [name, samples] : is[c].of_file) both[name].second = samples;
     for (const auto& [name, samples] : both) {
       if (samples.first == samples.second) continue;
-      found.lines.push_back(
-          fmt::format("data%path, data%weights, data%stages: of the {} samples so far{} {} are of {} here and {} were",
-                      is[c].samples, is.size() > 1 ? fmt::format(" of {} tokens", is[c].sequence_length) : "",
-                      samples.second, name.empty() ? "the file without a name" : "'" + name + "'", samples.first));
+      found.lines.push_back(fmt::format(
+          "data%path, data%weights, data%stages: of the {} samples so far{} {} are now from {}, {} were before",
+          is[c].samples, is.size() > 1 ? fmt::format(" of {} tokens", is[c].sequence_length) : "", samples.second,
+          name.empty() ? "the file without a name" : "'" + name + "'", samples.first));
     }
   }
 }
@@ -140,12 +140,12 @@ void compare_files(const io::CheckpointInfo& info, const std::vector<io::DataFil
       return found_here != cut.of_file.end() && found_here->second > 0;
     };
     const bool matters = was.use != "training" || std::ranges::any_of(cuts, uses);
-    const std::string what = fmt::format("{} has {} here and had {}", named(was), described(*same), described(was));
+    const std::string what = fmt::format("{} has {}, had {}", named(was), described(*same), described(was));
     if (matters) {
       found.lines.push_back(what);
       found.of_files = true;
     } else {
-      log.info("changed since the checkpoint: {}; it gave no sample so far", what);
+      log.info("changed since the checkpoint: {}; no sample of it was used so far", what);
     }
   }
 }
@@ -201,16 +201,16 @@ void compare_data(const io::CheckpointInfo& info, const std::vector<io::DataFile
   if (found.lines.empty()) return;
   if (config.data.on_change == deck::OnChange::warn) {
     for (const std::string& line : found.lines)
-      log.warn("{}: the order of the samples changes, some come again and some never", line);
+      log.warn("{}: the order of the samples changes: some are repeated and some skipped", line);
     return;
   }
   fail(found.of_files ? ExitCode::data_error : ExitCode::deck_error,
-       {.what = "the data of this run are not those of the checkpoint: samples would come again or never",
+       {.what = "the data of this run differ from those of the checkpoint: samples would be repeated or skipped",
         .expected = "the same samples in the same order",
         .found = fmt::format("{}", fmt::join(found.lines, "\n")),
         .where = folder,
         .change =
-            "give the old values and files back. Where the change is meant, as for a phase of longer sequences or of "
+            "restore the old values and files. If the change is intended, as for a phase of longer sequences or of "
             "other data: --set data.on_change=warn, once"});
 }
 

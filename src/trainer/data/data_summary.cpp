@@ -77,7 +77,7 @@ std::int64_t vocabulary_of_data(const deck::Config& config, MPI_Comm world) {
     for (const deck::NamedFile& file : deck::named_files(config.data.path)) {
       if (const std::string why = why_missing(file.path); !why.empty()) {
         fail(ExitCode::data_error,
-             {.what = "the token file, which says the size of the vocabulary, cannot be read",
+             {.what = "the token file, which has the vocabulary size, cannot be read",
               .expected = "an HDF5 file",
               .found = why,
               .where = whole_path(file.path),
@@ -90,7 +90,7 @@ std::int64_t vocabulary_of_data(const deck::Config& config, MPI_Comm world) {
   NANOTRON_CHECK_MPI(MPI_Bcast(&size, 1, MPI_INT64_T, 0, world));  // check_token_files() reports files that differ
   if (size == 0) {
     fail(ExitCode::deck_error,
-         {.what = "the size of the vocabulary is not known",
+         {.what = "vocabulary size unknown",
           .expected = "model%vocab_size in the deck, or the attribute vocab_size in the token file",
           .found = "neither",
           .where = config.data.path});

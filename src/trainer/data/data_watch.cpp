@@ -44,7 +44,7 @@ void DataWatch::check(Watched& watched, deck::OnChange on_change, Log& log) {
   if (change == Change::none) return;
   if (change == Change::replaced) {
     if (!watched.is_replaced) {
-      log.warn("the path {} leads to another file by now, or to none: this run goes on with the one that it opened",
+      log.warn("the path {} now names another file, or none: this run continues with the one that it opened",
                file.path());
     }
     watched.is_replaced = true;
@@ -52,28 +52,28 @@ void DataWatch::check(Watched& watched, deck::OnChange on_change, Log& log) {
   }
   watched.before = file.status_now();
   if (has_same_content(file, watched.content)) {
-    log.info("the token file {} was written to; it has the same content, {}", file.path(),
-             file.hashes().exist() ? "as its hashes say" : "as all of it that was read again");
+    log.info("the token file {} was modified, but has the same content, {}", file.path(),
+             file.hashes().exist() ? "according to its hashes" : "which was read again");
     return;
   }
   const bool is_known = file.hashes().exist() || watched.content != 0;
   if (!is_known && on_change == deck::OnChange::warn) {
-    log.warn("the token file {} was written to while this run uses it: what it reads may be other data from here on",
-             file.path());
+    log.warn("token file changed during the run: {}; data read from now on may differ", file.path());
     return;
   }
   fail(ExitCode::data_error,
-       {.what = "the token file was written to while this run used it",
-        .expected = "the size, time of change and content of the file as it was opened",
-        .found = is_known ? "other ones" : "another size or time of change, and no hashes of its content",
+       {.what = "token file changed during the run",
+        .expected = "the size, modification time and content of the file when it was opened",
+        .found = is_known ? "different ones" : "another size or modification time, and no hashes of its content",
         .where = file.path(),
         .change = fmt::format(
-            "{}bring back the file that the run began with, and go on from the last checkpoint; make new data under "
-            "another name. No checkpoint was written since the change was there to see",
-            is_known ? ""
-                     : fmt::format("if only its times changed, as by touch, run nanotron-verify --add {} and start "
-                                   "again: with hashes only another content counts; else ",
-                                   file.path()))});
+            "{}restore the file that the run started with, and resume from the last checkpoint; write new data under "
+            "another name. No checkpoint was written after the change",
+            is_known
+                ? ""
+                : fmt::format("if only its times changed, as by touch, run nanotron-verify --add {} and start again: "
+                              "with hashes only the content is compared; otherwise ",
+                              file.path()))});
 }
 
 void DataWatch::check(MPI_Comm world, deck::OnChange on_change, Log& log) {

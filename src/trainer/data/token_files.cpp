@@ -64,7 +64,8 @@ void warn_of_packed_chunks(const TokenFiles& files, Log& log) {
       for (const data::StoredArray* const array : file.arrays()) {
         if (array->unpacked_again() <= small) continue;
         log.warn(
-            "{} of {} has packed chunks of {:.1f} MiB, one of which is unpacked for each sample in random order: "
+            "{} of {} has compressed chunks of {:.1f} MiB, one of which is decompressed for each sample in random "
+            "order: "
             "h5repack -f NONE -l CONTI {} new.h5 makes a file that is faster to read",
             array->name(), file.path(), static_cast<double>(array->unpacked_again()) / (1 << 20), file.path());
       }
@@ -148,12 +149,11 @@ void compare_tokenizers(const TokenizerOf& wanted, const TokenizerOf& other, con
     return;
   }
   fail(ExitCode::data_error,
-       {.what = fmt::format("{} has another tokenizer than {}", other.what, wanted.what),
+       {.what = fmt::format("{} has a different tokenizer than {}", other.what, wanted.what),
         .expected = describe(wanted.id, other.id),
         .found = describe(other.id, wanted.id),
-        .change =
-            "make the token files with one tokenizer; where the tokens are known to mean the same, or the change is "
-            "meant: --set data.other_tokenizer=accept"});
+        .change = "make the token files with one tokenizer; if the tokens are known to be equivalent, or the change is "
+                  "intended: --set data.other_tokenizer=accept"});
 }
 
 void compare_tokenizers(const data::TokenizerId& training, const data::TokenizerId& other, const std::string& what,
@@ -168,11 +168,11 @@ void compare_begins(std::span<const std::optional<std::int64_t>> training, std::
   const auto is_as_here = [&](const auto& of) { return !of || *of == bos; };
   if (training.empty() || std::ranges::any_of(training, is_as_here)) return;
   const auto words = [](std::int64_t token) {
-    return token == io::no_bos ? "without a token of their own" : fmt::format("with token {}", token);
+    return token == io::no_bos ? "without a bos token" : fmt::format("with token {}", token);
   };
   log.warn(
-      "the texts of {} begin {}, those of the training {}: the model finds them less likely than they are. Write the "
-      "file again with the --bos of the training (nanotron-choices: --token-file)",
+      "the texts of {} begin {}, the training texts {}: losses will be too high. Rewrite the file "
+      "with the --bos of the training data (nanotron-choices: --token-file)",
       what, words(bos), words(*training.front()));
 }
 

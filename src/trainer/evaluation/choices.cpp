@@ -38,7 +38,7 @@ data::ChoiceFile open_choices(const deck::Config& config, const std::string& pat
   const auto half = [&](int shift) { return static_cast<std::int64_t>((hash >> shift) & 0xffffffff); };
   if (comm::min(world, half(0)) != comm::max(world, half(0)) ||
       comm::min(world, half(32)) != comm::max(world, half(32))) {
-    fail(ExitCode::data_error, {.what = "the ranks see different files of questions",
+    fail(ExitCode::data_error, {.what = "ranks see different files of questions",
                                 .expected = "the same /choices and /questions on all hosts",
                                 .found = "different ones",
                                 .where = path,
@@ -157,7 +157,7 @@ ExitCode evaluate_choices(const deck::Config& of_deck, const std::string& choice
     if (of.use == "training") begins.push_back(of.bos);
   }
   compare_begins(begins, begin_of(file.tokens()), fmt::format("the file of questions {}", choices), log);
-  log.info("{} choices in {} sequences of {} tokens, {:.1f} % of them filled; {} contexts cut on the left",
+  log.info("{} choices in {} sequences of {} tokens, {:.1f} % of them filled; {} contexts truncated on the left",
            file.choices().size(), sequences.count(), config.data.sequence_length, 100.0 * sequences.filled(),
            sequences.cut());
   choose_pipeline_cut(config, grid);

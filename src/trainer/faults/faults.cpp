@@ -55,7 +55,7 @@ bool Faults<T>::computes_again(const StepResult& step, index_t targets) {
   }
   comm::max_and_check_call_order(grid_.world(), 0);  // else operations that differ would be reported as a bad step
   if (!guard_.is_on() || targets == 0) return false;
-  log_.warn("step {}: loss {}, gradient norm {}{}: the step is computed again", step.step, step.loss, step.grad_norm,
+  log_.warn("step {}: loss {}, gradient norm {}{}: recomputing the step", step.step, step.loss, step.grad_norm,
             step.grad_norm > spikes_.largest_norm() ? fmt::format(", above {:.4g}", spikes_.largest_norm()) : "");
   first_ = guard_.computed(decided);
   return true;

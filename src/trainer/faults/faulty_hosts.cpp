@@ -27,7 +27,7 @@ std::string excluded_hosts_text(const deck::Config& config, Log& log) {
   try {
     return files::text_of(file_of(config)).value_or("");
   } catch (const Error& error) {
-    log.warn("excluded hosts are not known: {}", reason(error));
+    log.warn("the list of excluded hosts cannot be read: {}", reason(error));
     return "";
   }
 }
@@ -43,8 +43,8 @@ void warn_of_excluded_hosts(const deck::Config& config, const comm::ProcessGrid&
     if (excluded.contains(without_domain(host))) here.insert(host);
   if (here.empty()) return;
   log.warn(
-      "{} says that of the hosts of this run these are faulty: {}; exclude them when you submit, or take the lines out "
-      "when they are repaired",
+      "{} lists hosts of this run as faulty: {}; exclude them when you submit, or remove the lines when "
+      "they are repaired",
       file_of(config).string(), fmt::join(here, ", "));
 }
 
@@ -52,9 +52,9 @@ std::string exclude_hosts(const HardwareFault& fault, const deck::Config& config
   const std::set<std::string> all(grid.hosts().begin(), grid.hosts().end());
   std::set<std::string> hosts;
   for (const int r : fault.ranks) hosts.insert(grid.hosts()[static_cast<std::size_t>(r)]);
-  if (hosts.empty()) return "no host can be named, and none is excluded: test the hosts before the next start";
+  if (hosts.empty()) return "the faulty host is not known, so none is excluded: test the hosts before the next start";
   if (all.size() > 1 && 2 * hosts.size() > all.size())
-    return "none is excluded, since so many hosts do not fail at once: test them before the next start";
+    return "none is excluded, since it is unlikely that so many hosts fail at once: test them before the next start";
   std::int64_t written = 1;
   if (grid.world().rank() == 0) {
     std::string lines;
@@ -67,8 +67,8 @@ std::string exclude_hosts(const HardwareFault& fault, const deck::Config& config
   NANOTRON_CHECK_MPI(MPI_Bcast(&written, 1, MPI_INT64_T, 0, grid.world().mpi()));
   const std::string path = file_of(config).string();
   return written == 1 ? fmt::format(
-                            "{} excludes it from the job's next start, which goes on from the last checkpoint; "
-                            "take the line out when the host is repaired",
+                            "{} excludes it from the job's next start, which resumes from the last checkpoint; "
+                            "remove the line when the host is repaired",
                             path)
                       : fmt::format("{} cannot be written: exclude the host by hand and start again", path);
 }
@@ -97,7 +97,7 @@ void end_for_hardware(const HardwareFault& fault, const deck::Config& config, co
   std::vector<std::string> named;
   for (const int r : fault.ranks)
     named.push_back(fmt::format("rank {} on {}", r, grid.hosts()[static_cast<std::size_t>(r)]));
-  const std::string who = named.empty() ? "a rank that is not known" : fmt::format("{}", fmt::join(named, ", "));
+  const std::string who = named.empty() ? "an unknown rank" : fmt::format("{}", fmt::join(named, ", "));
   fail(ExitCode::system_error, {.what = fmt::format("step {}: {} on {}", fault.step, fault.what, who),
                                 .expected = fault.expected,
                                 .found = fault.found,

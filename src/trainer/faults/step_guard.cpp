@@ -90,12 +90,12 @@ void StepGuard<T>::require_same(const ComputedStep& first, const ComputedStep& s
   if (difference.exists) {
     end_for_hardware({.ranks = difference.ranks,
                       .step = step,
-                      .what = "the same step computed twice differs",
-                      .expected = "the same bits of what ranks send to each other, of losses and gradients",
+                      .what = "two computations of the same step differ",
+                      .expected = "the same bits in messages between ranks, losses and gradients",
                       .found = difference.ranks.empty()
-                                   ? fmt::format("other ones, in a step of more than {} operations between ranks",
+                                   ? fmt::format("different ones, in a step of more than {} operations between ranks",
                                                  StepTrace::capacity)
-                                   : "other ones, first where ranks named here computed them"},
+                                   : "different ones, first on the ranks named here"},
                      config_, grid_);
   }
   if (decided.agrees) return;
@@ -112,7 +112,7 @@ void StepGuard<T>::require_same(const ComputedStep& first, const ComputedStep& s
        {.what = fmt::format("step {}: {}", step, fault.what),
         .expected = "equal ones on all ranks",
         .found = found,
-        .change = "no majority says which rank is right: test the hosts before the next start"});
+        .change = "no majority shows which rank is right: test the hosts before the next start"});
 }
 
 NANOTRON_INSTANTIATE_CLASS(StepGuard)

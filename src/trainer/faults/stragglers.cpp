@@ -98,8 +98,8 @@ void StragglerWatch::check(std::int64_t step) {
       "their median {:.3g} s){}: {}",
       first, step, s.rank, grid_.hosts()[static_cast<std::size_t>(s.rank)], s.seconds / s.median, s.seconds, s.median,
       slowest.size() > 1 ? fmt::format("; {} other ranks are slow too", slowest.size() - 1) : "",
-      s.waited > 0.0 ? fmt::format("it waited {:.3g} s for a core that other processes of its host had", s.waited)
-                     : "look at its clocks, its temperature and its neighbours, or leave the host out");
+      s.waited > 0.0 ? fmt::format("it waited {:.3g} s for a core used by other processes of its host", s.waited)
+                     : "check its clocks, its temperature and other load on it, or exclude the host");
 }
 
 }  // namespace nanotron::trainer

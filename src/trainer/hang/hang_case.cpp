@@ -103,10 +103,10 @@ void HangCase::handle_unwritable_report() {
   if (mute_since_ == 0.0) mute_since_ = wall_seconds();
   if (wall_seconds() - mute_since_ < file_patience) return;
   append(STDERR_FILENO,
-         format({.what = fmt::format("nothing moves on rank {}, and its report cannot be written", setup_.rank),
-                 .expected = "a file of each rank that is late, from which the verdict is found",
+         format({.what = fmt::format("no progress on rank {}, and its report cannot be written", setup_.rank),
+                 .expected = "a report of each late rank, from which the cause is found",
                  .where = folder_.path().string(),
-                 .change = "look for space, quota and permissions of run%output_dir; the same command goes on from the "
+                 .change = "check space, quota and permissions of run%output_dir; the same command resumes from the "
                            "newest checkpoint"}) +
              "\n");
   comm::MpiSession::abort_beside(ExitCode::system_error);
@@ -193,17 +193,16 @@ void HangCase::announce(const HangVerdict& verdict) {
                                             ranks.size() > 1 ? "ranks" : "rank", ranks_text(ranks), host,
                                             ranks.size() > 1 ? "do" : "does")
                               : "the run hangs: " + who,
-              .expected =
-                  differs ? "the same operations, sizes and types in the same order on all ranks of a group"
-                          : fmt::format("that something moves on each rank within {:.4g} s, or three times as long at "
-                                        "the start, with files and in validation (run%hang_timeout)",
-                                        setup_.timeout),
+              .expected = differs ? "the same operations, sizes and types in the same order on all ranks of a group"
+                                  : fmt::format("progress on each rank within {:.4g} s, or three times as long at "
+                                                "the start, with files and in validation (run%hang_timeout)",
+                                                setup_.timeout),
               .found = verdict.text,
               .where = folder_.path().string(),
-              .change = fmt::format("{}the same command goes on from the newest checkpoint; nanotron-report --hang {} "
-                                    "shows what each rank did last",
-                                    host.empty() ? "" : fmt::format("look at the host {}; ", host),
-                                    folder_.path().string())}) +
+              .change =
+                  fmt::format("{}the same command resumes from the newest checkpoint; nanotron-report --hang {} "
+                              "shows what each rank did last",
+                              host.empty() ? "" : fmt::format("check the host {}; ", host), folder_.path().string())}) +
       "\n";
   append(STDERR_FILENO, text);
   const int log = files::open_plain(setup_.output_dir / "run.log", O_WRONLY | O_APPEND);

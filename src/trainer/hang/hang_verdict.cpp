@@ -43,7 +43,7 @@ class Judge {
     }
     for (const Culprit& culprit : verdict.culprits) verdict.text += culprit.sentence + "\n";
     if (verdict.culprits.empty())
-      verdict.text += "no rank can be told from the others: all are in what they wait for\n";
+      verdict.text += "no rank stands out: each is inside the operation that it waits for\n";
     verdict.text += who_waits();
     return verdict;
   }
@@ -294,11 +294,11 @@ class Judge {
   }
 
   std::string state_of(int rank) const {
-    if (!reported(rank)) return "it wrote no report: it is stopped or gone, or its host is, or it cannot write";
+    if (!reported(rank)) return "it wrote no report: the process or its host is stopped or gone, or it cannot write";
     const RankReport& r = reports_.at(rank);
     std::string text = fmt::format("it is at {}", r.where);
     if (r.waits()) text += fmt::format(", in {} {} of {}", r.waits_in, r.waits_sequence, r.waits_group);
-    if (!r.system_call.empty()) text += fmt::format(", held in the system call {}", r.system_call);
+    if (!r.system_call.empty()) text += fmt::format(", blocked in the system call {}", r.system_call);
     return text + fmt::format(", {:.0f} s without progress", r.idle);
   }
 
@@ -308,13 +308,14 @@ class Judge {
     if (r == nullptr) return fmt::format("{}: {}", who, state_of(rank));
     const std::string operation = fmt::format("{} {} at {}", r->waits_in, r->waits_sequence, r->where);
     if (cause == Cause::left) {
-      return fmt::format("{}: {} has left {}, which others are in since {:.0f} s: it failed there, or took no part; {}",
-                         r->waits_group, who, operation, r->waits_seconds, state_of(rank));
+      return fmt::format(
+          "{}: {} has left {}, where others have been for {:.0f} s: it failed there, or did not take part; {}",
+          r->waits_group, who, operation, r->waits_seconds, state_of(rank));
     }
     const char* const does = !reported(rank)                                     ? "is waited for in"
                              : entered(rank, r->waits_group) < r->waits_sequence ? "has not entered"
                                                                                  : "does not go on with";
-    return fmt::format("{}: {} {} {}; others wait since {:.0f} s; {}", r->waits_group, who, does, operation,
+    return fmt::format("{}: {} {} {}; others have waited for {:.0f} s; {}", r->waits_group, who, does, operation,
                        r->waits_seconds, state_of(rank));
   }
 

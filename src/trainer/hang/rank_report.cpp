@@ -40,8 +40,7 @@ std::uint64_t number(const std::string& word) { return std::strtoull(word.c_str(
 double real(const std::string& word) { return std::strtod(word.c_str(), nullptr); }
 
 [[noreturn]] void refuse(const std::string& line) {
-  fail(ExitCode::data_error,
-       {.what = "a hang report is not understood", .expected = std::string(first_line), .found = line});
+  fail(ExitCode::data_error, {.what = "invalid hang report", .expected = std::string(first_line), .found = line});
 }
 
 // A line after the first.

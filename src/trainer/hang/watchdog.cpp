@@ -98,7 +98,7 @@ void Watchdog::count() {
     held = (idle > allowed_.load() || recorder.waits_for_verdict()) && rounds_.load() == rounds ? held + counted : 0.0;
     rounds = rounds_.load();
     if (held > file_patience && !is_ending()) {
-      std::fputs(fmt::format("[rank {}] error: nothing moves, and the file system does not answer\n", rank_).c_str(),
+      std::fputs(fmt::format("[rank {}] error: no progress, and the file system does not respond\n", rank_).c_str(),
                  stderr);
       comm::MpiSession::abort_beside(ExitCode::system_error);
     }

@@ -12,8 +12,9 @@ namespace {
 
 // After a non-finite loss or gradient norm: the newest checkpoint may already hold diverged weights.
 std::string where_to_resume(const std::filesystem::path& newest_known_good) {
-  if (newest_known_good.empty()) return "no checkpoint is known to be good: --set checkpoint.resume=none starts again";
-  return fmt::format("then go on from the newest checkpoint whose next step was finite: --set checkpoint.resume='{}'",
+  if (newest_known_good.empty())
+    return "there is no known good checkpoint: --set checkpoint.resume=none starts from scratch";
+  return fmt::format("then resume from the newest checkpoint whose next step was finite: --set checkpoint.resume='{}'",
                      newest_known_good.string());
 }
 
@@ -94,7 +95,7 @@ bool Trainer<T>::roll_back(StepResult& r) {
   count_bad_step(r, rolled_back_, fmt::format("after the checkpoint of step {}", to));
   const index_t next = r.first_sample + r.samples;
   resume(std::move(checkpoint));
-  log_.warn("step {}: {}: back to step {}, and on without global samples {} to {}", r.step, numbers_of(r),
+  log_.warn("step {}: {}: rolled back to step {}, leaving out global samples {} to {}", r.step, numbers_of(r),
             counters_.step, counters_.sample_cursor, next - 1);
   r.left_out_from = std::exchange(counters_.sample_cursor, next);
   r.rolled_back = true;

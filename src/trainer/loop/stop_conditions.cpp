@@ -33,9 +33,9 @@ std::string describe(StopReason reason) {
     case StopReason::none:
       return "none";
     case StopReason::step_limit:
-      return "run%stop_after_steps is reached";
+      return "run%stop_after_steps reached";
     case StopReason::stop_file:
-      return "the file STOP was found in the run directory";
+      return "file STOP found in the run directory";
     case StopReason::wall_time:
       return "run%wall_time_limit is near";
     case StopReason::signal:
@@ -49,15 +49,14 @@ deck::RunConfig with_deadline(deck::RunConfig run, double start, Log& log) {
   if (run.wall_time_limit > 0.0 || !left) return run;
   if (*left <= 0.0) {
     log.warn(
-        "SLURM_JOB_END_TIME was {:.0f} s ago, as in a job that was prolonged, or in a shell of another job: the run "
-        "has "
-        "no limit of time; run%wall_time_limit gives one",
+        "SLURM_JOB_END_TIME was {:.0f} s ago, as in an extended job, or in a shell of another job: this run "
+        "has no time limit; run%wall_time_limit sets one",
         -*left);
     return run;
   }
   run.wall_time_limit = std::max(wall_seconds() - start + *left, 1e-3);
-  log.info("the job ends in {:.0f} s (SLURM_JOB_END_TIME): the run stops {:.0f} s before, with a checkpoint", *left,
-           run.wall_time_margin);
+  log.info("the job ends in {:.0f} s (SLURM_JOB_END_TIME): the run writes a checkpoint and stops {:.0f} s before",
+           *left, run.wall_time_margin);
   return run;
 }
 

@@ -309,7 +309,7 @@ StopReason Trainer<T>::run(StopConditions& stop, Progress& progress, std::int64_
     const bool in_haste = reason == StopReason::signal || reason == StopReason::wall_time;
     if (validates && !finished && !in_haste) record_validation(progress);
     if (validates && !finished && in_haste) {
-      log_.info("step {:>7}/{}  no validation, which takes about {:.1f} s: {}", counters_.step, config_.run.steps,
+      log_.info("step {:>7}/{}  validation skipped, it takes about {:.1f} s: {}", counters_.step, config_.run.steps,
                 validation, describe(reason));
     }
     save_and_copy(progress, reason);

@@ -98,7 +98,7 @@ void find_gpu_problems(std::span<const RankBinding> ranks, const HostCpus& host,
   }
   for (const auto& [gpu, crowd] : sharing) {
     if (crowd.size() < 2) continue;
-    problems.push_back(fmt::format("ranks {} share the GPU {}: one rank for each GPU is faster, and NCCL wants it",
+    problems.push_back(fmt::format("ranks {} share the GPU {}: one rank for each GPU is faster, and NCCL needs it",
                                    ranks_text(crowd), gpu));
   }
 }

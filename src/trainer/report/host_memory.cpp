@@ -77,7 +77,7 @@ void check_host_memory(std::uint64_t certain, std::uint64_t besides, comm::Proce
   comm::collectively(grid.world().mpi(), [&] {
     if (!found.is_certain) return;
     fail(ExitCode::deck_error,
-         {.what = fmt::format("the ranks on {} need more memory than they may take", host_name()),
+         {.what = fmt::format("the ranks on {} need more memory than they are allowed", host_name()),
           .expected = fmt::format("at most {:.2f} GiB, the memory of {}", in_gib(found.allowed),
                                   name_of_limit(limits, found.group)),
           .found = need + " for a step",

@@ -72,7 +72,7 @@ void Progress::with_metrics(const Work& work) {
   try {
     work(*metrics_);
   } catch (const Error& error) {
-    log_.warn("no metrics from here on: {}", reason(error));
+    log_.warn("no further metrics: {}", reason(error));
     metrics_.reset();
   }
 }

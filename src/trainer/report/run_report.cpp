@@ -60,10 +60,10 @@ std::string first_advice(const std::map<std::string, double>& share, double imba
       Advice{of("cp communication") - 0.2, "a smaller parallel%cp"},
       Advice{of("ep communication") - 0.2, "a smaller parallel%ep, inside a node"},
       Advice{of("dp communication") - 0.15,
-             "more tokens per rank and step (data%global_batch_size), or parallel%compression"},
+             "more tokens per rank per step (data%global_batch_size), or parallel%compression"},
       Advice{imbalance - 0.1,
-             fmt::format("host {}, whose ranks compute longest: leave it out, or look at its clocks and "
-                         "neighbours",
+             fmt::format("host {}, whose ranks compute longest: exclude it, or check its clocks and other "
+                         "load on it",
                          slowest)}};
   const Advice& worst = *std::ranges::max_element(all, {}, &Advice::share);
   return worst.share > 0.0 ? worst.text : "";
@@ -170,7 +170,7 @@ std::string run_report(const RunTotals& totals, const std::vector<RankPhases>& r
   text += fmt::format("; {:.4g} node-hours", totals.seconds / 3600.0 * static_cast<double>(hosts.size()));
   text += energy_text(totals.energy, totals.seconds);
   const std::string advice = first_advice(share, imbalance, ranks[of_computing.slowest].host);
-  if (!advice.empty()) text += fmt::format("\nto be faster, first: {}", advice);
+  if (!advice.empty()) text += fmt::format("\nto speed up, first: {}", advice);
   return text;
 }
 

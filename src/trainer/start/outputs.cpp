@@ -26,9 +26,9 @@ Provenance lineage_of(const deck::Config& config, const Provenance& provenance) 
 
 std::string how_to_go_on(const deck::CheckpointConfig& checkpoint) {
   const std::string& named = checkpoint.first_resume.empty() ? checkpoint.resume : checkpoint.first_resume;
-  if (named == "auto") return "the same command goes on from here";
+  if (named == "auto") return "the same command resumes from here";
   return fmt::format(
-      "to go on from here: --set checkpoint.resume=auto, or the same --status file (with resume = '{}' alone the same "
+      "to resume from here: --set checkpoint.resume=auto, or the same --status file (with resume = '{}' alone the same "
       "command starts there again)",
       named);
 }

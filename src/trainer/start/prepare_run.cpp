@@ -68,7 +68,7 @@ void begin_status(PreparedRun& run, const std::string& file) {
   run.status->write(io::RunState::starting, 0);
   if (!comm::text_of_root(world, [&] { return run.status->checkpoint(); }).empty() && checkpoint.resume != "auto") {
     run.log.info(
-        "an earlier start of this job wrote checkpoints or copies: checkpoint%resume = 'auto' in place of '{}'",
+        "an earlier start of this job wrote checkpoints or copies: using checkpoint%resume = 'auto' instead of '{}'",
         checkpoint.resume);
     checkpoint.first_resume = std::exchange(checkpoint.resume, "auto");
   }

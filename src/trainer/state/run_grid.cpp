@@ -18,8 +18,9 @@ comm::ProcessGrid make_grid(MPI_Comm world, const deck::Config& config) {
 
 std::string grid_line(const deck::Config& config) {
   const comm::GridShape shape = comm::shape_of(config);
-  return fmt::format("grid: dp {} x pp {} x cp {} x tp {} = {} ranks{}\n", shape.dp, shape.pp, shape.cp, shape.tp,
-                     shape.size(), shape.ep > 1 ? fmt::format(", ep {} inside dp x cp", shape.ep) : "");
+  return fmt::format("grid: dp {} x pp {} x cp {} x tp {} = {} rank{}{}\n", shape.dp, shape.pp, shape.cp, shape.tp,
+                     shape.size(), shape.size() == 1 ? "" : "s",
+                     shape.ep > 1 ? fmt::format(", ep {} inside dp x cp", shape.ep) : "");
 }
 
 }  // namespace nanotron::trainer

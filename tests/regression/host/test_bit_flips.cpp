@@ -134,7 +134,7 @@ TEST_F(BitFlips, InProductsNameTheRankThatComputed) {
         fault = {};
         ++tried;
         if (message.empty()) continue;  // a gate that becomes -1e308 is one of 0: a flip without an effect
-        expect_named(message, victim, "the same step computed twice differs");
+        expect_named(message, victim, "two computations of the same step differ");
         EXPECT_EQ(run->step(), 2);
         ++found;
       }

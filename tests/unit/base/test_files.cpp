@@ -73,7 +73,7 @@ TEST_F(Files, NoLinkAndNoPipeIsOpened) {
   EXPECT_EQ(files::open_plain(link, O_WRONLY | O_APPEND), -1);
   EXPECT_EQ(files::why_not_plain(errno), "a symbolic link");
   EXPECT_EQ(files::open_plain(pipe, O_RDONLY), -1);
-  EXPECT_EQ(files::why_not_plain(errno), "no plain file");
+  EXPECT_EQ(files::why_not_plain(errno), "not a regular file");
   EXPECT_EQ(files::open_plain(gone, O_WRONLY | O_CREAT), -1);
   EXPECT_FALSE(fs::exists(folder / "nowhere"));
   EXPECT_EQ(files::text_of(text), "words");

@@ -60,7 +60,7 @@ TEST(Log, AFullDiskIsToldOnceAndEndsNothing) {
   for (int step = 0; step < 3; ++step) log.info("step {}", step);
   EXPECT_EQ(::testing::internal::GetCapturedStdout(), "step 0\nstep 1\nstep 2\n");
   EXPECT_EQ(::testing::internal::GetCapturedStderr(),
-            "warning: /dev/full cannot be written: No space left on device; lines are missing in it from here on\n");
+            "warning: /dev/full cannot be written: No space left on device; later lines are missing from it\n");
 }
 
 }  // namespace

@@ -44,9 +44,9 @@ TEST(BlendStages, BeginWithTheWeights) {
 TEST(BlendStages, MistakesNameTheKey) {
   EXPECT_EQ(mistake(blend("")), "data.weights: data%path has several files, and there are no weights");
   EXPECT_EQ(mistake(blend("web=1", "", "w.h5")), "data.weights: the file of data%path has no name");
-  EXPECT_EQ(mistake(blend("web=1")), "data.weights: there is no weight of 'code'");
+  EXPECT_EQ(mistake(blend("web=1")), "data.weights: there is no weight for 'code'");
   EXPECT_EQ(mistake(blend("web=1 cod=1")), "data.weights: there is no file 'cod' in data%path");
-  EXPECT_EQ(mistake(blend("web=1 code=1 web=2")), "data.weights: 'web' is there twice");
+  EXPECT_EQ(mistake(blend("web=1 code=1 web=2")), "data.weights: 'web' is given twice");
   EXPECT_EQ(mistake(blend("web=1 0.5")), "data.weights: '0.5' is not name=weight");
   for (const char* weight : {"-0.5", "half", "1x", "nan", "inf", "1e999"}) {
     EXPECT_EQ(mistake(blend(std::string("web=1 code=") + weight)),
@@ -101,9 +101,9 @@ TEST(BlendStages, ValuesOfKeysAreLegal) {
                             "micro_batch_size=-1", "global_batch_size=1e30", "recompute=all"}) {
     const std::string text = wrong, key = text.substr(0, text.find('='));
     EXPECT_EQ(in_stages("5: " + text),
-              "data.stages: '" + text.substr(key.size() + 1) + "' is no legal value of " + key);
+              "data.stages: '" + text.substr(key.size() + 1) + "' is not a legal value of " + key);
   }
-  EXPECT_EQ(in_stages("5: sequence_length=64 sequence_length=64"), "data.stages: 'sequence_length' is there twice");
+  EXPECT_EQ(in_stages("5: sequence_length=64 sequence_length=64"), "data.stages: 'sequence_length' is given twice");
   EXPECT_EQ(in_stages("5: sequence_length=64 wiki=1"), "data.stages: there is no file 'wiki' in data%path");
   EXPECT_EQ(mistake(blend("", "5: sequence_length=64 web=1", "w.h5")),
             "data.stages: the file of data%path has no name");

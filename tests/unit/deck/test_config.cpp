@@ -100,7 +100,7 @@ TEST(Parameters, HelpHasColumns) {
 TEST(Suggestions, TheTableOfOtherProgramsLeadsToKeys) {
   std::set<std::string_view> seen;
   for (const KnownName& known : known_names()) {
-    EXPECT_TRUE(seen.insert(known.theirs).second) << known.theirs << " is there twice";
+    EXPECT_TRUE(seen.insert(known.theirs).second) << known.theirs << " is given twice";
     EXPECT_EQ(to_lower(known.theirs), known.theirs);
     EXPECT_FALSE(known.ours.empty() && known.note.empty()) << known.theirs;
     for (const Parameter& p : parameters()) EXPECT_NE(p.name, known.theirs) << "is a key of ours";

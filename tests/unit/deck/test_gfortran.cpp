@@ -105,7 +105,7 @@ struct StricterRule {
   const char* rule;
 };
 constexpr StricterRule stricter_rules[] = {
-    {"text outside of a group", "text between groups"},
+    {"text outside a group", "text between groups"},
     {"no group name after", "text between groups"},
     {"no group is open here", "text between groups"},
     {"unknown group", "unknown groups"},
@@ -119,7 +119,7 @@ constexpr StricterRule stricter_rules[] = {
     {"this string is not closed", "junk in a value"},  // behind a quote that closes it lines below
     {"where a value should be", "junk in a value"},
     {"is not a quoted string", "strings without quotes"},
-    {"is no separator", "semicolons"},
+    {"is not a separator", "semicolons"},
     {"too many values", "values that do not fit"},
     {"no '=' after", "keys without '='"},
     {"unknown key", "names in pieces"},
@@ -129,7 +129,7 @@ constexpr StricterRule stricter_rules[] = {
     {"a string of", "strings that are too long"},
     {"repeat count", "repeat counts"},
     {"this section holds no element", "subscripts"},
-    {"this is no subscript", "subscripts"},
+    {"this is not a subscript", "subscripts"},
     {"a subscript outside", "subscripts"},
     {"have no components", "components and substrings"},
     {"is not an array", "components and substrings"},

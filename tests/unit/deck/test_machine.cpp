@@ -56,7 +56,7 @@ TEST(Machine, WhatIsWrongIsSaidWithItsLine) {
   const auto expect = [](const std::string& text, const std::string& words) {
     EXPECT_NE(message_of(text).find(words), std::string::npos) << message_of(text);
   };
-  expect(with(good, "'cpu'", "'tpu'"), "m.nml:2:26: error: 'tpu' is no legal value of processor");
+  expect(with(good, "'cpu'", "'tpu'"), "m.nml:2:26: error: 'tpu' is not a legal value of processor");
   expect(with(good, "= 200", "= 0"), "m.nml:7:20: error: memory_gb_per_s is out of range");
   expect(with(good, "launch_us", "lunch_us"), "did you mean 'launch_us'?");
   expect(with(good, ", launch_us = 1", ""), "group '&machine' needs the key 'launch_us'");

@@ -37,7 +37,7 @@ TEST(NamedFiles, ValidationSetsHaveTheirNamesOrThoseOfTheFilesThatTheyArePartsOf
 
 TEST(NamedFiles, MistakesInAListAreNamed) {
   EXPECT_TRUE(shown("code=a.h5 b.h5").ends_with("'b.h5' is not name=path"));
-  EXPECT_TRUE(shown("code=a.h5 code=b.h5").ends_with("'code' is there twice"));
+  EXPECT_TRUE(shown("code=a.h5 code=b.h5").ends_with("'code' is given twice"));
   EXPECT_TRUE(shown("code=").ends_with("'code' has no path"));
   EXPECT_TRUE(shown(std::string(33, 'x') + "=a.h5").ends_with("longer than 32 characters"));
 }

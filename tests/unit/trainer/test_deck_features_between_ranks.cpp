@@ -51,7 +51,7 @@ TEST(DeckFeaturesBetweenRanks, AdasumNeedsWholeGradientsOfDifferentSamples) {
 
 TEST(DeckFeaturesBetweenRanks, CopyEnginesMoveSymmetricMemory) {
   const std::string copies = "parallel.collective_engine=copies";
-  decks.expect_refused({copies, "parallel.register_memory=local"}, "copy engines move data of symmetric memory only");
+  decks.expect_refused({copies, "parallel.register_memory=local"}, "copy engines need symmetric memory");
   EXPECT_EQ(decks.message(small_deck, {copies, "parallel.register_memory=symmetric"}), "");
 }
 
@@ -59,7 +59,7 @@ TEST(DeckFeaturesBetweenRanks, CopiesOnOtherHosts) {
   const std::string every = "checkpoint.neighbour_every_steps=5", folder = "checkpoint.neighbour_directory=";
   EXPECT_EQ(decks.message(small_deck, {every, folder + "/dev/shm"}), "");
   EXPECT_EQ(decks.message(small_deck, {folder + "relative"}), "");  // no copies: of no matter
-  decks.expect_refused({every}, "there is no neighbour_directory");
+  decks.expect_refused({every}, "needs a neighbour_directory");
   decks.expect_refused({every, folder + "memory"}, "not an absolute path");
   const std::string run = "run.output_dir=/scratch/run/";
   decks.expect_refused({every, run, folder + "/scratch/run/memory"}, "which all hosts share");

@@ -80,8 +80,8 @@ TEST(HangVerdict, NamesARankThatHasNotEntered) {
   EXPECT_EQ(ranks.culprits(Cause::elsewhere), std::set<int>{1});
   const std::string text = ranks.verdict().text;
   EXPECT_NE(
-      text.find("tp group 0: rank 1 on node1 has not entered all_reduce 2 at step 5 > backward; others wait since "
-                "30 s; it is at step 5 > load tokens, held in the system call pread of /scratch/tokens.h5"),
+      text.find("tp group 0: rank 1 on node1 has not entered all_reduce 2 at step 5 > backward; others have waited for "
+                "30 s; it is at step 5 > load tokens, blocked in the system call pread of /scratch/tokens.h5"),
       std::string::npos)
       << text;
 }

@@ -21,7 +21,7 @@ inline constexpr std::int64_t manifest_block_bytes = 4 << 20;
 
 /// What a user can do about a checkpoint of another format version.
 inline constexpr const char* other_version =
-    "read it with the release that wrote it: its nanotron_convert.py to-hf writes the weights for from-hf of this one";
+    "convert it: nanotron_convert.py to-hf of the release that wrote it, then from-hf of this one";
 
 struct Manifest {
   std::int64_t step = 0;

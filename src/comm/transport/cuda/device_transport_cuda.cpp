@@ -61,14 +61,14 @@ Transport choose_transport(deck::Backend backend, const Communicator& world) {
   collectively(world.get(), [&] {
     if (gpus == node.size()) return;
     fail(others_do_not != 0 ? ExitCode::system_error : ExitCode::deck_error,
-         {.what = "ranks share a GPU, with which NCCL does not work",
+         {.what = "ranks share a GPU, which NCCL does not support",
           .expected = "a GPU for each rank of a host",
           .found = fmt::format("{} ranks and {} GPU{} that they see", node.size(), gpus, gpus == 1 ? "" : "s"),
           .where = fmt::format("host {}", host_name()),
           .change = others_do_not != 0
-                        ? "leave this host out: other hosts have a GPU for each rank (nvidia-smi lists them)"
-                        : "start one rank per GPU (--ntasks-per-node, --gpus-per-node), or ask for it: "
-                          "parallel%backend = 'mpi' goes through the memory of the host"});
+                        ? "exclude this host: other hosts have a GPU for each rank (nvidia-smi lists them)"
+                        : "start one rank per GPU (--ntasks-per-node, --gpus-per-node), or set "
+                          "parallel%backend = 'mpi', which goes through host memory"});
   });
   return Transport::nccl;
 }
@@ -83,7 +83,7 @@ int gpu_of_rank(const Communicator& world) {
     const cudaError_t status = cudaGetDeviceCount(&devices);
     if (status == cudaSuccess && devices > 0) return;
     fail(ExitCode::system_error,
-         {.what = "there is no GPU for this rank",
+         {.what = "no GPU for this rank",
           .expected = "a GPU: this is a build for GPUs",
           .found = status == cudaSuccess ? "none" : cudaGetErrorString(status),
           .where = fmt::format("rank {} on host {}", world.rank(), host_name()),
@@ -109,7 +109,7 @@ void require_launch_order() {
   const char* const order = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
   if (driver >= 12030 || (order != nullptr && std::string_view(order) == "0")) return;
   fail(ExitCode::system_error,
-       {.what = "messages between GPUs want a newer driver",
+       {.what = "messages between GPUs need a newer driver",
         .expected = "a driver for CUDA 12.3 or newer",
         .found = fmt::format("CUDA {}.{}", driver / 1000, driver % 1000 / 10),
         .where = fmt::format("host {}", host_name()),

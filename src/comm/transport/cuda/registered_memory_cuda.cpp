@@ -13,7 +13,7 @@ RegisteredMemory::RegisteredMemory(ProcessGrid& grid, std::size_t bytes, deck::M
   void* memory = nullptr;
   const ncclResult_t status = ncclMemAlloc(&memory, bytes);
   if (status != ncclSuccess) {
-    fail(ExitCode::system_error, {.what = "NCCL has no memory for the run",
+    fail(ExitCode::system_error, {.what = "NCCL cannot allocate the memory of the run",
                                   .expected = fmt::format("{} MiB on this rank", bytes >> 20),
                                   .found = ncclGetErrorString(status),
                                   .where = "parallel%register_memory",

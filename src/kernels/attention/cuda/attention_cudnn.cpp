@@ -289,7 +289,7 @@ bool attention_backward(Device& device, const AttentionShape& s, const blocked::
 bool is_there(Device& device) { return plans_of(device).is_there(); }
 
 std::string why_missing(Device&) {
-  return AttentionPlans::has_library() ? "cuDNN does not start on this device" : "libcudnn.so.9 was not found";
+  return AttentionPlans::has_library() ? "cuDNN cannot be initialized on this device" : "libcudnn.so.9 was not found";
 }
 
 std::string version() {

@@ -260,7 +260,7 @@ namespace kernels {
 void use_gemm_algorithms(Device& device, const GemmAlgorithms& algorithms, const std::string& file) {
   const std::string here = library_name();
   if (algorithms.library != here) {
-    fail(ExitCode::deck_error, {.what = "the GEMM algorithms are of another library or GPU",
+    fail(ExitCode::deck_error, {.what = "the GEMM algorithms are for another library or GPU",
                                 .expected = here,
                                 .found = algorithms.library,
                                 .where = file,

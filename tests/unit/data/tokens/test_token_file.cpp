@@ -202,10 +202,10 @@ TEST(TokenFile, RefusesWrongContents) {
 
 TEST(TokenFile, RefusesWhatLiesElsewhere) {
   const std::vector<std::uint16_t> two{0, 1};
-  expect_refused("link to elsewhere", [](hid_t file) {
+  expect_refused("is a link", [](hid_t file) {
     H5Lcreate_external("other.h5", "/tokens", file, "tokens", H5P_DEFAULT, H5P_DEFAULT);
   });
-  expect_refused("link to elsewhere", [&](hid_t file) {
+  expect_refused("is a link", [&](hid_t file) {
     put(file, "real", H5T_STD_U16LE, H5T_NATIVE_UINT16, two, {2});
     H5Lcreate_soft("/real", file, "tokens", H5P_DEFAULT, H5P_DEFAULT);
   });
@@ -227,7 +227,7 @@ TEST(TokenFile, RefusesFilesThatAreCutOrNoHdf5) {
   const Scratch scratch(test::world());
   expect_error(ExitCode::data_error, "tokenize", [&] { TokenFile(scratch / "none.h5"); });
   expect_error(ExitCode::data_error, "a directory", [&] { TokenFile(scratch.path()); });
-  expect_error(ExitCode::data_error, "no regular file", [&] { TokenFile("/dev/null"); });
+  expect_error(ExitCode::data_error, "not a regular file", [&] { TokenFile("/dev/null"); });
   test::make_token_file(scratch / "tokens.h5", 5000, 100);
   const auto whole = test::read_bytes(scratch / "tokens.h5");
   for (std::size_t cut = 0; cut < whole.size(); cut += 97) {

@@ -166,7 +166,7 @@ TEST(TokenHashes, OfTheHashesAndTheMetadata) {
       put(file, "hashes/tokens", type, H5T_NATIVE_UINT64, std::vector<std::uint64_t>(16, 1), {16});
     });
   }
-  refused("of another kind", [](hid_t file) {
+  refused("of an unknown kind", [](hid_t file) {
     const hdf5::Group group = hdf5::open_group(file, "hashes", "");
     H5Adelete(group.id(), "algorithm");
     hdf5::write_string(group.id(), "algorithm", "md5");
@@ -202,8 +202,8 @@ TEST(TokenHashes, RefuseWhatWasNeverWritten) {
   H5Pset_fill_time(early.id(), H5D_FILL_TIME_NEVER);
   const hsize_t chunk = 1000;
   H5Pset_chunk(chunked.id(), 1, &chunk);
-  never("was never written", late, hsize_t{1} << 33);
-  never("was never written", chunked, 10000);
+  never("was not written completely", late, hsize_t{1} << 33);
+  never("was not written completely", chunked, 10000);
   never("of 10 chunks", chunked, 10000, 4500);
   never("a hole of", early, 1 << 24, 100);
   add_hashes(path);  // zeros that are meant
@@ -225,7 +225,7 @@ TEST(TokenHashes, RefuseSizesThatDoNotFit) {
     const hdf5::File file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
     put<std::uint64_t>(file.id(), "documents", H5T_STD_U64LE, H5T_NATIVE_UINT64, {}, {hsize_t{1} << 60});
   }
-  expect_error(ExitCode::data_error, "/documents was never written", [&] { TokenFile{path}; });
+  expect_error(ExitCode::data_error, "/documents was not written completely", [&] { TokenFile{path}; });
 }
 
 TEST(TokenHashes, TellWhetherTheFileChanged) {
@@ -243,12 +243,12 @@ TEST(TokenHashes, TellWhetherTheFileChanged) {
   const auto later = std::filesystem::last_write_time(path) + std::chrono::seconds(2);
   std::filesystem::last_write_time(path, later);
   EXPECT_EQ(again.change_since(again.status()), TokenFile::Change::written);
-  expect_error(ExitCode::data_error, "written to while this run used it", [&] { read(again, 0, 10); });
+  expect_error(ExitCode::data_error, "changed during the run", [&] { read(again, 0, 10); });
   make_hashed(scratch / "cut.h5");
   const TokenFile cut(scratch / "cut.h5");
   const std::int64_t begin = place_of(scratch / "cut.h5", "tokens");
   std::filesystem::resize_file(scratch / "cut.h5", static_cast<std::uintmax_t>(begin) + 500);
-  expect_error(ExitCode::data_error, "written to while this run used it", [&] { read(cut, 0, 1000); });
+  expect_error(ExitCode::data_error, "changed during the run", [&] { read(cut, 0, 1000); });
 }
 
 }  // namespace

@@ -154,7 +154,7 @@ TEST(Namelist, ListsRepeatsAndNulls) {
   expect_refused(alpha("ia=0*1"), "repeat count of zero");
   expect_refused(alpha("ia=99999999999999999999*1"), "repeat count is too large");
   expect_refused(alpha("ia=1000000000000000000*1"), "too many values");
-  expect_refused(alpha("ia=1;2"), "';' is no separator");
+  expect_refused(alpha("ia=1;2"), "';' is not a separator");
 }
 
 TEST(Namelist, Subscripts) {
@@ -189,8 +189,8 @@ TEST(Namelist, RefusesWhatIsNoDeck) {
   expect_refused("&alpha i=1", "group '&alpha' is not closed");
   expect_refused("&alpha i=1\n&beta /", "not closed before the next one");
   expect_refused("&alpha / &alpha /", "given twice");
-  expect_refused("title line\n&alpha /", "text outside of a group");
-  expect_refused("&alpha / the end", "text outside of a group");
+  expect_refused("title line\n&alpha /", "text outside a group");
+  expect_refused("&alpha / the end", "text outside a group");
   expect_refused("& alpha /", "no group name after '&'");
   expect_refused("$end", "no group is open here");
   expect_refused(alpha("i"), "no '=' after 'i'");
@@ -218,7 +218,7 @@ TEST(Namelist, CommentsOfOtherLanguagesAreNamed) {
 TEST(Namelist, CharactersThatOnlyLookRightAreNamed) {
   expect_refused(alpha("s = \u201Cx\u201D"), "is U+201C, a curly quote: write \"");
   expect_refused(alpha("s = \u2018x\u2019"), "is U+2018, a curly quote: write '");
-  expect_refused(alpha("i = \u22125"), "is U+2212, a minus sign of mathematics: write -");
+  expect_refused(alpha("i = \u22125"), "is U+2212, a mathematical minus sign: write -");
   expect_refused(alpha("i = 5 \u2013 3"), "is U+2013, an en dash: write -");
   expect_refused(alpha("i =\u00A05"), "is U+00A0, a no-break space: write a space");
   expect_refused("&alpha\u00A0i = 5 /", "is U+00A0, a no-break space: write a space");

@@ -226,7 +226,7 @@ TEST(MetricsFile, ADamagedRowIsToldByItsHash) {
     EXPECT_EQ(told_at_resume(path, 3, start), "");
     change(path, damaged, 1);
     const std::string text = told_at_resume(path, 3, start), of = damaged[0] == 'v' ? "validation" : "training";
-    EXPECT_NE(text.find("1 rows of " + of + " are not what was written, by their hashes; the first is that of step 2"),
+    EXPECT_NE(text.find("1 rows of " + of + " do not match their hashes; the first is that of step 2"),
               std::string::npos)
         << damaged << text;
   }
@@ -249,8 +249,7 @@ TEST(MetricsFile, ADamagedRowOfATableIsToldByItsHash) {
     EXPECT_EQ(told_at_resume(path, 4, at), "");
     change(path, damaged, 1);
     const std::string text = told_at_resume(path, 4, at), group = fs::path(damaged).parent_path();
-    const std::string expected =
-        "1 rows of " + group + " are not what was written, by their hashes; the first is row 2";
+    const std::string expected = "1 rows of " + group + " do not match their hashes; the first is row 2";
     EXPECT_NE(text.find(expected), std::string::npos) << damaged << text;
     MetricsStart again = at;  // as where no checkpoint is left
     again.keeps_starts = true;
@@ -326,7 +325,7 @@ TEST(MetricsFile, AFullDiskMovesNothingAside) {
   const fs::path path = scratch / "metrics.h5";
   { MetricsFile(path, 0, start, silent).append(row_of(1, 1.0)); }
   const test::FileSizeLimit limit(fs::file_size(path) + 1000);
-  test::expect_error(ExitCode::system_error, "bytes more", [&] { MetricsFile(path, 1, start, silent); });
+  test::expect_error(ExitCode::system_error, "cannot grow by", [&] { MetricsFile(path, 1, start, silent); });
   EXPECT_EQ(steps(path), std::vector<std::int64_t>{1});
   EXPECT_FALSE(fs::exists(path.string() + ".previous-1"));
 }
@@ -340,7 +339,7 @@ TEST(MetricsFile, AFullDiskIsAShortErrorAndHarmsNoRow) {
     metrics.flush();
     const test::FileSizeLimit limit(fs::file_size(path) + 1000);
     metrics.append(row_of(2, 1.0));
-    test::expect_error(ExitCode::system_error, "bytes more: File too large", [&] { metrics.flush(); });
+    test::expect_error(ExitCode::system_error, "bytes: File too large", [&] { metrics.flush(); });
     test::expect_error(ExitCode::system_error, path.string(), [&] { metrics.flush(); });
   }
   EXPECT_EQ(steps(path), (std::vector<std::int64_t>{1, 2}));  // when it was closed there was room again

@@ -1,4 +1,4 @@
-// No pipeline waits for ever on streams: there the host runs ahead of its GPU, so it finds no send ended when it asks
+// No pipeline waits forever on streams: there the host runs ahead of its GPU, so it finds no send ended when it asks
 // for a free buffer; a send ends only when it is received; and a receive begins after what its rank queued before it.
 // What pipeline.cpp queues is written down here by rank and played.
 

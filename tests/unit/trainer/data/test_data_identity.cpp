@@ -63,7 +63,7 @@ TEST_F(DataIdentity, KeysThatOrderTheSamples) {
   config.run.seed += 1;  // of the initial weights alone
   expect_same();
   config.data.sequence_length = 32;
-  expect_refused(ExitCode::deck_error, "data%sequence_length is 32 here and was 16");
+  expect_refused(ExitCode::deck_error, "data%sequence_length is 32, was 16");
   info.state.sample_cursor = 0;
   expect_same();
 }
@@ -81,7 +81,7 @@ TEST_F(DataIdentity, PlacesInTheFiles) {
 
 TEST_F(DataIdentity, ContentOfTheFiles) {
   here[1].content = "x";
-  expect_refused(ExitCode::data_error, "the training file 'code' (data%path) has 800 tokens, content x here and had");
+  expect_refused(ExitCode::data_error, "the training file 'code' (data%path) has 800 tokens, content x, had");
   here[1].content = "";  // without hashes: by what both know
   expect_same();
   here[1].sample = "x";

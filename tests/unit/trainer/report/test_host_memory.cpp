@@ -50,7 +50,8 @@ TEST(HostMemory, TheRunIsRefusedBeforeItTakesTheMemory) {
     FAIL() << "not refused";
   } catch (const Error& error) {
     EXPECT_EQ(error.exit_code(), ExitCode::deck_error);
-    EXPECT_NE(std::string(error.what()).find("need more memory than they may take"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("need more memory than they are allowed"), std::string::npos)
+        << error.what();
   }
 }
 

@@ -39,7 +39,7 @@ TEST(Progress, AFullDiskCostsTheMetricsAndNotTheRun) {
   }
   const auto bytes = test::read_bytes(scratch / "run.log");
   const std::string told(bytes.begin(), bytes.end());
-  const auto warning = told.find("warning: no metrics from here on");
+  const auto warning = told.find("warning: no further metrics");
   ASSERT_NE(warning, std::string::npos) << told;
   EXPECT_EQ(told.find("warning:", warning + 1), std::string::npos) << told;
   EXPECT_NE(told.find("step       3/100", warning), std::string::npos) << told;

@@ -55,7 +55,7 @@ TEST(RunReport, AddsUpAndNamesTheSlowestRank) {
   has("outside of steps               3.250       1.000      3       4.000      0    32.5 %");
   has("load imbalance of computing: 33.3 % (rank 3 on node2 takes longest)");
   has("5000 tokens, 500 tokens/s, 50.0 % of GEMM peak, mfu 25.0 %; 0.005556 node-hours");
-  has("to be faster, first: host node2");
+  has("to speed up, first: host node2");
 }
 
 TEST(RunReport, SaysWhatEnergyWasMeasured) {

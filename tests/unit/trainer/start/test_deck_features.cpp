@@ -86,8 +86,8 @@ TEST(DeckFeatures, Experts) {
   decks.expect_refused({"moe.shared_expert_intermediate_size=3", "parallel.tp=4", experts}, "tp <= 3");
   decks.expect_refused({"parallel.ep=2", "parallel.zero_stage=1", "parallel.zero_size=3", experts},
                        "a multiple or a divisor of ep", 6);
-  decks.expect_refused({"moe.capacity_factor=2"}, "the model is a dense one");
-  decks.expect_refused({"moe.router_aux_loss_scale=hugging_face"}, "the model is a dense one");
+  decks.expect_refused({"moe.capacity_factor=2"}, "the model is dense");
+  decks.expect_refused({"moe.router_aux_loss_scale=hugging_face"}, "the model is dense");
   decks.expect_refused({"moe.router_aux_loss_scale=huggingface", experts}, "'per_layer' | 'hugging_face'");
   decks.expect_refused({"moe.receive_factor=2", experts}, "or ep > 1");
   decks.expect_refused({"moe.receive_factor=0.5", "parallel.dp=2", "parallel.ep=2", experts}, "more than 1, or 0", 2);
@@ -171,16 +171,16 @@ TEST(DeckFeatures, RefuseWhatDoesNotGoTogether) {
   decks.expect_refused({"model.num_key_value_heads=16"}, "= expected 8, or another divisor of it");
   decks.expect_refused({"parallel.tp=9"}, "tp <= 8");
   decks.expect_refused({"parallel.tp=0"}, "dp and tp are 0");
-  decks.expect_refused({"parallel.order=tp-cp-pp-tp"}, "is no order of the grid's axes");
+  decks.expect_refused({"parallel.order=tp-cp-pp-tp"}, "is not an order of the grid's axes");
   decks.expect_refused({"parallel.dp=5"}, "20 or 25");
   decks.expect_refused({"data.micro_batch_size=5"}, "20 or 25");
   decks.expect_refused({"schedule.warmup_steps=101"}, "at most 100");
   decks.expect_refused({"data.validation_every=5"}, "there is no validation data");
   decks.expect_refused({"data.validation_fraction=.1", "data.validation_path=x"}, "exclude each other");
   decks.expect_refused({"data.validation_path=code=a.h5 b.h5"}, "'b.h5' is not name=path");
-  decks.expect_refused({"data.validation_path=code=a.h5 code=b.h5"}, "'code' is there twice");
+  decks.expect_refused({"data.validation_path=code=a.h5 code=b.h5"}, "'code' is given twice");
   decks.expect_refused({"data.validation_path=code= wiki=b.h5"}, "'code' has no path");
-  decks.expect_refused({"data.path=a=a.h5 b=b.h5", "data.weights=a=1"}, "no weight of 'b'");
+  decks.expect_refused({"data.path=a=a.h5 b=b.h5", "data.weights=a=1"}, "no weight for 'b'");
   decks.expect_refused({"data.path=a=a.h5 b.h5", "data.weights=a=1"}, "'b.h5' is not name=path");
   decks.expect_refused({"data.stages=5: a=1"}, "has no name");
   EXPECT_EQ(decks.message(small_deck, {"data.path=a=a.h5 b=b.h5", "data.weights=a=1 b=0", "data.stages=9: b=1"}), "");
@@ -243,12 +243,12 @@ TEST(DeckFeatures, APipelineHasALayerForEveryStage) {
   EXPECT_NE(decks.message(deck, {"parallel.pp_layers=6"}).find("has 1 stage with 6 layers"), std::string::npos);
   EXPECT_NE(decks.message(deck, {"parallel.pp_layers=3 3"}).find("--set parallel.pp_layers="), std::string::npos);
   for (const char* layers : {",1,4,1", "1,4,1,", "1,,4,1", ",", "1;4;1", "1 4 1 x"}) {
-    EXPECT_NE(decks.message(deck, {std::string("parallel.pp_layers=") + layers}).find("is no list of layer counts"),
+    EXPECT_NE(decks.message(deck, {std::string("parallel.pp_layers=") + layers}).find("is not a list of layer counts"),
               std::string::npos);
   }
   EXPECT_EQ(decks.message(deck, {"parallel.pp_layers= 1 , 4,1 "}), "");
   EXPECT_NE(decks.message(deck, {"parallel.pp_layers=2 2 3"}).find("3 numbers whose sum is 6"), std::string::npos);
-  EXPECT_NE(decks.message(deck, {"parallel.pp_layers=2 0 4"}).find("is no list of layer counts"), std::string::npos);
+  EXPECT_NE(decks.message(deck, {"parallel.pp_layers=2 0 4"}).find("is not a list of layer counts"), std::string::npos);
 }
 
 TEST(DeckFeatures, OnlySequenceParallelGathersInChunks) {
