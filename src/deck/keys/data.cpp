@@ -17,10 +17,10 @@ std::vector<Parameter> data_rows() {
         "Share of the samples of each file of path, relative to the sum: 'web=0.7 code=0.3'; needed with several "
         "files."),
     KEY(stages).of_training().says(
-        "Other weights from a number of tokens on, sequence_length for each sample: '2e9: web=0.5 code=0.5; 3e9: "
-        "code=1'; a file that a stage does not name has weight 0 in it. A stage may also set sequence_length, "
+        "Other weights from a given number of tokens on (sequence_length tokens per sample): '2e9: web=0.5 code=0.5; "
+        "3e9: code=1'; files not named in a stage have weight 0. A stage may also set sequence_length, "
         "global_batch_size, micro_batch_size, rope_theta and recompute: '3e9: sequence_length=32768 "
-        "global_batch_size=4 rope_theta=5e6'; it begins with the next step, and keeps the weights if it names no "
+        "global_batch_size=4 rope_theta=5e6'; it starts with the next step, and keeps the weights if it names no "
         "file."),
     KEY(sequence_length).orders_data().needed().at_least(1).at_most(1e9).in("tokens").says(
         "Length of a training sequence."),
@@ -30,38 +30,39 @@ std::vector<Parameter> data_rows() {
         "Batch-size ramp: sequences of the first steps, a multiple of micro_batch_size * dp; 0: every step has "
         "global_batch_size."),
     KEY(rampup_increment).of_training().at_least(0).at_most(1e9).in("sequences").says(
-        "By how much the ramp enlarges the batch at a time; divides global_batch_size - rampup_batch_size."),
+        "Increment of the batch-size ramp; divides global_batch_size - rampup_batch_size."),
     KEY(rampup_samples).of_training().at_least(0).at_most(1e15).in("sequences").says(
         "Samples of the run after which the batch has global_batch_size; the increments are evenly spaced over them."),
-    KEY(micro_batch_size).at_least(1).at_most(1e9).in("sequences").says("Sequences that a rank computes at a time."),
+    KEY(micro_batch_size).at_least(1).at_most(1e9).in("sequences").says(
+        "Sequences per micro-batch on each data-parallel rank."),
     CHOICE(shuffle, {"none", Shuffle::none}, {"global", Shuffle::global}).orders_data().says(
         "Order of the sequences: as in the file, or a new permutation of the whole file in each epoch."),
     CHOICE(sequences, {"stream", SequenceKind::stream}, {"documents", SequenceKind::documents}).orders_data().says(
-        "What a sequence is: consecutive tokens of the file ('stream'); or whole documents, packed with little "
-        "padding and split only where longer than a sequence ('documents'; needs document_mask = 'block_diagonal')."),
+        "What a sequence is: consecutive tokens of the file ('stream'); or whole documents, packed with little padding "
+        "and split only where longer than a sequence ('documents'; needs document_mask = 'block_diagonal')."),
     CHOICE(document_mask,
         {"none", DocumentMask::none}, {"block_diagonal", DocumentMask::block_diagonal}).of_training().says(
-        "Attention mask: a token attends to all earlier tokens of its sequence; or only to those of its own "
-        "document, with positions that start at 0 in each ('block_diagonal'; needs /documents in the token file)."),
+        "Attention mask: a token attends to all earlier tokens of its sequence; or only to those of its own document, "
+        "with positions that start at 0 in each ('block_diagonal'; needs /documents in the token file)."),
     CHOICE(verify,
         {"auto", Verify::automatic}, {"full", Verify::full}, {"sample", Verify::sample},
         {"none", Verify::none}).says(
-        "What is compared at the start to ensure that all hosts see the same token files: every token ('full'), 64 "
-        "blocks of 1,048,576 tokens per file ('sample') or nothing ('none'). 'auto' is 'sample' where a file is "
-        "larger than 1 GiB and inode, size and times say that it is one file on all hosts, else 'full'."),
+        "Comparison at the start that all hosts see the same token files: every token ('full'), 64 blocks of 1,048,576 "
+        "tokens per file ('sample') or nothing ('none'). 'auto' is 'sample' where a file is larger than 1 GiB and "
+        "inode, size and times say that it is one file on all hosts, else 'full'."),
     CHOICE(other_tokenizer, {"refuse", OtherTokenizer::refuse}, {"accept", OtherTokenizer::accept}).says(
-        "When a validation file or a checkpoint has another tokenizer than the training file: exit code 65 "
-        "('refuse'), or a warning ('accept')."),
+        "Response to a validation file or checkpoint with a different tokenizer than the training file: exit code 65 "
+        "('refuse') or a warning ('accept')."),
     CHOICE(on_change, {"refuse", OnChange::refuse}, {"warn", OnChange::warn}).says(
-        "When a run that resumes, or continues, finds other data under its names, or a deck with which samples would be "
-        "repeated or skipped: an error that lists the differences ('refuse'), or a warning ('warn')."),
+        "Response of a resumed run to changed data files, or to a deck with which samples would be repeated or "
+        "skipped: an error that lists the differences ('refuse') or a warning ('warn')."),
     KEY(validation_path).of_files().says(
-        "Token file of the validation data, or several sets with their names: 'code=code.h5 wiki=wiki.h5'; empty: "
-        "see validation_fraction."),
+        "Token file of the validation data, or several sets with their names: 'code=code.h5 wiki=wiki.h5'; empty: see "
+        "validation_fraction."),
     KEY(validation_fraction).orders_data().at_least(0).below(1).says(
-        "Fraction of the training file that is held out for validation, in up to 256 evenly spaced pieces."),
+        "Fraction of the training file held out for validation, in up to 256 evenly spaced segments."),
     KEY(validation_every).at_least(0).at_most(1e12).in("steps").says(
-        "Steps from one validation to the next, besides the one after the last step; 0: only that one."),
+        "Steps between validations, in addition to the one after the last step; 0: only that one."),
     KEY(validation_batches).at_least(0).at_most(1e9).in("batches").says(
         "Batches of global_batch_size sequences in one validation, evenly spaced over each set; 0: all sequences."),
   };

@@ -48,8 +48,8 @@ std::vector<Parameter> model_rows() {
         "With 'llama3': frequencies with fewer periods than this in the original length are divided by rope_factor "
         "(low_freq_factor)."),
     KEY(rope_high_freq_factor).above(0).omitted().says(
-        "With 'llama3': frequencies with more periods than this in the original length are unchanged; between the "
-        "two, interpolated (high_freq_factor)."),
+        "With 'llama3': frequencies with more periods than this in the original length are unchanged; between the two, "
+        "interpolated (high_freq_factor)."),
     KEY(rope_beta_fast).above(0).omitted().says(
         "With 'yarn': dimensions with more rotations than this over the original length are unchanged (beta_fast)."),
     KEY(rope_beta_slow).above(0).omitted().says(
@@ -72,8 +72,8 @@ std::vector<Parameter> model_rows() {
         "How initial standard deviations and learning rates depend on the width: not at all ('standard'), or muP in "
         "its spectral form ('mup'), so that values tuned at base_hidden_size carry over."),
     KEY(base_hidden_size).at_least(0).at_most(1e8).may_change().says(
-        "With 'mup': hidden_size of the base model that initializer_range and learning_rate were tuned for. It has "
-        "the same proportions and head_dim."),
+        "With 'mup': hidden_size of the base model that initializer_range and learning_rate were tuned for. It has the "
+        "same proportions and head_dim."),
   };
 }
 // clang-format on

@@ -14,15 +14,16 @@ std::vector<Parameter> moe_rows() {
     KEY(num_experts).at_least(0).at_most(1e5).of_all().omitted().nonzero().says(
         "Number of experts per layer (mixture of experts); 0: a dense feed-forward network."),
     KEY(num_experts_per_tok).at_least(1).at_most(64).says(
-        "Experts per token (top-k): those with the largest router probability; of equal ones the lower index."),
+        "Experts per token (top-k): those with the largest router probability; ties go to the lower index."),
     KEY(moe_intermediate_size).at_least(0).at_most(1e8).nonzero().says(
         "Width of an expert; 0: intermediate_size (Mixtral)."),
     KEY(shared_expert_intermediate_size).at_least(0).at_most(1e8).says(
-        "Width of the shared expert, which all tokens go to, with a sigmoid gate on its output (Qwen2-MoE); 0: none."),
+        "Width of the shared expert, which processes all tokens, with a sigmoid gate on its output (Qwen2-MoE); 0: "
+        "none."),
     KEY(norm_topk_prob).says("Whether the probabilities of a token's experts are divided by their sum (Mixtral: yes)."),
     KEY(router_aux_loss_coef).at_least(0).may_change().says(
-        "Coefficient of the load-balancing loss, which is computed per sequence; see router_aux_loss_scale for what "
-        "it multiplies."),
+        "Coefficient of the load-balancing loss, which is computed per sequence; see router_aux_loss_scale for what it "
+        "multiplies."),
     CHOICE(router_aux_loss_scale,
         {"per_layer", AuxLossScale::per_layer}, {"hugging_face", AuxLossScale::hugging_face}).may_change().says(
         "What router_aux_loss_coef multiplies: the loss of each layer, which is 1 for an even load (as Megatron's "
@@ -32,10 +33,10 @@ std::vector<Parameter> moe_rows() {
         "Coefficient of the router's z-loss, summed over the layers."),
     KEY(capacity_factor).at_least(0).may_change().says(
         "Capacity of an expert per sequence: capacity_factor * num_experts_per_tok * sequence_length / num_experts "
-        "tokens, rounded up. It takes the first ones; the others are dropped. 0: no limit (dropless)."),
+        "tokens, rounded up. Later tokens are dropped. 0: no limit (dropless)."),
     KEY(receive_factor).at_least(0).may_change().says(
-        "Size of the buffer for the tokens that a rank's experts receive, relative to an even load; more tokens end "
-        "the run. 0: a buffer for the worst case."),
+        "Size of the buffer for the tokens that a rank's experts receive, relative to an even load; the run ends if "
+        "more arrive. 0: a buffer for the worst case."),
   };
 }
 // clang-format on

@@ -12,9 +12,9 @@ namespace nanotron::deck {
 std::vector<Parameter> output_rows() {
   return {
     CHOICE(console, {"progress", Console::progress}, {"quiet", Console::quiet}).says(
-        "What the console shows: progress lines, or only warnings and the summary."),
-    KEY(metrics_every).at_least(1).at_most(1e12).in("steps").says("Steps from one row of metrics.h5 to the next."),
-    KEY(timers).says("Whether the time of each part of a step is shown at the end."),
+        "Console output: progress lines, or only warnings and the summary."),
+    KEY(metrics_every).at_least(1).at_most(1e12).in("steps").says("Steps between rows of metrics.h5."),
+    KEY(timers).says("Whether to print the time of each part of a step at the end."),
     KEY(peak_tflops).at_least(0).at_most(1e9).in("TFLOP/s").says(
         "Stated peak of a rank's device for GEMMs in the compute type, which mfu is measured against; 0: that of the "
         "data sheet for the GPUs that the program knows, on other devices mfu is not a number (NaN)."),

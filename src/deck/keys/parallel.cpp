@@ -11,34 +11,33 @@ namespace nanotron::deck {
 // clang-format off
 std::vector<Parameter> parallel_rows() {
   return {
-    KEY(dp).at_least(0).at_most(1e6).in("ranks").says("Data-parallel degree; 0: follows from the number of ranks."),
+    KEY(dp).at_least(0).at_most(1e6).in("ranks").says("Data-parallel degree; 0: derived from the number of ranks."),
     KEY(tp).at_least(0).at_most(1e6).in("ranks").says(
         "Tensor-parallel degree, at most num_attention_heads, vocab_size and each width of the feed-forward network; "
-        "0: follows from the number of ranks."),
+        "0: derived from the number of ranks."),
     KEY(pp).at_least(0).at_most(1e6).in("ranks").says(
-        "Pipeline-parallel degree: the layers are split into stages; 0: follows from the number of ranks."),
+        "Pipeline-parallel degree: the layers are split into stages; 0: derived from the number of ranks."),
     KEY(cp).at_least(0).at_most(1e6).in("ranks").says(
-        "Context-parallel degree, at most sequence_length: each sequence is sharded over this many ranks; 0: follows "
+        "Context-parallel degree, at most sequence_length: each sequence is sharded over this many ranks; 0: derived "
         "from the number of ranks."),
     KEY(ep).at_least(1).at_most(1e6).in("ranks").says(
         "Expert-parallel degree, a divisor of dp * cp and of num_experts: the experts are sharded over this many "
         "neighbouring ranks of the data-parallel group (dp x cp)."),
     KEY(order).says(
-        "Rank order of the grid, the axis that varies fastest (innermost, on one node) first: tp, cp, pp and dp "
-        "joined by '-'."),
+        "Rank order of the grid, the axis that varies fastest (innermost, on one node) first: tp, cp, pp and dp joined "
+        "by '-'."),
     CHOICE(tp_mode, {"all_reduce", TpMode::all_reduce}, {"reduce_scatter", TpMode::reduce_scatter}).says(
-        "Hidden states between the blocks of a tensor-parallel group: replicated, with an all-reduce after each "
-        "block; or sharded over tokens, with all-gather and reduce-scatter (sequence parallel), which takes less "
-        "memory."),
+        "Hidden states between the blocks of a tensor-parallel group: replicated, with an all-reduce after each block; "
+        "or sharded over tokens, with all-gather and reduce-scatter (sequence parallel), which takes less memory."),
     KEY(tp_overlap_chunks).at_least(1).at_most(16).says(
         "Chunks into which each all-gather and reduce-scatter of tp_mode = 'reduce_scatter' is split; one is "
         "communicated during the GEMM of another. 1: all rows at once."),
     CHOICE(tp_gathered_inputs, {"gather_again", GatheredInputs::gather_again}, {"keep", GatheredInputs::keep}).says(
-        "With tp_mode = 'reduce_scatter', where backward gets a block's all-gathered input: 'gather_again' repeats "
-        "the all-gather (as Megatron-LM), 'keep' saves it in forward (more memory, less communication)."),
+        "With tp_mode = 'reduce_scatter', where backward gets a block's all-gathered input: 'gather_again' repeats the "
+        "all-gather (as Megatron-LM), 'keep' saves it in forward (more memory, less communication)."),
     CHOICE(cp_mode, {"ring", CpMode::ring}, {"all_to_all", CpMode::all_to_all}).says(
-        "Attention over context-parallel ranks: keys and values go round a ring; or an all-to-all exchanges tokens "
-        "for heads (Ulysses; cp at most the query heads of a tensor-parallel rank)."),
+        "Attention over context-parallel ranks: keys and values go round a ring; or an all-to-all exchanges tokens for "
+        "heads (Ulysses; cp at most the query heads of a tensor-parallel rank)."),
     CHOICE(pp_schedule,
         {"gpipe", PpSchedule::gpipe}, {"1f1b", PpSchedule::one_f_one_b},
         {"interleaved_1f1b", PpSchedule::interleaved_1f1b}, {"zero_bubble", PpSchedule::zero_bubble}).says(
@@ -48,36 +47,36 @@ std::vector<Parameter> parallel_rows() {
     KEY(pp_chunks).at_least(2).at_most(1e4).says(
         "Virtual stages per rank (Megatron-LM: virtual pipeline size) with pp_schedule = 'interleaved_1f1b'."),
     CHOICE(pp_cut, {"flops", PpCut::flops}, {"parameters", PpCut::parameters}, {"time", PpCut::time}).says(
-        "What is balanced when the layers are partitioned into stages (embedding and head included): modelled FLOPs, "
-        "parameters, or measured time of each block."),
+        "Cost that is balanced when the layers (with embedding and head) are partitioned into pipeline stages: "
+        "modelled FLOPs, parameters, or measured time of each block."),
     KEY(pp_layers).says(
         "Number of layers of each stage, in the order of forward, such as '7 8 8 7': pp x (virtual stages per rank) "
         "numbers; empty: partitioned by pp_cut."),
     KEY(zero_stage).at_least(0).at_most(3).says(
-        "What is sharded over the data-parallel group (dp x cp), as in ZeRO: 0 nothing, 1 optimizer state, 2 also "
-        "gradients, 3 also parameters."),
+        "ZeRO stage: what is sharded over the data-parallel group (dp x cp). 0: nothing, 1: optimizer state, 2: also "
+        "gradients, 3: also parameters."),
     KEY(zero_size).at_least(0).at_most(1e6).in("ranks").says(
-        "Ranks in one shard group (HSDP), a divisor of dp x cp: neighbouring ranks, such as those of a node, so that "
-        "only shards are all-reduced between nodes; 0: all dp x cp ranks."),
+        "Ranks in one shard group (HSDP), a divisor of dp x cp: neighbouring ranks, for example those of a node, so "
+        "that only shards are all-reduced between nodes; 0: all dp x cp ranks."),
     CHOICE(backend, {"auto", Backend::automatic}, {"mpi", Backend::mpi}, {"nccl", Backend::nccl}).says(
-        "Communication library; 'auto': NCCL on GPUs, one for each rank, else MPI (shared memory inside a node); "
-        "'mpi' goes through the host's memory, and ranks may share a GPU."),
+        "Communication library; 'auto': NCCL on GPUs, one for each rank, else MPI (shared memory inside a node); 'mpi' "
+        "goes through the host's memory, and ranks may share a GPU."),
     CHOICE(register_memory,
         {"none", MemoryRegistration::none}, {"local", MemoryRegistration::local},
         {"symmetric", MemoryRegistration::symmetric}).says(
         "With NCCL: the memory of the run is allocated by NCCL and registered with its communicators: each rank's "
-        "buffers by themselves (user buffer registration), or as windows that all ranks share (symmetric memory, "
-        "NCCL 2.27). It may save copies between GPUs and nodes, and takes time when a run starts."),
+        "buffers ('local', user buffer registration), or windows that all ranks share ('symmetric' memory, NCCL 2.27). "
+        "It may save copies between GPUs and nodes, and takes time when a run starts."),
     CHOICE(collective_engine, {"blocks", CollectiveEngine::blocks}, {"copies", CollectiveEngine::copies}).says(
         "With NCCL: collectives by thread blocks of the GPU, or by its copy engines where NCCL can, which leaves the "
-        "thread blocks to kernels."),
+        "thread blocks free for kernels."),
     KEY(message_blocks).at_least(0).at_most(64).says(
-        "With NCCL: thread blocks of a GPU that a message between pipeline stages or of cp's ring may take from the "
-        "kernels beside it, each with NCCL's buffers for it. With pp, GEMMs are then chosen for the multiprocessors "
-        "that two messages leave; 0: 4."),
+        "With NCCL: thread blocks of a GPU that a message between pipeline stages or in cp's ring may take from "
+        "concurrent kernels; NCCL allocates buffers for each. With pp, GEMMs are then chosen for the multiprocessors "
+        "that two messages leave free; 0: 4."),
     CHOICE(gradient_sum, {"sum", GradientRule::sum}, {"adasum", GradientRule::adasum}).of_training().says(
-        "Gradient reduction over the data-parallel group: the sum, which is the gradient of the mean loss; or "
-        "Adasum, tensor by tensor, which adds orthogonal gradients and averages parallel ones."),
+        "Gradient reduction over the data-parallel group: the sum, which is the gradient of the mean loss; or Adasum, "
+        "tensor by tensor, which adds orthogonal gradients and averages parallel ones."),
     CHOICE(compression,
         {"none", Compression::none}, {"bf16", Compression::bf16}, {"fp16", Compression::fp16},
         {"powersgd", Compression::powersgd}).of_training().says(

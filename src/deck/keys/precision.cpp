@@ -15,8 +15,8 @@ std::vector<Parameter> precision_rows() {
                {name_of(ScalarType::fp64), ScalarType::fp64}, {name_of(ScalarType::fp32), ScalarType::fp32},
                {name_of(ScalarType::bf16), ScalarType::bf16}, {name_of(ScalarType::fp8), ScalarType::fp8}).says(
         "Data type of weights and activations in forward and backward; with 'bf16' and 'fp8' the master weights and "
-        "gradients are fp32, and the moments too unless moments says otherwise. 'fp8': as 'bf16', with FP8 operands "
-        "in the GEMMs of attention's projections and of dense MLPs."),
+        "gradients are fp32, and the moments too unless moments says otherwise. 'fp8': as 'bf16', with FP8 operands in "
+        "the GEMMs of attention's projections and of dense MLPs."),
     CHOICE(moments, {"master", MomentType::master}, {"bf16", MomentType::bf16}).says(
         "Data type of the moments of 'adamw': that of the master weights, or 'bf16', half the memory, rounded "
         "stochastically: up or down with the probability that makes the rounding error zero on average, from random "
@@ -29,8 +29,8 @@ std::vector<Parameter> precision_rows() {
         "micro_batch_size and tp_overlap_chunks are then 1). 'none': on a host as 'run', on GPUs gradients of "
         "attention differ between runs in their last bits (doc/reproducibility.md)."),
     KEY(tensor_shards).at_least(0).at_most(1024).says(
-        "With 'layout': partial sums over features and heads on every grid, a divisor of the key-value heads; tp "
-        "must be 1 or leave a power of two of them per rank; 0: the largest of 8, 4, 2, 1 that divides the key-value "
+        "With 'layout': partial sums over features and heads on every grid, a divisor of the key-value heads; tp must "
+        "be 1 or leave a power of two of them per rank; 0: the largest of 8, 4, 2, 1 that divides the key-value "
         "heads."),
     KEY(context_shards).at_least(1).at_most(1024).says(
         "With 'layout': partial sums over the tokens of a sequence on every grid, a divisor of sequence_length; cp "
