@@ -310,7 +310,7 @@ into_the_queue() {
   if [ -n "$excluded" ]; then asked+=(--exclude="$excluded"); fi
   time="$(squeue -h -j "$job" -o %l)"
   if [ -n "$time" ]; then asked+=(--time="$time"); fi
-  # An element goes on as a job of its own. RESTARTS has this job's count of restarts, which Slurm sets only from 1 on.
+  # An element continues as its own job. RESTARTS has this job's count of restarts, which Slurm sets only from 1 on.
   # shellcheck disable=SC2086  # SUBMIT_OPTIONS is a list
   if env -u SLURM_ARRAY_JOB_ID -u SLURM_ARRAY_TASK_ID -u SLURM_RESTART_COUNT \
     sbatch ${SUBMIT_OPTIONS:-} --dependency="afterany:$job" --export=ALL "${asked[@]}" "$script" "$@"; then return; fi

@@ -20,7 +20,7 @@ usage_error() {
   exit 78
 }
 
-if [ $# -lt 1 ] || [ ! -r "$1" ]; then usage_error "'${1:-}' is no file of jobscripts/machines"; fi
+if [ $# -lt 1 ] || [ ! -r "$1" ]; then usage_error "'${1:-}' is not a file of jobscripts/machines"; fi
 SITE="$(realpath "$1")"
 export SITE
 shift

@@ -14,7 +14,7 @@
 namespace nanotron {
 namespace {
 
-// Opened without waiting: a pipe that nobody reads would hold the run up for ever. Null, with errno, for one and for a
+// Opened without waiting: a pipe that nobody reads would block the run forever. Null, with errno, for one and for a
 // symbolic link.
 std::FILE* open_to_append(const std::filesystem::path& file) {
   const int descriptor =

@@ -15,7 +15,7 @@ std::string ranks_text(const std::vector<int>& ranks) {
     last = i;
     const int stride = i + 1 < ranks.size() ? ranks[i + 1] - ranks[i] : 0;
     while (stride > 0 && last + 1 < ranks.size() && ranks[last + 1] - ranks[last] == stride) ++last;
-    if (last == i + 1 && stride > 1) last = i;  // two ranks are no progression
+    if (last == i + 1 && stride > 1) last = i;  // two ranks are not a progression
     if (!text.empty()) text += ", ";
     text += last == i ? fmt::format("{}", ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[last]);
     if (last > i && stride > 1) text += fmt::format("/{}", stride);

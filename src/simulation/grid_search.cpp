@@ -114,7 +114,7 @@ class Search {
     return found->second;
   }
 
-  // Gradients once a step, half of it behind backward; with ZeRO-3 weights twice for each micro-batch, ZeRO-2
+  // Gradients once a step, half of it overlapped with backward; with ZeRO-3 weights twice for each micro-batch, ZeRO-2
   // gradients.
   double reduction(const GridOptions& o, double micro_batches) const {
     if (o.dp * o.cp == 1) return 0.0;

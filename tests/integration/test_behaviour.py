@@ -392,7 +392,7 @@ def benchmarks():
         check(code == 78 and "does not divide the 2 ranks" in text, "the deck of the source tree is found", text)
         check(not list(case.folder.glob("nanotron_bench_*")), "nothing is left of a benchmark that was refused", text)
         code, text = run(shutil.copy(bench, case.folder))
-        check(code == 78 and "there is no deck to measure" in text and "--deck" in text, "a missing deck is named", text)
+        check(code == 78 and "no deck to measure" in text and "--deck" in text, "a missing deck is named", text)
 
 
 def branches():

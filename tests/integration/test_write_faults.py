@@ -3,7 +3,7 @@
 # timeout: 600
 """Writes of a checkpoint that fail, get lost or change on their way, on one rank: the run ends with the bits of a run
 that nothing disturbed and whole checkpoints, or with exit code 71, the earlier checkpoint as it was, and nothing half-written;
-the same command then goes on from there. Never other bits, never a hang. Half of the runs write while they train.
+the same command then continues from there. Never other bits, never a hang. Half of the runs write while they train.
 
     test_write_faults.py <folder of the programs>        NANOTRON_FAULTS (8) and NANOTRON_SEED (the time) choose
 """

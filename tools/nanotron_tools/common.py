@@ -103,7 +103,7 @@ def check_picture(option: str, path: Path) -> None:
 
 
 def for_each(paths: list[Path], one: Callable[[Path], int | None]) -> int:
-    """The highest exit code of one(path); an error of one path is told, and the others take their turn."""
+    """The highest exit code of one(path); an error of one path is printed, and the others follow."""
     worst = 0
     for path in paths:
         try:

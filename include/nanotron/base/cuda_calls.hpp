@@ -1,6 +1,6 @@
 #pragma once
 
-// Errors of CUDA that calls report later, or in place of others; nothing in a build for CPUs.
+// Errors of CUDA that calls report later, or instead of others; nothing in a build for CPUs.
 
 #ifdef NANOTRON_WITH_CUDA
 #include <cuda_runtime_api.h>
@@ -9,7 +9,7 @@
 
 namespace nanotron {
 
-/// Error(system_error) where a launch since the last call failed, of which Kokkos tells in debug builds alone.
+/// Error(system_error) where a launch since the last call failed, which Kokkos reports in debug builds only.
 inline void require_launched() { NANOTRON_CHECK_CUDA(cudaGetLastError()); }
 
 /// Whether the work before the event is done. Error(system_error) for that work, and as require_launched(): the answer

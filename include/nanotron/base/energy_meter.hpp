@@ -1,6 +1,6 @@
 #pragma once
 
-// Energy that this host's processors and this rank's GPU have taken, where the machine tells it: else nothing.
+// Energy that this host's processors and this rank's GPU have used, if the machine reports it; else nothing.
 //
 //   CPUs   Linux's powercap (RAPL of Intel and AMD): the zones intel-rapl:<n> named package-<n>, and their zones named
 //          dram, which packages do not include. Many systems let only root read them. The counters, in microjoules,

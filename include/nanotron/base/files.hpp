@@ -27,7 +27,7 @@ std::optional<std::int64_t> bytes_of(const std::filesystem::path& path);
 std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder);
 
 /// Opens a file of a run, and no other: a descriptor, or -1 with errno where the name is a symbolic link (ELOOP), leads
-/// to not a regular file (EINVAL), or cannot be opened. Waits for nobody. `flags` as of open(2); O_CREAT makes it for
+/// to not a regular file (EINVAL), or cannot be opened. Never blocks. `flags` as of open(2); O_CREAT makes it for
 /// all.
 int open_plain(const std::filesystem::path& path, int flags);
 /// The words for an errno of open_plain().

@@ -29,7 +29,7 @@ class FlightRecorder {
   void turn(bool on) { on_.store(on, std::memory_order_relaxed); }
   bool is_on() const { return on_.load(std::memory_order_relaxed); }
 
-  /// The number of a group; of one that is there already, its number. Group 0 has no ranks, and stands for those beyond
+  /// The number of a group; of an existing one, its number. Group 0 has no ranks, and represents those beyond
   /// max_groups.
   int group(const std::string& name, const std::vector<int>& ranks);
   /// Takes its operations into take_proof(), of rank `me` of the world. On all ranks of the group.
@@ -51,12 +51,12 @@ class FlightRecorder {
   void was_stopped(std::int64_t ns);  // by a signal, since begin_step: that time is not the step's
 
   /// Summed over all ranks of the world this is 0 where the ranks of each compared group have begun operations with the
-  /// same hashes in the same order; else, but for chance, it is not. Taken on all ranks at the same place.
+  /// same hashes in the same order; else, except by chance, it is not. Taken on all ranks at the same place.
   std::uint64_t take_proof();
   /// Operations of ranks differ: that ends the run. Waits for who watches this rank to end the process.
   enum class Found {
     by_proof,   // by take_proof(), on all ranks of the world
-    by_library  // in an operation, perhaps on this rank alone
+    by_library  // in an operation, perhaps on this rank only
   };
   [[noreturn]] void wait_for_verdict(Found found);
   bool waits_for_verdict() const { return waits_for_verdict_.load(std::memory_order_acquire); }
@@ -105,7 +105,7 @@ class FlightRecorder {
 /// Of this process. Global, as MPI is: a wait inside a library has no object of ours.
 FlightRecorder& flight_recorder();
 
-/// A region of the recorder alone, for what no timer times.
+/// A region of the recorder only, for what no timer measures.
 class NotedRegion {
  public:
   explicit NotedRegion(const char* name) { flight_recorder().enter(name); }

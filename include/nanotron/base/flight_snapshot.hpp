@@ -1,6 +1,6 @@
 #pragma once
 
-// What a flight recorder (flight_recorder.hpp) says of a rank.
+// The state of a rank, as recorded by its flight recorder (flight_recorder.hpp).
 
 #include <cstdint>
 #include <string>

@@ -26,7 +26,7 @@ struct Fp8 {
   Fp8() = default;
   NANOTRON_FUNCTION explicit Fp8(float value) : bits(code_of(value)) {}
   NANOTRON_FUNCTION operator float() const { return widened(bits); }  // NOLINT(google-explicit-constructor): exact
-  /// The bits alone, for kernels that pack them.
+  /// Only the bits, for kernels that pack them.
   NANOTRON_FUNCTION static std::uint8_t code_of(float value) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
     return round_by_instruction(value);

@@ -18,7 +18,7 @@ struct TimerRow {
   double exclusive = 0.0;  // the same without the regions inside it
 };
 
-/// A region that is reported by itself, with all regions in it that are no phases.
+/// A region that is reported separately, with all regions in it that are not phases.
 struct Phase {
   enum class Kind {
     open,   // phases inside it count for themselves

@@ -6,7 +6,7 @@
 // (all_gather, reduce_scatter and all_to_all copy, unless send and recv are the same).
 //
 // On a GPU an operation runs after the work queued on `stream`, and work queued there afterwards sees the
-// result; on the host the result is there on return. In shared memory a sum of bf16 or fp16 is accumulated in float
+// result; on the host the result is complete on return. In shared memory a sum of bf16 or fp16 is accumulated in float
 // and rounded once; MPI between nodes, NCCL and Sums::tree may round partial sums too. Library errors throw
 // Error(system_error).
 
@@ -55,7 +55,7 @@ class Request {
   /// Makes progress without waiting; true when the operation is complete. On the host, call it between
   /// kernels to overlap communication with computation. Cheap (< 1 us) if no progress is possible.
   bool test();
-  /// On the host: returns when the result is there. On a GPU: work queued afterwards on the CUDA stream that
+  /// On the host: returns when the result is complete. On a GPU: work queued afterwards on the CUDA stream that
   /// the operation was started with sees the result; the host does not wait.
   void wait();
 
@@ -119,7 +119,7 @@ std::int64_t min(Group& group, std::int64_t value);
 
 /// max(world, value) of values from 0 to 7, and in the same exchange a comparison: where the ranks of a group of the
 /// grid (recorded_groups.hpp) have not begun the same operations, with the same sizes, types and reductions in the same
-/// order, this does not return. The flight recorder is told, and the watchdog ends the run with a verdict.
+/// order, this does not return. The flight recorder records it, and the watchdog ends the run with a verdict.
 std::int64_t max_and_check_call_order(Group& world, std::int64_t value);
 
 }  // namespace nanotron::comm

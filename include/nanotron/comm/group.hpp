@@ -61,7 +61,7 @@ void want_repeatable_sums();
 /// GPU.
 int gpu_of_rank(const Communicator& world);
 
-/// Device memory, and how a transport registers it: of each rank by itself, or as a window of a group's ranks.
+/// Device memory, and how a transport registers it: of each rank separately, or as a window of a group's ranks.
 struct Registration {
   std::span<std::byte> memory{};  // empty: no longer
   deck::MemoryRegistration how = deck::MemoryRegistration::none;

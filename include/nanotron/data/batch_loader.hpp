@@ -19,7 +19,7 @@
 
 namespace nanotron::data {
 
-/// A step uses GBS = global_batch_size samples from the cursor on, in training as many as BatchRamp says. dp rank r
+/// A step uses GBS = global_batch_size samples from the cursor on, in training as many as BatchRamp gives. dp rank r
 /// takes samples [r GBS/dp, (r+1) GBS/dp) of them, micro_batch_size per micro-batch, in order. A context-parallel rank
 /// takes its shard of each sequence. Not collective; the ranks of a tp group all read the same tokens.
 /// Nothing is allocated after construction.

@@ -6,7 +6,7 @@
 //   weights = 'web=0.7 code=0.3'
 //   stages  = '2e9: web=0.5 code=0.5; 3e9: code=1 sequence_length=32768 global_batch_size=4 rope_theta=5e6'
 //
-// From token 2e9 on half and half, from 3e9 on code alone, in steps of four sequences of 32768 tokens.
+// From token 2e9 on half and half, from 3e9 on only code, in steps of four sequences of 32768 tokens.
 
 #include <cstdint>
 #include <string>
@@ -29,7 +29,7 @@ struct StageSetting {
 struct BlendStage {
   std::int64_t from_token = 0;         // of the run, sequence_length for each sample
   std::vector<double> weights;         // of the files of data%path in their order, not negative, their sum positive
-  std::vector<StageSetting> settings;  // empty: a stage of weights alone
+  std::vector<StageSetting> settings;  // empty: a stage of weights only
 };
 
 /// data%sequence_length, global_batch_size and micro_batch_size, parallel%recompute, model%rope_theta.

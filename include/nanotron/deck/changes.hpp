@@ -14,11 +14,11 @@ struct Change {
   Influence influence;
 };
 
-/// What the text of canonical_deck() says; a key that it lacks is at its default. Nothing where the text is no deck.
+/// What the text of canonical_deck() says; a key that it lacks is at its default. Nothing where the text is not a deck.
 std::optional<Config> config_of(const std::string& text);
 
 /// The keys with an influence on the training whose values differ; `before` is the text of canonical_deck(), a key that
-/// it lacks was at its default. Empty where the text is no deck.
+/// it lacks was at its default. Empty where the text is not a deck.
 std::vector<Change> changes_since(const std::string& before, const Config& config);
 
 }  // namespace nanotron::deck

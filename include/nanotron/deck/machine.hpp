@@ -21,7 +21,7 @@ struct GemmModel {
 struct Node {
   int ranks = 0;                     // that a node has
   int cores = 0;                     // of a host that its ranks share; 0: one for each rank
-  double memory_bytes = 0.0;         // of a rank; 0: not told
+  double memory_bytes = 0.0;         // of a rank; 0: not given
   double reserved_bytes = 0.0;       // of it, outside of the buffer of a run
   double link = 0.0, latency = 0.0;  // bytes per second of a ring (nccl-tests' busbw), seconds of a step of it
   double watts = 0.0;                // of the node at full load
@@ -35,7 +35,7 @@ struct Network {
 
 /// A row of &kernels: bytes of its operands per second, in the file as they are or as a share of `memory`.
 struct KernelRate {
-  std::string kernel;  // "other": all that have no row, but for GEMMs and attention
+  std::string kernel;  // "other": all kernels without a row, except GEMMs and attention
   double rate = 0.0;
 };
 
@@ -45,7 +45,7 @@ struct AttentionRate {
   double forward = 0.0, backward = 0.0, deterministic = 0.0;  // of backward: the library's ordinary algorithm, and that
 };
 
-/// Of one rank: a GPU, or its share of a host. Rates of matrix products in FLOP/s.
+/// Of one rank: a GPU, or its share of a host. GEMM rates in FLOP/s.
 struct Machine {
   std::string name;
   bool is_gpu = true;
@@ -64,7 +64,7 @@ struct Machine {
   std::vector<AttentionRate> attention{};  // by head_dim, then length
   std::vector<KernelRate> kernels{};
 
-  /// Bytes that the buffer of a run may take on a rank; infinite where the memory is not told.
+  /// Bytes that the buffer of a run may take on a rank; infinite where the memory is not given.
   double buffer_limit() const {
     return node.memory_bytes > 0.0 ? node.memory_bytes - node.reserved_bytes : std::numeric_limits<double>::infinity();
   }

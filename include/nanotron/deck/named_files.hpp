@@ -11,7 +11,7 @@
 namespace nanotron::deck {
 
 /// "code=a wiki=b" -> (code, a), (wiki, b): name=word, separated by blanks. A name begins with a letter and goes on
-/// with letters, digits and '_', at most 32; it is there once. `mistake` says what is wrong with the first word that is
+/// with letters, digits and '_', at most 32; it is unique. `mistake` says what is wrong with the first word that is
 /// not one, which are left out of the result: "'b' is not name=<what>"; empty when there is none.
 using NamedWord = std::pair<std::string, std::string>;
 std::vector<NamedWord> named_words(std::string_view text, std::string_view what, std::string* mistake);

@@ -5,7 +5,7 @@
 // Model FLOPs, as the field counts them: GEMMs only, multiplication and addition counted as two; backward is twice
 // forward; recomputation is not counted.
 //
-//   per token   6 N + 6 L q (s + 1)        N: elements of all 2-D parameters but the embeddings; of the experts only
+//   per token   6 N + 6 L q (s + 1)        N: elements of all 2-D parameters except embeddings; of experts only
 //                                          those that a token goes to (no token dropped)
 //                                          L: layers, q: a x head_dim (query heads), s: sequence length
 //

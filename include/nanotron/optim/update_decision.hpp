@@ -48,10 +48,10 @@ class UpdateDecision {
               const kernels::UpdateLimits& limits);
   /// (1), for kernels that are queued after decide().
   Vector<const kernels::UpdateScalars> scalars() const { return scalars_; }
-  /// scalars() on the host. Waits for the device: for everything that is queued, other copies to the host too.
+  /// scalars() on the host. Waits for all work queued on the device, including other copies to the host.
   const kernels::UpdateScalars& read(Device& device);
 
-  /// The sum of losses alone, as decide() makes it. Waits for the device; collective over the groups of the loss.
+  /// Only the sum of losses, as decide() computes it. Waits for the device; collective over the groups of the loss.
   double loss_sum(Device& device, Vector<const double> losses);
 
  private:

@@ -1,6 +1,6 @@
 #pragma once
 
-// The grids and options of a deck on so many ranks of a machine, the fastest first.
+// The grids and options of a deck on a number of ranks of a machine, the fastest first.
 //
 //   1  candidates: tp within a node, pp, cp, ep, micro-batch, ZeRO stage, recomputation, pipeline schedule (1f1b,
 //      interleaved with its virtual stages, zero_bubble); those whose parameters, gradients and moments alone are

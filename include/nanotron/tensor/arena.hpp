@@ -23,7 +23,7 @@ const char* name_of(MemoryKind kind);
 /// Bytes per kind.
 struct MemoryPlan {
   std::array<std::size_t, memory_kinds> bytes{};
-  std::uint64_t offsets = 0;  // a hash of where everything begins
+  std::uint64_t offsets = 0;  // a hash of all offsets
   std::size_t total() const;
   std::string table() const;  // one line per kind, in MiB
 };

@@ -71,7 +71,7 @@ class Device {
   Processor processor() const { return processor_; }
   /// Where planned kernels are counted; may be null.
   WorkList* work() const { return work_; }
-  /// In place of a launch, and of a wait of the host, when planning.
+  /// Replaces a launch, and a wait of the host, when planning.
   void launch_planned() const {
     if (work_ != nullptr) work_->add_launch();
   }

@@ -24,7 +24,7 @@ struct Reads {
 struct Writes {
   double bytes = 0.0;
 };
-/// Of the operands' bytes. An operand that is passed over twice, and too large for caches, is named twice.
+/// Of the operands' bytes. An operand that is read twice, and too large for caches, is listed twice.
 template <class... Views>
 Reads reads(const Views&... operands) {
   return {(0.0 + ... + bytes_of(operands))};

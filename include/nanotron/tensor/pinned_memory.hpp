@@ -1,6 +1,6 @@
 #pragma once
 
-// Host memory that a GPU copies to and from while the host goes on (page-locked); in a host build plain memory.
+// Host memory that a GPU copies to and from while the host continues (page-locked); in a host build plain memory.
 
 #include <cstddef>
 #include <span>
@@ -9,7 +9,7 @@ namespace nanotron {
 
 class PinnedMemory {
  public:
-  /// Uninitialised. Error(system_error) where there is not so much.
+  /// Uninitialised. Error(system_error) where memory does not suffice.
   explicit PinnedMemory(std::size_t bytes);
   ~PinnedMemory();
   PinnedMemory(const PinnedMemory&) = delete;

@@ -23,7 +23,7 @@ struct GemmExtents {
 struct Work {
   double read = 0.0;
   double written = 0.0;
-  double flops = 0.0;                  // of matrix products; multiplication and addition are two
+  double flops = 0.0;                  // of GEMMs; multiplication and addition are two
   ScalarType type = ScalarType::fp32;  // of the products' operands
   GemmExtents gemm{};                  // count = 0: no product
 

@@ -49,7 +49,7 @@ void measure_collectives(const Bench& bench, const std::vector<ScalarType>& type
 void measure_overlap(const Bench& bench, const std::vector<ScalarType>& types);
 
 /// Bubble of each schedule over the ranks of the run: by count, and measured with messages of the deck's size and
-/// delays in place of computation. Collective.
+/// delays instead of computation. Collective.
 void measure_pipelines(const Bench& bench, const std::vector<ScalarType>& types);
 
 // (d) Training steps in these types, in turn with the measured GEMM peak: speed, where the time goes,

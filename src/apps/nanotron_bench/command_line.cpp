@@ -18,7 +18,7 @@ const Program program{
         "  kernels      every other kernel, next to a copy of as many bytes\n"
         "  collectives  algbw and busbw (as nccl-tests define them) of the tp and dp groups\n"
         "  overlap      GEMMs overlapped with all-gather and reduce-scatter, as with tp_mode = 'reduce_scatter'\n"
-        "  pipeline     bubbles of the pipeline schedules over all ranks, with delays in place of computation\n"
+        "  pipeline     bubbles of the pipeline schedules over all ranks, with delays instead of computation\n"
         "  data         reading tokens, with hashes of blocks of several sizes and without\n"
         "  step         training steps: share of the GEMM rate, where the time goes, communication\n"
         "All ranks work at once. Tokens are synthetic; a token file is opened only where the deck does not set "
@@ -39,7 +39,7 @@ std::string find_default_deck() {
   for (fs::path folder = program.parent_path(); folder.has_relative_path(); folder = folder.parent_path()) {
     if (fs::exists(folder / default_deck, ignored)) return folder / default_deck;
   }
-  fail(ExitCode::deck_error, {.what = "there is no deck to measure",
+  fail(ExitCode::deck_error, {.what = "no deck to measure",
                               .expected = fmt::format("{} in this folder, in {} next to {}, or in a folder above it",
                                                       default_deck, NANOTRON_DATA_FROM_BIN, program.string()),
                               .change = "give one: --deck input.deck"});

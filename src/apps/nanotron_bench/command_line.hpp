@@ -24,7 +24,7 @@ struct Options {
   bool wants(const std::string& part) const { return only.empty() || only.contains(part); }
 };
 
-// Nothing when help or version has been printed; only the rank that speaks prints.
+// Nothing when help or version has been printed; only the writing rank prints.
 // Error(deck_error) for an invalid command line.
 std::optional<Options> parse_command_line(int argc, char** argv, bool speaks);
 

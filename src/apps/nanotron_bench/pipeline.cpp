@@ -52,8 +52,7 @@ void measure_pipelines(const Bench& bench, const std::vector<ScalarType>&) {
   if (ranks.size() == 1) return bench.report.line("\nPipelines: one rank, nothing to measure");
   Table table{
       .key = "pipelines",
-      .title =
-          fmt::format("Pipelines of {} ranks, delays of {:.0f} ms in place of a forward", ranks.size(), unit * 1e3),
+      .title = fmt::format("Pipelines of {} ranks, delays of {:.0f} ms instead of a forward", ranks.size(), unit * 1e3),
       .columns = {{"schedule", "schedule"},
                   {"micro-batches", "micro_batches"},
                   {"% bubble, theory", "counted"},

@@ -26,7 +26,7 @@ struct Table {
   std::string note{};  // printed below
 };
 
-// Prints and writes only on the rank that speaks.
+// Prints and writes only on the writing rank.
 class Report {
  public:
   explicit Report(bool speaks) : speaks_(speaks) {}

@@ -22,7 +22,7 @@ struct GenerateOptions {
   bool ids = false;
 };
 
-// Nothing when help or version has been printed; only the rank that speaks prints.
+// Nothing when help or version has been printed; only the writing rank prints.
 // Error(deck_error) for an invalid command line.
 std::optional<GenerateOptions> parse_generate_options(int argc, char** argv, bool speaks);
 

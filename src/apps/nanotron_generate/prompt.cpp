@@ -58,7 +58,7 @@ void compare_tokenizers(const data::TokenFile& file, const TrainedWith& trained)
       file.path(), describe(file.tokenizer(), trained.tokenizer), describe(trained.tokenizer, file.tokenizer()));
 }
 
-// Texts begin as the documents of the training do; one without words may begin behind the end of another.
+// Texts begin like the training documents; one without a prompt may begin after the end of another.
 void begin(Prompt& prompt) {
   const auto bos = prompt.tokens ? prompt.tokens->bos_token_id() : std::nullopt;
   const auto first = bos ? static_cast<std::int32_t>(*bos) : prompt.eos.value_or(-1);
@@ -72,7 +72,7 @@ void fill_ids(const GenerateOptions& options, Prompt& prompt) {
     if (!has_vocabulary) {
       fail(ExitCode::deck_error, {.what = "the prompt text cannot be encoded",
                                   .expected = "a token file with a vocabulary",
-                                  .change = "--tokens-file, or --prompt-ids in place of --prompt"});
+                                  .change = "--tokens-file, or --prompt-ids instead of --prompt"});
     }
     prompt.ids = prompt.tokens->encode(*options.prompt);
     if (prompt.tokens->is_ambiguous(*options.prompt)) {

@@ -23,7 +23,7 @@ struct CommandLine {
   std::vector<std::string> overrides;  // group.name=value
 };
 
-// Nothing when help, version, defaults or the like were printed and the program is done; only the rank that speaks
+// Nothing when help, version, defaults or the like were printed and the program is done; only the writing rank
 // prints. Error(deck_error) for an invalid command line.
 std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks);
 

@@ -165,11 +165,11 @@ class MpiChannel final : public Channel {
   struct Running {
     MPI_Request request;
     std::uint64_t ends;  // the ticket that this piece completes; 0 if it is not the last piece
-    Move behind{};
+    Move next{};
   };
 
   void pop() {
-    const Move& move = running_.front().behind;
+    const Move& move = running_.front().next;
     if (move.from != move.to) std::memmove(move.to, move.from, move.bytes);
     complete_ = std::max(complete_, running_.front().ends);
     running_.pop_front();

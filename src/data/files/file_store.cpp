@@ -40,7 +40,7 @@ FileStore::~FileStore() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-// Zeros behind the end: HDF5 reads what it gave addresses to and nobody wrote yet.
+// Zeros past the end: HDF5 reads what it gave addresses to and nobody wrote yet.
 void FileStore::read(void* target, std::int64_t bytes, std::int64_t position) {
   for (auto* to = static_cast<char*>(target); bytes > 0;) {
     const ssize_t got = ::pread(descriptor_, to, static_cast<std::size_t>(bytes), position);

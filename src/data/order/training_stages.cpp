@@ -86,7 +86,7 @@ void check_stages(const deck::Config& c, deck::Findings& f) {
     f.error({"data.stages", "data.validation_fraction"},
             "validation_fraction holds out sequences; with another sequence_length these contain tokens that the run "
             "has trained on",
-            "validation_path in place of validation_fraction", "or sequences = 'documents', which holds out documents");
+            "validation_path instead of validation_fraction", "or sequences = 'documents', which holds out documents");
   }
 }
 

@@ -112,7 +112,7 @@ void NamelistReader::read_value(Object& object) {
   }
 }
 
-/// The r of "r*c", or 1. Nothing, and the token skipped, when it is no legal count.
+/// The r of "r*c", or 1. Nothing, and the token skipped, when it is not a legal count.
 std::optional<std::int64_t> NamelistReader::read_repeat(Object& object) {
   std::size_t end = at_;
   while (end < text_.size() && text_[end] >= '0' && text_[end] <= '9') ++end;

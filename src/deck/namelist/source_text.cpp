@@ -15,7 +15,7 @@ struct Lookalike {
   std::string_view bytes, code, name, plain;
 };
 
-// Characters that editors and web pages put in place of those of a deck, and that look like them.
+// Lookalike characters that editors and web pages substitute for those of a deck.
 constexpr Lookalike lookalikes[] = {
     {"\u2018", "U+2018", "a curly quote", "'"},
     {"\u2019", "U+2019", "a curly quote", "'"},

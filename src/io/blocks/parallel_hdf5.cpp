@@ -53,7 +53,7 @@ hdf5::Dataspace memory_space(const StatePart& t, const std::vector<index_t>& ext
   }
   NANOTRON_REQUIRE(extent.size() == 3 && t.stride[2] == 1 && t.stride[1] >= extent[2] &&
                        t.stride[0] % t.stride[1] == 0 && t.stride[0] >= t.stride[1] * extent[1],
-                   "the strides of a part are no rectangle");
+                   "the strides of a part are not a rectangle");
   return rectangle({u(extent[0]), u(t.stride[0] / t.stride[1]), u(t.stride[1])},
                    {u(extent[0]), u(extent[1]), u(extent[2])});
 }

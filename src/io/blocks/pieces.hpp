@@ -47,7 +47,7 @@ class Staging {
   /// Bytes of a transfer if it may have `wanted`: no more than the buffer holds.
   static std::int64_t transfer_bytes(std::int64_t wanted);
 
-  /// The same pieces on the host, of undefined values, in place of those of the last call.
+  /// The same pieces on the host, with undefined values, instead of those of the last call.
   const Transfer& place(const Transfer& pieces, ScalarType type);
   /// Copies the values of the pieces placed last.
   void copy_to_host();

@@ -39,12 +39,12 @@ class CheckpointDraft {
   void assemble_beside();
   void values_are_there();  // no communication
 
-  /// Goes on when all ranks are ready: the blocks are on disk and were read back; then rank 0 has given the manifest,
+  /// Continues when all ranks are ready: the blocks are on disk and were read back; then rank 0 has given the manifest,
   /// and the folder its name. True then, once.
   bool advance();
   void wait();  // until this rank is ready; no communication
 
-  /// Destroys it. A thread that waits for a rank that has failed is left behind, with what it uses: false, and the
+  /// Destroys it. A thread that waits for a rank that has failed is abandoned, with what it uses: false, and the
   /// memory above stays in use. No communication.
   static bool drop(std::unique_ptr<CheckpointDraft> draft);
 

@@ -40,7 +40,7 @@ std::vector<std::int64_t> write_metadata(FileImage& image, const CheckpointConte
 // Private to io: the attributes of a checkpoint. deck::Parameter::part_of says which parameters of the model are
 // attributes.
 
-/// Error(data_error) about a file that is no checkpoint of ours.
+/// Error(data_error) about a file that is not a checkpoint.
 [[noreturn]] void damaged(const std::string& what, const std::string& expected, const std::string& found,
                           const std::string& where, const std::string& change = "");
 
@@ -53,7 +53,7 @@ void write_model(hid_t parameters, const deck::ModelConfig& model);
 deck::ModelConfig read_model(hid_t parameters, const std::string& file);
 
 /// "model%hidden_size: the deck says 9, the checkpoint 8": a line for each key that is part of both models and
-/// differs; empty when a run with `wanted` may go on from `found`.
+/// differs; empty when a run with `wanted` may resume from `found`.
 std::string model_differences(const deck::ModelConfig& wanted, const deck::ModelConfig& found);
 
 void write_state(hid_t state, const CheckpointState& counters);

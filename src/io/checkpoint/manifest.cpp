@@ -46,7 +46,7 @@ void string_field(const json& object, const char* name, const std::string& expec
     damaged(fmt::format("the manifest's '{}' is not '{}'", name, expected));
 }
 
-// Nothing where the text is no hash.
+// Nothing where the text is not a hash.
 std::optional<std::uint64_t> hash_of(const std::string& digits) {
   std::uint64_t value = 0;
   const char* end = digits.data() + digits.size();

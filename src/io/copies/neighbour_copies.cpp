@@ -150,7 +150,7 @@ bool NeighbourCopies::write(const CheckpointContents& contents) {
   Draft draft{.generation = std::stoull(comm::text_of_root(world_, drawn_digits), nullptr, 16)};
   try {
     if (begins_branch_) {
-      place_.run = run_identity(world_, place_.checkpoints, Identity::anew);
+      place_.run = run_identity(world_, place_.checkpoints, Identity::fresh);
       open_folder();
       begins_branch_ = false;
     }

@@ -130,7 +130,8 @@ void verify_piece(const std::filesystem::path& blocks, const PieceTable& table) 
   if (file.status().bytes != table.file.bytes) damaged(fmt::format("{} has another size", blocks.string()));
   std::vector<char> block;
   for (const auto& [number, expected] : table.blocks) {
-    if (number < 0 || number >= table.file.blocks()) damaged("the table of a copy has a block that the file has not");
+    if (number < 0 || number >= table.file.blocks())
+      damaged("the table of a copy has a block that the file does not have");
     const std::int64_t begin = number * table.file.block_bytes;
     block.resize(static_cast<std::size_t>(std::min(table.file.block_bytes, table.file.bytes - begin)));
     if (data::read_block(file, begin, block, expected) != expected)

@@ -16,7 +16,7 @@ namespace nanotron::io {
 
 class MetricsTable {
  public:
-  /// Opens the group, or makes it. Columns that a file of an earlier release lacks are an Error(data_error), but for
+  /// Opens the group, or creates it. Columns that a file of an earlier release lacks are an Error(data_error), except
   /// the hashes, which the first change adds.
   MetricsTable(hid_t file, const std::string& group, std::span<const Column> columns,
                const std::filesystem::path& path);
@@ -31,7 +31,7 @@ class MetricsTable {
   /// Keeps the first rows.
   void cut(index_t rows);
   std::vector<std::int64_t> integers(std::size_t column) const;
-  /// Warns of rows that are not what was written, by their hashes; of one without a hash the first value is above 0.
+  /// Warns of rows that do not match, by their hashes; of one without a hash the first value is above 0.
   void tell_damaged_rows(Log& log) const;
 
  private:

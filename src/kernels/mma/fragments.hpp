@@ -120,8 +120,8 @@ void launch_blocks(const Device& device, const char* label, index_t blocks, cons
 #endif
 }
 
-// Matrix products of a warp on tensor cores: m16n8k16 in bf16 with sums in fp32 (PTX ISA, mma.sync and ldmatrix; the
-// element that each thread holds is in the figures there). g = lane / 4 and t = lane % 4:
+// Matrix multiplications of a warp on tensor cores: m16n8k16 in bf16 with sums in fp32 (PTX ISA, mma.sync and ldmatrix;
+// the element that each thread holds is in the figures there). g = lane / 4 and t = lane % 4:
 //
 //   A (16, 16)   4 registers: rows g, g + 8 x columns 2 t, 2 t + 8      each register two elements, of adjacent columns
 //   B (16, 8)    2 registers: rows 2 t, 2 t + 8 x column g              the same of adjacent rows

@@ -14,7 +14,7 @@ struct SharedTile {
   static constexpr int row_bytes = columns * static_cast<int>(sizeof(bf16)), bytes = rows * row_bytes;
   SharedAddress first;
 
-  /// Rows 0 ... count - 1 of `from` (rows of `head_dim` elements, `leading` apart), zeros behind them. Seen after
+  /// Rows 0 ... count - 1 of `from` (rows of `head_dim` elements, `leading` apart), zeros after them. Seen after
   /// wait_for_copies and a barrier.
   template <int threads>
   NANOTRON_FUNCTION void start_load(const bf16* from, index_t leading, index_t count, index_t head_dim) const {

@@ -42,7 +42,7 @@ std::vector<BufferLayout::Part> side_by_side(const ParameterTable& table, index_
   return parts;
 }
 
-// Embedding and head, and behind them one place for all layers.
+// Embedding and head, followed by one slot for all layers.
 BufferLayout one_layer(const ParameterTable& table) {
   std::vector<BufferLayout::Part> parts;
   index_t behind = 0;

@@ -16,7 +16,7 @@ namespace {
 constexpr int forward_lane = 0, gradient_lane = 1;
 
 // NCCL begins its operations in the order in which a process launches them, whatever their streams (src/enqueue.cc of
-// 2.30, launchOrder): a send behind an unfinished one of its link holds up receives of other links. With groups of
+// 2.30, launchOrder): a send after an unfinished one on its link blocks receives on other links. With groups of
 // micro-batches that are not full, the ranks of a loop may wait for each other in a circle.
 void require_no_circle(const PipelineSchedule& schedule, const comm::Group& ranks) {
   const bool is_interleaved = schedule.placement == Placement::loop && schedule.virtual_stages > 1;

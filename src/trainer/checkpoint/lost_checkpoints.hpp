@@ -1,7 +1,7 @@
 #pragma once
 
-// A run that was to go on and finds no checkpoint: it may begin only if none was ever written. Private to the trainer
-// layer. One rank calls.
+// A resuming run that finds no checkpoint: it may start from scratch only if none was ever written. Private to the
+// trainer layer. One rank calls.
 
 #include <filesystem>
 

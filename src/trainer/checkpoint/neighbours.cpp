@@ -55,7 +55,8 @@ std::unique_ptr<io::NeighbourCopies> make_copies(const deck::Config& config, con
   if (config.checkpoint.neighbour_every_steps == 0) return nullptr;
   const std::filesystem::path directory = deck::checkpoint_directory(config);
   const bool goes_on = config.checkpoint.resume == "auto";
-  const std::string run = io::run_identity(world, directory, goes_on ? io::Identity::of_directory : io::Identity::anew);
+  const std::string run =
+      io::run_identity(world, directory, goes_on ? io::Identity::of_directory : io::Identity::fresh);
   auto copies = std::make_unique<io::NeighbourCopies>(world,
                                                       io::CopyPlace{.directory = config.checkpoint.neighbour_directory,
                                                                     .run = run,

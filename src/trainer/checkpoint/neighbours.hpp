@@ -1,6 +1,6 @@
 #pragma once
 
-// Where a run goes on: from a checkpoint, or from the copies on its hosts. Private to the trainer layer.
+// What a run resumes from: a checkpoint, or the copies on its hosts. Private to the trainer layer.
 
 #include <memory>
 #include <optional>

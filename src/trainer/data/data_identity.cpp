@@ -98,7 +98,7 @@ void compare_keys(const io::CheckpointInfo& info, const deck::Config& config, Lo
   }
 }
 
-// Where a file goes on in another place than it was.
+// Files whose samples continue at a different position than in the checkpoint.
 void compare_samples(const io::CheckpointInfo& info, const deck::Config& config, Differences& found) {
   const auto before = deck::config_of(info.deck);
   if (!before || before->data.sequence_length != config.data.sequence_length) return;  // told by its key

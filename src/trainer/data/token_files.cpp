@@ -18,7 +18,7 @@ namespace {
 constexpr const char* path_key = "data%path";
 constexpr const char* validation_key = "data%validation_path";
 
-// Calls work(); its errors name the key and the file, but for the one file of data%path.
+// Calls work(); its errors name the key and the file, except for the only file of data%path.
 template <class Work>
 auto of_file(const char* key, const deck::NamedFile& file, const Work& work) {
   try {

@@ -127,7 +127,7 @@ bool HangCase::is_asked(const Idleness& now) {
   return !folder_.leader().empty();
 }
 
-// A rank that is in time may still go on: it is waited for, up to three limits more. Not so where this one cannot.
+// A rank within its limit may still make progress: wait for it, up to three more limits, unless this one cannot.
 bool HangCase::is_conclusive(const HangVerdict& verdict, const std::map<int, RankReport>& reports,
                              const Idleness& now) const {
   if (now.has_failed && reports.size() == setup_.hosts.size()) return true;
@@ -142,7 +142,7 @@ bool HangCase::is_conclusive(const HangVerdict& verdict, const std::map<int, Ran
 }
 
 // Waits for the reports of the others as long as new ones come, judges, and judges again: what was said of ranks that
-// went on meanwhile does not count.
+// made progress meanwhile does not count.
 void HangCase::lead(const Idleness& now) {
   const double begin = wall_seconds();
   if (begin - led_since_ > static_cast<double>(round_ + 1) * renewal) folder_.renew_lead(setup_.rank, ++round_);

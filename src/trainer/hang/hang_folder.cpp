@@ -39,7 +39,7 @@ bool is_own_folder(const fs::path& folder) {
 std::optional<RankReport> read_report(const fs::path& file, Read what) {
   try {
     return report_from(text_of(file), what);
-  } catch (const Error&) {  // no such file any more, or a damaged one
+  } catch (const Error&) {  // the file is gone or damaged
     return std::nullopt;
   }
 }

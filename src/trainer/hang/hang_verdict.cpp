@@ -72,7 +72,7 @@ class Judge {
   }
 
   // All have entered: who has left it, or has started it and is not in it now? Where most have left, or nobody has to
-  // stay for the others, or the kernel holds this rank in a call for a file, it is this rank that does not go on.
+  // stay for the others, or the kernel holds this rank in a call for a file, it is this rank that makes no progress.
   void add_edges_of_entered(const RankReport& r) {
     std::vector<Edge> edges;
     std::size_t left = 0;
@@ -314,7 +314,7 @@ class Judge {
     }
     const char* const does = !reported(rank)                                     ? "is waited for in"
                              : entered(rank, r->waits_group) < r->waits_sequence ? "has not entered"
-                                                                                 : "does not go on with";
+                                                                                 : "makes no progress in";
     return fmt::format("{}: {} {} {}; others have waited for {:.0f} s; {}", r->waits_group, who, does, operation,
                        r->waits_seconds, state_of(rank));
   }

@@ -23,7 +23,7 @@ struct OddOne {
 /// had another before. Empty where all agree.
 std::vector<OddOne> first_disagreement(const std::map<int, Sequence>& of_rank);
 
-/// Where the operations of a step in the ring are not those of the step before, both whole but for the last: "skipped
+/// Where the operations of a step in the ring are not those of the step before, complete except for the last: "skipped
 /// ..." or "did ...". Empty where they are the same, or so many came since that this is not known.
 std::string departure(const std::vector<ReportedOperation>& ring);
 

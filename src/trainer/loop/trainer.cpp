@@ -110,7 +110,7 @@ void Trainer<T>::save_now(Progress& progress, StopReason reason) {
 template <class T>
 void Trainer<T>::copy_now(Progress& progress) {
   const StartClock::Within checkpoint(progress.clock(), StartClock::Kind::checkpoint);
-  progress.flush();  // a start that goes on from the copies has the rows of all steps before
+  progress.flush();  // a start that resumes from the copies has the rows of all earlier steps
   faults_.require_equal_replicas(counters_.step);
   const Region region(device_.timers(), "checkpoint");
   const double begin = wall_seconds();
@@ -284,7 +284,7 @@ void Trainer<T>::save_and_copy(Progress& progress, StopReason reason) {
     save_now(progress, reason);
     saved_at_ = counters_.step;
   }
-  // A start that goes on from copies goes back to the checkpoints that this one would: all are on the disk.
+  // A start that resumes from copies rolls back to the same checkpoints as this one: all are on the disk.
   if (copies && goes_back && !checkpointing_.is_writing()) copy_now(progress);
 }
 

@@ -85,8 +85,8 @@ ExitCode conclude(PreparedRun& run, std::int64_t step, StopReason reason, StopCo
 ExitCode conclude_without_steps(PreparedRun& run, std::int64_t step) {
   const deck::Config& config = run.stages->config(0);
   if (run.copies) run.copies->remove_all();
-  run.log.summary("nothing to do: {} is at step {}{} run%steps = {}; raise run%steps to go on", config.run.output_dir,
-                  step, step == config.run.steps ? " of" : ", beyond", config.run.steps);
+  run.log.summary("nothing to do: {} is at step {}{} run%steps = {}; raise run%steps to continue",
+                  config.run.output_dir, step, step == config.run.steps ? " of" : ", beyond", config.run.steps);
   run.status->write(io::RunState::finished, step);
   return ExitCode::ok;
 }

@@ -56,7 +56,7 @@ std::unique_ptr<Watchdog> watch(const deck::Config& config, comm::ProcessGrid& g
                                                   .status = status});
 }
 
-// The state of the job, and its start: a job that has written checkpoints goes on from them.
+// The state of the job, and its start: a job that has written checkpoints resumes from them.
 void begin_status(PreparedRun& run, const std::string& file) {
   deck::CheckpointConfig& checkpoint = run.config.checkpoint;
   const MPI_Comm world = run.grid.world().mpi();

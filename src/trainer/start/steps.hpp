@@ -61,7 +61,7 @@ struct PlannedMemory {
 PlannedMemory plan_memory(PreparedRun& run);
 
 /// Writes deck.nml and opens metrics.h5 from this state on; training needs neither, so that what is wrong with them is
-/// a warning. Null on all ranks but the one that speaks, and where there is no file.
+/// a warning. Null on all ranks but the one that writes, and where there is no file.
 std::unique_ptr<io::MetricsFile> begin_outputs(PreparedRun& run, const io::CheckpointState& from);
 
 /// The last lines of a run at `step`, and its status.

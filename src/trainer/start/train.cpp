@@ -67,8 +67,8 @@ class StagedTraining {
     return end.step;
   }
 
-  /// After that: whether the run goes on with the next stage, which is ready then. reason: of the trainer; or why there
-  /// is no time for the next stage.
+  /// After that: whether the run continues with the next stage, which is then ready. reason: of the trainer; or why
+  /// there is no time for the next stage.
   bool goes_on(StopReason& reason, StopConditions& stop, Progress& progress, const StepCost& cost) {
     const auto samples = static_cast<double>(trainer_->sample_cursor() - begin_.sample);
     tokens_ += samples * static_cast<double>(config().data.sequence_length);

@@ -20,7 +20,7 @@ struct CoreQuota {
 };
 
 /// Min over the control group of this process (listed in `membership`) and its ancestors, below the folder `mounted`:
-/// cpu.max of cgroup v2, cpu.cfs_quota_us / cpu.cfs_period_us of v1. A file that cannot be read is no limit.
+/// cpu.max of cgroup v2, cpu.cfs_quota_us / cpu.cfs_period_us of v1. A file that cannot be read means no limit.
 CoreQuota core_quota(const std::filesystem::path& membership = "/proc/self/cgroup",
                      const std::filesystem::path& mounted = "/sys/fs/cgroup");
 
@@ -35,7 +35,7 @@ struct MemoryLimit {
 };
 
 /// The host's first (MemTotal of `meminfo`), then those of the control group of this process and its ancestors that are
-/// tighter: memory.max of version 2, memory.limit_in_bytes of version 1. What cannot be read is no limit.
+/// tighter: memory.max of version 2, memory.limit_in_bytes of version 1. A file that cannot be read means no limit.
 std::vector<MemoryLimit> memory_limits(const std::filesystem::path& meminfo = "/proc/meminfo",
                                        const std::filesystem::path& membership = "/proc/self/cgroup",
                                        const std::filesystem::path& mounted = "/sys/fs/cgroup");

@@ -28,7 +28,7 @@ class MpiSession {
   [[noreturn]] static void abort(ExitCode code);
 
   /// The same from any thread and while MPI is stuck: MPI_Abort has a few seconds, in a thread of its own, then this
-  /// process exits by itself. MPI need not allow threads: if the call fails or never returns, nothing is lost by it.
+  /// process exits on its own. MPI need not allow threads: if the call fails or never returns, nothing is lost.
   [[noreturn]] static void abort_beside(ExitCode code);
 };
 
@@ -54,7 +54,7 @@ void leave_thread_behind();
 /// A thrown Error gives its exit code, any other exception 71. If every rank throws within a few seconds
 /// (a wrong deck, a non-finite loss), the lowest rank that has a message prints it, each distinct message
 /// once, and all ranks return. If some rank does not throw, this rank prints its message with its number
-/// and aborts the whole job with the exit code. Who prints a message also gives it to `tell`, with the exit code.
+/// and aborts the whole job with the exit code. The rank that prints a message passes it to `tell`, with the exit code.
 ///
 /// Destructors that run during stack unwinding must not communicate: the other ranks may not be there.
 /// The handles of comm/ leak instead; MPI_Finalize or the abort cleans up.

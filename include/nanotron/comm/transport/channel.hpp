@@ -42,7 +42,7 @@ class Channel : public Operations {
   virtual std::size_t staging_bytes() const = 0;
 };
 
-/// Of a planned group of so many ranks, two or more.
+/// Of a planned group of this many ranks, two or more.
 std::unique_ptr<Channel> make_planned_channel(int ranks, const PlannedLog& log);
 
 // Each of these functions is collective over the communicator, which must outlive the channel.

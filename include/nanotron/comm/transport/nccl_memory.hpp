@@ -66,7 +66,7 @@ struct NcclMemory {
 
 NcclMemory nccl_memory(const NcclPlan& plan, const NcclNode& node);
 
-/// Bytes that NCCL has taken in this process; 0 where it cannot tell, as before 2.29.7.
+/// Bytes that NCCL has allocated in this process; 0 if it cannot report them, as before 2.29.7.
 std::uint64_t nccl_bytes_taken();
 
 /// The communicators of a rank: one for each of its groups, eight for the links of a ring. used: operations of a step;

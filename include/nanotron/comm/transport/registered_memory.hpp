@@ -18,7 +18,7 @@ namespace nanotron::comm {
 /// runs when it ends, which waits for the device; where an exception is on its way, nothing is freed.
 class RegisteredMemory {
  public:
-  /// Uninitialised, 256-byte aligned. Error(system_error) where there is not so much, or NCCL refuses it; deck_error
+  /// Uninitialised, 256-byte aligned. Error(system_error) where memory does not suffice, or NCCL refuses it; deck_error
   /// where NCCL is too old.
   RegisteredMemory(ProcessGrid& grid, std::size_t bytes, deck::MemoryRegistration how);
   ~RegisteredMemory();

@@ -19,11 +19,11 @@ class PayloadWatch {
   /// Before an operation starts: what this rank gives to it, in memory of the group's transport, complete for work
   /// queued on the stream of the operation; bytes = 0: nothing, as where it receives. Returns a ticket for arrived.
   virtual std::uint64_t gives(Line line, const void* data, std::size_t bytes) = 0;
-  /// What the others gave is there, for work that is queued from now on.
+  /// The data of the others are available to work that is queued from now on.
   virtual void arrived(std::uint64_t ticket) = 0;
 };
 
-/// While it exists, `watch` sees the bulk data of all groups of the grid; it outlives that. Values on the host are not
+/// While it exists, `watch` sees the bulk data of all groups of the grid; it outlives this. Values on the host are not
 /// watched.
 class WatchedGroups {
  public:

@@ -11,7 +11,7 @@
 
 namespace nanotron::comm {
 
-/// Tells the recorder of all groups of the grid, and of the lanes of their messages. Collective over the world.
+/// Registers all groups of the grid, and the lanes of their messages, with the recorder. Collective over the world.
 void record_groups(ProcessGrid& grid);
 
 /// The number in the recorder of the ranks of a communicator, for MPI calls outside of groups; 0 where it is off. Found

@@ -26,7 +26,7 @@ struct Question {
   index_t line = 0;    // of the file of questions, from 1
 };
 
-/// Each rank opens the file by itself, read-only. All tables are in memory: 72 bytes per choice and question. Errors
+/// Each rank opens the file, read-only. All tables are in memory: 72 bytes per choice and question. Errors
 /// are Error(data_error), name the file, and the line of the question.
 class ChoiceFile {
  public:

@@ -31,7 +31,7 @@ class ChoiceSequences final : public Sequences {
     index_t token = 0;     // of its first input, in /tokens
     index_t position = 0;  // of that input in the sequence
     index_t length = 0;    // in positions
-    index_t scored = 0;    // the last so many positions have a target
+    index_t scored = 0;    // this many last positions have a target
     index_t first_target() const { return position + length - scored; }
   };
   /// In the order of their positions.

@@ -1,6 +1,6 @@
 #pragma once
 
-// Reads of blocks whose hash is known. A flip or a failure on the way from the disk is told from damage of the file by
+// Reads of blocks whose hash is known. A bit flip or failure on the way from disk is distinguished from file damage by
 // reading again.
 
 #include <cstdint>

@@ -14,7 +14,7 @@ struct FileStatus {
   bool operator==(const FileStatus&) const = default;
 
   bool is_same_file(const FileStatus& other) const { return device == other.device && inode == other.inode; }
-  /// Whether something was written into it in between. chmod or another link to the file are no such thing.
+  /// Whether the file was written to in between. chmod or another link to the file do not count.
   bool is_unwritten_since(const FileStatus& before) const {
     return bytes == before.bytes && modified == before.modified;
   }

@@ -11,7 +11,7 @@ namespace nanotron::hdf5 {
 /// HDF5 meets no failed write, which it does not survive.
 class FileStore final : public ByteStore {
  public:
-  /// Access::read follows links and opens whatever there is; the others open a plain file of this name and no link, and
+  /// Access::read follows links and opens any file; the others open a plain file of this name and no link, and
   /// `create` empties it. To read one that is not there is an Error(data_error), all else an Error(system_error).
   FileStore(const std::filesystem::path& path, Access access);
   ~FileStore() override;

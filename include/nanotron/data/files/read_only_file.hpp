@@ -8,7 +8,7 @@
 
 namespace nanotron::data {
 
-/// A file read by this process alone, at any position and from any thread.
+/// A file read by this process only, at any position and from any thread.
 class ReadOnlyFile final : public BlockSource {
  public:
   /// Error(data_error) where there is no such file, Error(system_error) where it cannot be opened.
@@ -21,10 +21,10 @@ class ReadOnlyFile final : public BlockSource {
   void read(void* target, std::int64_t bytes, std::int64_t position) const override;
   void forget(std::int64_t bytes, std::int64_t position) const override;
 
-  /// Of the open file, whatever its name leads to by now.
+  /// Of the open file, whatever its name refers to now.
   FileStatus status() const { return status_of(descriptor_, name_); }
   /// Where the first hole of at least `smallest` bytes within these begins and its length, as far as the file system
-  /// tells holes: bytes that were never written, and read as zeros. Length 0: none.
+  /// reports holes: bytes that were never written, and read as zeros. Length 0: none.
   struct Hole {
     std::int64_t begin = 0, bytes = 0;
   };

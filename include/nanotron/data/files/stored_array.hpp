@@ -23,9 +23,9 @@ inline constexpr index_t hash_block = 4096, smallest_hash_block = 64, largest_ha
 /// Errors are Error(data_error), or Error(system_error) where the system cannot read, and name file and dataset.
 class StoredArray {
  public:
-  StoredArray() = default;  // of a dataset that the file has not
+  StoredArray() = default;  // of a dataset that the file does not have
   /// Refuses what hdf5::checked_shape refuses, other than one dimension, values that were never written, and more
-  /// values than the file has room for. `disk` is the file that the dataset is in.
+  /// values than the file can hold. `disk` is the file that the dataset is in.
   StoredArray(hdf5::Dataset dataset, const std::string& name, int width, std::shared_ptr<const ReadOnlyFile> disk);
   ~StoredArray();
   StoredArray(StoredArray&&) noexcept;
@@ -73,7 +73,7 @@ class StoredArray {
   /// The next read asks the disk again (BlockSource::forget).
   void forget() const { source_->forget(size_ * width_, 0); }
 
-  /// block_hash of each block of so many values.
+  /// block_hash of each block of this many values.
   std::vector<std::uint64_t> hashes_of_blocks(index_t block) const;
 
  private:

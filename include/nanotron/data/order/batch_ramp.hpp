@@ -23,7 +23,7 @@ class BatchRamp {
 
   /// Sequences of the step that begins at this sample.
   index_t at(index_t sample) const;
-  /// The sample at which the run is after so many steps from here.
+  /// The sample cursor after this many further steps.
   index_t after(index_t sample, index_t steps) const;
   /// Steps from `sample` on until a step begins at `end` or later.
   index_t steps_until(index_t sample, index_t end) const;

@@ -57,7 +57,7 @@ class Blend {
 };
 
 /// The seed of a file's own order: the run's; of a file with a name, seed ^ XXH3-64(name), so that files of one length
-/// are in orders of their own, whatever their place in the list.
+/// are in orders of their own, whatever their position in the list.
 std::uint64_t seed_of_file(std::uint64_t seed, std::string_view name);
 
 }  // namespace nanotron::data

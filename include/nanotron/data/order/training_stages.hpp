@@ -9,13 +9,13 @@
 //
 // it begins with the first step that begins at token n_k or later. (Before the first the batch may grow,
 // data/order/batch_ramp.hpp.) So a stage, like all that it sets, is a function of the sample cursor, and with it which
-// tokens a sample has: of (seed, sample), whatever the grid and wherever the run was interrupted.
+// tokens a sample has: of (seed, sample), independent of the grid and of interruptions.
 //
-// What repeats. Consecutive stages of one sequence length are one cut: their samples go on in one order. A stage of
-// another length begins a new cut. Sample g of it is sample g - b of files that are cut anew into sequences of that
+// What repeats. Consecutive stages of one sequence length are one cut: their samples continue in one order. A stage of
+// another length begins a new cut. Sample g of it is sample g - b of files that are cut again into sequences of that
 // length, b being its first sample, in an order keyed by (seed ^ XXH3-64("cut <number>"), epoch), the first cut being
 // number 0 with the seed itself. Within a cut no sequence comes twice in an epoch. A new cut knows nothing of the ones
-// before: it begins a new epoch of each file, in which every token comes again, also those that the run has seen. A
+// before: it begins a new epoch of each file, in which every token is repeated, also those that the run has seen. A
 // file with weight 0 before it is not repeated. With shuffle = 'none' a cut begins at the beginning of its files.
 
 #include <cstdint>
@@ -37,7 +37,7 @@ struct TrainingStage {
   std::vector<deck::StageSetting> settings{};  // of this stage and those before, in this order
 };
 
-/// At least one. Stages of weights alone (data/order/blend.hpp) are none of their own. Up to the first mistake of the
+/// At least one. Stages that only change weights (data/order/blend.hpp) do not count. Up to the first mistake of the
 /// deck.
 std::vector<TrainingStage> training_stages(const deck::Config& run);
 

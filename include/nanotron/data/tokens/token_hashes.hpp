@@ -24,7 +24,7 @@ struct TokenHashes {
 };
 
 /// Reads /hashes, if there is one, and has `arrays` (the datasets that the file has) compare their blocks from now on.
-/// `metadata`: the text of all sizes and attributes, which has to have the hash that the file says. Hashes of up to
+/// `metadata`: the text of all sizes and attributes, which must have the hash stored in the file. Hashes of up to
 /// 8 MiB are read and compared with `content`; of larger files damage in them is found with the block.
 /// Error(data_error) where they do not fit to the file.
 TokenHashes open_hashes(const hdf5::File& file, std::span<StoredArray* const> arrays, const std::string& metadata,
@@ -36,7 +36,7 @@ StoredArray hashes_of(const hdf5::File& file, const StoredArray& array, std::sha
 /// TokenHashes::content of what the file has now; reads all of it, whether it has hashes or not.
 std::uint64_t content_of(const TokenFile& file);
 
-/// Writes /hashes into a token file, in place of others. Reads all of it.
+/// Writes /hashes into a token file, and replaces existing ones. Reads all of it.
 void add_hashes(const std::filesystem::path& path, index_t block = hash_block);
 
 }  // namespace nanotron::data

@@ -13,7 +13,7 @@ enum class Verify { automatic, full, sample, none };
 enum class OtherTokenizer { refuse, accept };
 enum class OnChange { refuse, warn };
 
-/// Where the sequences that a stage takes begin to be cut anew: filled in by data/order/training_stages.hpp, no key of
+/// First sample from which a stage cuts new sequences: set by data/order/training_stages.hpp, no key of
 /// the deck.
 struct SequenceCut {
   std::int64_t number = 0;        // 0: of the beginning of the run

@@ -49,7 +49,7 @@ struct ParallelConfig {
 std::int64_t virtual_stages(const ParallelConfig& parallel);
 std::int64_t pipeline_stages(const ParallelConfig& parallel);
 
-/// The degrees multiply to this many ranks (dp*tp*pp*cp; ep lies inside dp*cp). 0 if one is still 0.
+/// The product of the degrees: ranks (dp*tp*pp*cp; ep is inside dp*cp). 0 if one is still 0.
 std::int64_t grid_size(const ParallelConfig& parallel);
 
 /// Ranks over which parameters, gradients or moments are sharded, 1 without ZeRO; of experts every ep-th of them.

@@ -35,7 +35,7 @@ using Scalar = std::variant<std::int64_t, double, bool, std::string>;  // the or
 
 struct Value {
   Scalar scalar;
-  std::size_t offset = 0;  // where in the source the value stands
+  std::size_t offset = 0;  // position of the value in the source
   std::size_t length = 0;
 };
 

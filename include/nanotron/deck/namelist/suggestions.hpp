@@ -1,6 +1,6 @@
 #pragma once
 // What a user may have meant by a word that the deck does not know: a misspelling, a key of another group, or the name
-// that PyTorch, Megatron-LM, Hugging Face, nanotron, nanoGPT or GPT-2 give to something that we have, or leave
+// that PyTorch, Megatron-LM, Hugging Face, nanotron, nanoGPT or GPT-2 give to something that this program has, or leave
 // out on purpose.
 
 #include <string>

@@ -28,7 +28,7 @@ enum class PartOf {
   moe_models,    // stored by models with experts, compared if both have them
 };
 
-/// What another value at a restart changes: nothing of the training but its speed and its last bits, how it goes on, or
+/// What another value at a restart changes: nothing in the training except speed and last bits, how it continues, or
 /// which samples it sees.
 enum class Influence { none, training, data_order };
 

@@ -37,7 +37,7 @@ struct Piece {
 };
 
 /// The pieces of each transfer of a rank's parts of a tensor: at most piece_bytes per transfer. Parts are split along
-/// their first dimension, and a layer that is larger by itself along its rows. A row is never split. Empty parts have
+/// their first dimension, and a larger layer along its rows. A row is never split. Empty parts have
 /// no pieces.
 std::vector<std::vector<Piece>> transfers_of(const StateTensor& tensor, ScalarType type, std::int64_t piece_bytes);
 

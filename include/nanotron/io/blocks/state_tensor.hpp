@@ -1,6 +1,6 @@
 #pragma once
 
-// Logical tensors, the parts of them that a rank stores, and where they lie in a file.
+// Logical tensors, the parts of them that a rank stores, and their offsets in a file.
 
 #include <cstdint>
 #include <optional>
@@ -22,7 +22,7 @@ struct StatePart {
   std::vector<index_t> stride;  // elements
 };
 
-/// Where tensors of one shape lie one after another in a dataset, (count, shape of a tensor): what is tensor `index` of
+/// How tensors of one shape are stored in a dataset, (count, shape of a tensor): what is tensor `index` of
 /// it.
 struct Slice {
   std::string dataset;
@@ -45,7 +45,7 @@ const std::string& dataset_of(const StateTensor& tensor);
 std::vector<index_t> dataset_shape(const StateTensor& tensor);
 std::int64_t begin_in_dataset(const StateTensor& tensor, ScalarType type);
 
-/// A tensor whose elements lie in row-major order in a file, from byte `begin` on.
+/// A tensor whose elements are stored in row-major order in a file, from byte `begin` on.
 struct PlacedTensor {
   const StateTensor* tensor;
   ScalarType type;
@@ -57,7 +57,7 @@ class TensorSource {
  public:
   virtual ~TensorSource() = default;
   virtual std::int64_t bytes() const = 0;
-  /// Overwrites the parts of the tensors with what lies at their positions. Collective over the ranks of the source;
+  /// Overwrites the parts of the tensors with the data at their positions. Collective over the ranks of the source;
   /// errors are those of all ranks.
   virtual void read(std::span<const PlacedTensor> tensors) = 0;
 };

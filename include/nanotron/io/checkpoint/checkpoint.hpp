@@ -50,7 +50,7 @@ struct DataFile {
   std::string name;  // that the deck gives it; empty: the only one
   index_t tokens = 0;
   std::string content{};  // 16 hexadecimal digits: data::TokenHashes::content
-  std::string sample{};   // the same of some blocks alone: sample_hash (trainer/data/data_identity.hpp)
+  std::string sample{};   // the same of some blocks only: sample_hash (trainer/data/data_identity.hpp)
   data::TokenizerId tokenizer{};
   std::optional<std::int64_t> bos{};  // that begins its documents; no_bos: they begin without; empty: not known
 };
@@ -64,7 +64,7 @@ struct CheckpointContents {
   /// What compressed gradient reduction carries from step to step, rank after rank; empty: nothing.
   std::span<const StateTensor> compression;
   std::string compression_layout;        // describes what is stored where
-  ScalarType master = ScalarType::fp32;  // fp32 or fp64, in memory and in the file: of all but the moments
+  ScalarType master = ScalarType::fp32;  // fp32 or fp64, in memory and in the file: of all except the moments
   CheckpointState state;
   deck::ModelConfig model;        // resolved
   data::TokenizerId tokenizer{};  // of the training file

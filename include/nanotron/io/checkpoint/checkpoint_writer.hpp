@@ -27,9 +27,9 @@ inline constexpr std::int64_t blocks_in_memory = 3 * held_blocks;
 /// is known good: a later step had a finite loss and gradient norm.
 class CheckpointWriter {
  public:
-  /// `world` is borrowed. keep_last 0 keeps all. `log` is used by the rank that speaks.
+  /// `world` is borrowed. keep_last 0 keeps all. `log` is used by the rank that writes it.
   CheckpointWriter(MPI_Comm world, std::filesystem::path directory, std::int64_t keep_last, Log& log);
-  ~CheckpointWriter();  // what start() began is given up
+  ~CheckpointWriter();  // abandons what start() began
 
   /// Call one of the three once, before the first write: the run starts at step 0, or continues from the
   /// checkpoint `folder` of `step`. Newer checkpoints in the directory (all, if `folder` is elsewhere)
@@ -46,11 +46,11 @@ class CheckpointWriter {
   void write(const CheckpointContents& contents);
 
   /// The same without waiting for the disk. The contents are copied in memory, which reserve() takes before; they must
-  /// not change until finish_copy() has returned or the writer is destroyed, but for `compression`. Then a thread
+  /// not change until finish_copy() has returned or the writer is destroyed, except `compression`. Then a thread
   /// assembles the blocks with those of the other ranks, and others write them and read them back. advance(), after
-  /// each step, goes on when all ranks are ready and says whether the checkpoint was published now; finish() waits for
+  /// each step, continues when all ranks are ready and returns whether the checkpoint is published; finish() waits for
   /// that. start() and write() finish an earlier one. Where MPI has no MPI_THREAD_MULTIPLE, start() returns when the
-  /// blocks are assembled. Collective, but for reserve() and finish_copy(); errors as of write().
+  /// blocks are assembled. Collective, except reserve() and finish_copy(); errors as in write().
   void reserve(const CheckpointContents& contents);
   void start(const CheckpointContents& contents);
   void finish_copy();
@@ -68,7 +68,7 @@ class CheckpointWriter {
   /// The newest known good checkpoint. Until this run has one: the newest complete checkpoint before the
   /// one it resumed from; empty if there is none. The same on all ranks.
   const std::filesystem::path& newest_known_good() const { return newest_known_good_; }
-  /// The newest whole one beside `folder` that is older; empty where there is none. Collective.
+  /// The newest complete one beside `folder` that is older; empty where there is none. Collective.
   std::filesystem::path older_than(const std::filesystem::path& folder) const;
 
  private:

@@ -31,7 +31,7 @@ struct Manifest {
 };
 
 std::string to_json(const Manifest& manifest);
-/// Throws Error(data_error) saying which field is missing or wrong, whatever the text.
+/// Throws Error(data_error) naming the field that is missing or wrong, for any text.
 Manifest parse_manifest(const std::string& text);
 
 /// Collective: checks a step folder against its manifest. Throws Error(data_error) that names the

@@ -1,7 +1,7 @@
 #pragma once
 
 // Copies of the training state in the memory of the hosts, or on their disks: each rank's share on its own host and on
-// that of its partner (comm::HostMap). No lost host takes a share with it, and a restart need not read the file system.
+// that of its partner (comm::HostMap). No share is lost with one host, and a restart need not read the file system.
 // Multi-level checkpointing, as in SCR (Moody et al. 2010), FTI (Bautista-Gomez et al. 2011) and VeloC.
 //
 // What is copied is the image of a checkpoint (block_exchange.hpp): each rank has the blocks that it would write to the
@@ -33,7 +33,7 @@ struct PieceName;
 struct PieceTable;
 
 inline constexpr std::int64_t copy_block_bytes = std::int64_t{1} << 20;
-/// Of a run, with the one that is being written: the other one is whole.
+/// Of a run, including the one being written: the other one is complete.
 inline constexpr std::size_t kept_generations = 2;
 
 struct CopyPlace {
@@ -44,9 +44,9 @@ struct CopyPlace {
 };
 
 /// The identity of the run that keeps its checkpoints in `directory`, 16 hexadecimal digits in the first line of
-/// <directory>/run.id. With `anew` another one than before; earlier ones follow in the file. Copies of another identity
+/// <directory>/run.id. With `fresh` a new one; earlier ones follow in the file. Copies of another identity
 /// are never read. Collective; Error(system_error).
-enum class Identity { of_directory, anew };
+enum class Identity { of_directory, fresh };
 std::string run_identity(MPI_Comm world, const std::filesystem::path& directory, Identity identity);
 /// The newest first. Collective.
 std::vector<std::string> earlier_identities(MPI_Comm world, const std::filesystem::path& directory);
@@ -54,7 +54,7 @@ std::vector<std::string> earlier_identities(MPI_Comm world, const std::filesyste
 /// All functions are collective over `world` (borrowed).
 class NeighbourCopies {
  public:
-  /// `log` is used by the rank that speaks. Error(deck_error) where hosts share the folder.
+  /// `log` is used by the rank that writes it. Error(deck_error) where hosts share the folder.
   NeighbourCopies(MPI_Comm world, CopyPlace place, Log& log);
   ~NeighbourCopies();
 
@@ -67,7 +67,7 @@ class NeighbourCopies {
 
   /// After a restart from `reader` (null: from nothing). Where it is what newest() found last, those copies stay; all
   /// others are removed. Where it is a checkpoint, or nothing, the run has another identity from the next copy on:
-  /// hosts that are not of this job may have copies of the steps that are left behind.
+  /// hosts that are not of this job may have copies of abandoned steps.
   void keep_only(const CheckpointReader* reader);
   /// On the hosts of this job, all copies of runs that are over.
   void remove_those_of(const std::vector<std::string>& runs);
@@ -81,7 +81,7 @@ class NeighbourCopies {
 
   /// Bytes of one copy on this rank's own host and its partner's, since the last write().
   std::int64_t bytes_held() const { return bytes_held_; }
-  /// Where the copies of `step` are, for people.
+  /// Where the copies of `step` are, as text.
   std::filesystem::path folder_of(std::int64_t step) const;
 
  private:
@@ -103,7 +103,7 @@ class NeighbourCopies {
   Log& log_;
   std::unique_ptr<CopyFolder> folder_;
   std::unique_ptr<PageBuffers> memory_;
-  std::vector<std::uint64_t> generations_;  // whole ones, the newest last
+  std::vector<std::uint64_t> generations_;  // complete ones, the newest last
   std::uint64_t found_ = 0;                 // by newest()
   std::string unseen_host_;
   std::int64_t bytes_held_ = 0;

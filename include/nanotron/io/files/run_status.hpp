@@ -1,10 +1,10 @@
 #pragma once
 
-// A file of a few lines that says how a run stands, for job scripts and monitors: nanotron_hpc --status FILE. Always
+// A file of a few lines with the state of a run, for job scripts and monitors: nanotron_hpc --status FILE. Always
 // whole: written beside the old one and renamed.
 //
 //   state = running               starting, running, finished, failed; exit code 75: stopped, or held, which a user
-//                                 asked for with the file STOP; a job script writes launching and judged
+//                                 requested by the file STOP; a job script writes launching and judged
 //   step = 120                    at the start, the last checkpoint or the end
 //   steps = 1000                  run%steps
 //   output_dir = a                run%output_dir
@@ -12,12 +12,12 @@
 //   checkpoint = a/b/step_00000100     the newest that this start wrote, or an earlier one of the same job; empty:
 //                                      none. Also where copies on other hosts are (neighbour_copies.hpp): no folder
 //   checkpoint_seconds = 12.5     what the last one in checkpoint%directory took; 0: none was written
-//   exit_code = 70                where the state is failed: a rank told why it ends
+//   exit_code = 70                if the state is failed: a rank reported why it ends
 //   error = step 9: ...           the first line of that
 //
 // A run that ends in any other way leaves `starting` or `running`: an exit code 0 of a launcher that started nothing is
 // not a finished run. A start that finds the file of an earlier, unfinished one with the same directory belongs to the
-// same job: it goes on from that one's checkpoints, whatever checkpoint%resume says.
+// same job: it resumes from that one's checkpoints, whatever checkpoint%resume is.
 
 #include <cstdint>
 #include <filesystem>
@@ -31,7 +31,7 @@ enum class RunState { starting, running, finished, stopped, held, failed };
 
 class RunStatus {
  public:
-  /// Of the rank that speaks; others, and an empty file name, read and write nothing. directory: of the checkpoints. A
+  /// Of the writing rank; others, and an empty file name, read and write nothing. directory: of the checkpoints. A
   /// file that cannot be written is a warning, once, and tried again with the next write.
   RunStatus(std::filesystem::path file, std::string output_dir, std::string directory, std::int64_t steps, Log& log);
 

@@ -30,7 +30,7 @@ struct MetricsStart {
   std::string title{};  // run%title
   MetricsOf what = MetricsOf::dense_model;
   std::vector<std::string> validation_sets{};  // those with names
-  std::int64_t sample_cursor = 0;              // the run goes on with this global sample
+  std::int64_t sample_cursor = 0;              // the run continues with this global sample
   bool keeps_starts = false;  // of a file that is moved aside, since the run begins again without a checkpoint
   StartRow start{};           // its number and its steps are filled in
   Provenance lineage{};       // attributes of /lineage/start_<number>
@@ -41,10 +41,10 @@ struct MetricsStart {
 class MetricsFile {
  public:
   /// Continues an existing file: rows of steps after `resumed_step` are dropped, so that each curve has
-  /// one value per step, and bad steps of samples from start.sample_cursor on; of rows that are not what was written,
+  /// one value per step, and bad steps of samples from start.sample_cursor on; of rows that do not match,
   /// by the hashes that row_hash and validation_hash have of them, the log warns. With resumed_step 0 an existing file
-  /// is moved to <name>.previous-<n>, n being the first free number; so is what cannot be gone on with, with a warning.
-  /// Then a new file is created. Error where there is no room, or where the file cannot be looked at, read or written;
+  /// is moved to <name>.previous-<n>, n being the first free number; so is one that cannot be continued (a warning).
+  /// Then a new file is created. Error where space is missing, or where the file cannot be inspected, read or written;
   /// an old file is then left. The
   /// first start writes /provenance and /deck, a start that resumes at step n writes /provenance_step_<n> and
   /// /deck_step_<n>. The attribute title is that of the latest start. A named validation set is NaN in rows written
@@ -65,7 +65,7 @@ class MetricsFile {
   void drop_after(std::int64_t step);
   /// Writes all kept rows to the file now.
   void flush();
-  /// The same, and closes the file: nothing but the destructor may follow.
+  /// The same, and closes the file: only the destructor may follow.
   void close();
   /// Where an old file was moved to, else empty.
   const std::filesystem::path& set_aside() const { return set_aside_; }
@@ -75,7 +75,7 @@ class MetricsFile {
     std::int64_t step;
     double loss;
   };
-  // Why the old file cannot be gone on with, else empty.
+  // Why the old file cannot be continued, else empty.
   std::string try_continue(std::int64_t resumed_step, const MetricsStart& start, Log& log);
   void begin_start(std::int64_t resumed_step, const MetricsStart& start, Log& log);
   void move_aside();

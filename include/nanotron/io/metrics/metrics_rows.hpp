@@ -41,7 +41,7 @@ struct BadStepRow {
 /// doc/reliability.md says what follows from them. Times are seconds since 1970, NaN where they are not known.
 struct StartRow {
   std::int64_t start = 0;          // from 1
-  double begin = 0.0, last = 0.0;  // of the program; its last sign of life
+  double begin = 0.0, last = 0.0;  // of the program; when it was last seen running
   double submitted = 0.0, job_began = 0.0;
   std::int64_t resumed_step = 0, last_step = -1;  // -1: none yet
   std::int64_t lowest_step = 0;                   // that training went back to within this start

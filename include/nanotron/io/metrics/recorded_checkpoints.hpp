@@ -9,7 +9,7 @@
 
 namespace nanotron::io {
 
-/// "step_00000100, which .../latest names": a checkpoint that was published, there or not. Empty: nothing says so.
+/// "step_00000100, which .../latest names": a checkpoint that was published, existing or not. Empty: no record of one.
 std::string recorded_checkpoint(const std::filesystem::path& directory);
 
 /// Whether a step folder is listed, whole or not.

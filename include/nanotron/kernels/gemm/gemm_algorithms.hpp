@@ -1,6 +1,6 @@
 #pragma once
 
-// The algorithms with which cuBLASLt runs the GEMMs of a deck, measured beside each other on the GPU and kept in a
+// The algorithms with which cuBLASLt runs the GEMMs of a deck, measured side by side on the GPU and kept in a
 // file, as FFTW keeps its wisdom (Frigo and Johnson 2005, section 6). Without a file its heuristic chooses. A file, not
 // a measurement at each start: the algorithm decides the order of a sum, so a run would not repeat its bits.
 //

@@ -81,7 +81,7 @@ void for_each_row_of(const Device& device, const char* label, index_t rows, inde
 }
 
 /// result (1) <- sum of f(row, i) over i < rows; on the host in order (Serial backend). R{} is zero. The result is in
-/// memory of the device, and nobody waits for it.
+/// memory of the device; no host synchronization.
 template <class R, class F>
 void sum_of_rows(const Device& device, const char* label, index_t rows, const F& f, const Vector<R>& result) {
   if (device.is_planning()) return device.launch_planned();

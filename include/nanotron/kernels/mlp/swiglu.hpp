@@ -2,7 +2,7 @@
 
 // Gated linear unit with SiLU (Shazeer, 2020): h = silu(gate) * up, silu(x) = x / (1 + exp(-x)).
 //
-// maxima (tokens): max |x| of each row that is written (kernels/fp8/quantise.hpp); empty where it is not asked for.
+// maxima (tokens): max |x| of each row that is written (kernels/fp8/quantise.hpp); empty where not needed.
 
 #include "nanotron/kernels/fp8/quantise.hpp"
 #include "nanotron/tensor/device.hpp"

@@ -76,7 +76,7 @@ struct SequencePlaces {
   index_t length = 0;  // tokens per sequence on this rank
 };
 
-/// Max tokens that an expert takes of a sequence with so many: ceil(factor top_k tokens / experts).
+/// Max tokens that an expert takes of a sequence with this many: ceil(factor top_k tokens / experts).
 NANOTRON_FUNCTION inline index_t expert_capacity(double factor, const Routing& routing, index_t tokens) {
   constexpr double whole = 1.0 - 1e-12;  // a share that is whole up to rounding of the factor is not rounded up
   const double share = factor * static_cast<double>(routing.top_k * tokens) / static_cast<double>(routing.experts);
@@ -85,7 +85,7 @@ NANOTRON_FUNCTION inline index_t expert_capacity(double factor, const Routing& r
 }
 
 /// For the tokens of this rank: rows(choice) <- -1 if as many earlier tokens of the sequence as its expert_capacity, or
-/// more, chose the same expert, else 0. Empty positions are passed over.
+/// more, chose the same expert, else 0. Empty positions are skipped.
 void mark_overflow(Device& device, const Routing& routing, const SequencePlaces& places, const FilledPositions& filled,
                    double factor, Vector<const std::int64_t> choices, Vector<std::int64_t> rows);
 

@@ -13,7 +13,7 @@
 namespace nanotron::kernels {
 
 /// x, y (rows, columns); w, b (columns); statistics (2 rows): mean and rstd of each row, saved for backward.
-/// y may alias x. maxima (rows): max |y| of each row (kernels/fp8/quantise.hpp); empty where it is not asked for.
+/// y may alias x. maxima (rows): max |y| of each row (kernels/fp8/quantise.hpp); empty where not needed.
 template <class T>
 void layer_norm_forward(Device& device, Matrix<const T> x, Vector<const master_t<T>> w, Vector<const master_t<T>> b,
                         double eps, Matrix<T> y, Vector<master_t<T>> statistics, Vector<float> maxima = {});

@@ -13,7 +13,7 @@
 namespace nanotron::kernels {
 
 /// x, y (rows, columns); w (columns); rstd (rows), saved for backward. y may alias x.
-/// maxima (rows): max |y| of each row (kernels/fp8/quantise.hpp); empty where it is not asked for.
+/// maxima (rows): max |y| of each row (kernels/fp8/quantise.hpp); empty where not needed.
 template <class T>
 void rms_norm_forward(Device& device, Matrix<const T> x, Vector<const master_t<T>> w, double eps, Matrix<T> y,
                       Vector<master_t<T>> rstd, Vector<float> maxima = {});

@@ -25,7 +25,7 @@ struct AdamwStep {
   std::int64_t step = 1;  // of this update, from 1
 };
 
-/// p, m, v (n) are updated where scalars (1) say so, g (n) is read. copy (n, or empty): p rounded to bf16. M is double
+/// p, m, v (n) are updated if scalars (1) allow it, g (n) is read. copy (n, or empty): p rounded to bf16. M is double
 /// or float; scalars are computed in fp64.
 template <class M>
 void adamw(Device& device, Vector<M> p, Vector<const M> g, Vector<M> m, Vector<M> v, const AdamwStep& step,

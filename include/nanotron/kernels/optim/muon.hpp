@@ -17,18 +17,18 @@
 
 namespace nanotron::kernels {
 
-/// m (n) is updated and u (n) written where scalars (1) say so, g (n) is read.
+/// m (n) is updated and u (n) written if scalars (1) allow it, g (n) is read.
 template <class M>
 void nesterov(Device& device, Vector<const M> g, Vector<M> m, Vector<M> u, double beta,
               Vector<const UpdateScalars> scalars);
 
-/// Orthogonalises x in place, whatever its scale; a zero matrix stays zero. workspace has
+/// Orthogonalises x in place, at any scale; a zero matrix stays zero. workspace has
 /// orthogonalise_workspace(rows, columns) elements or more, the first at a multiple of 64 bytes.
 template <class M>
 void orthogonalise(Device& device, Matrix<M> x, Vector<M> workspace, int steps);
 index_t orthogonalise_workspace(index_t rows, index_t columns);
 
-/// p(i) = keep p(i) - rate direction(first + i) where scalars (1) say so, direction indexed in row-major order. copy
+/// p(i) = keep p(i) - rate direction(first + i) if scalars (1) allow it, direction indexed in row-major order. copy
 /// (as p, or empty): p rounded to bf16.
 template <class M>
 void descend(Device& device, Vector<M> p, MatrixRef<const M> direction, index_t first, double keep, double rate,

@@ -22,7 +22,7 @@ template <class M>
 std::uint64_t content_hash(Device& device, Vector<const M> x);
 
 /// hash (1) <- the sum above, without mix(n), of `bytes` bytes at `data`, as words of the largest of 8, 4, 2 and 1
-/// bytes that divides the address and their number. In memory of the device, and nobody waits for it.
+/// bytes that divides the address and their number. In memory of the device; no host synchronization.
 void content_hash(Device& device, const void* data, std::size_t bytes, Vector<std::uint64_t> hash);
 
 }  // namespace nanotron::kernels

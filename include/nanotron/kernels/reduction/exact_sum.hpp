@@ -69,7 +69,7 @@ NANOTRON_FUNCTION inline double value(const ExactSum& sum) {
   return total;
 }
 
-// Results are in memory of the device, one element each, and nobody waits for them.
+// Results are in memory of the device, one element each, with no host synchronization.
 
 /// result <- sum of x^2, each rounded to a double. M is double or float.
 template <class M>

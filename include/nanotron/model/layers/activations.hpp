@@ -13,7 +13,7 @@
 // Attention scores are never kept: backward recomputes them from lse. With experts gate_up and mlp_hidden have one row
 // for each token sent to an expert here; the inputs of these rows and the routing are kept with gate_up.
 //
-// With linear layers in FP8 'none' keeps codes, of one byte, of n1, n2, attn and mlp_hidden in place of n1, n2 and
+// With linear layers in FP8 'none' keeps codes, of one byte, of n1, n2, attn and mlp_hidden instead of n1, n2 and
 // mlp_hidden. 'selective', and sequence-parallel hidden states for n1 and n2, keep no codes: backward quantises again.
 // A mixture of experts is in bf16.
 //

@@ -35,7 +35,7 @@ class Fp8Weights {
   bool reads(index_t layer) const { return layers_.empty() || held_[set_of(layer)] != layer; }
   /// The weights changed.
   void expire() { std::fill(held_.begin(), held_.end(), no_unit); }
-  /// Call it before a layer multiplies, when its weights are there. layer: index among those stored here.
+  /// Call it before a layer multiplies, when its weights are available. layer: index among those stored here.
   void use(Device& device, index_t layer);
 
   QuantisedLinears<T> linears(index_t layer, const nn::Fp8Workspace& work) const;

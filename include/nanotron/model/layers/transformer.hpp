@@ -78,7 +78,7 @@ class Transformer {
   Matrix<T> output(const Slot& slot) const { return at(slot).residual.back(); }
   Matrix<T> hidden_gradient(index_t i) const { return act_.work.dx[static_cast<std::size_t>(i)]; }
 
-  /// Of the slot's micro-batch, first of all. Without a call each sequence is one document without empty positions.
+  /// Of the slot's micro-batch; call it first. Without a call each sequence is one document without empty positions.
   void set_packing(const Slot& slot, const nn::Packing& packing) {
     micro_batches_.set_packing(*device_, slot.stage, slot.index, packing);
   }

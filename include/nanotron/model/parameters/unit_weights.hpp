@@ -56,7 +56,7 @@ class UnitWeights {
   void refresh_after_update();
   /// Call it before the weights of a source are read. May start the all-gather of `next`.
   void use(const SourceUse& use);
-  /// The next use of every unit gathers it, where units are gathered per use, whatever was used last. Without it a unit
+  /// Where units are gathered per use, the next use of every unit gathers it again. Without this call a unit
   /// that is still gathered is not gathered again, so that two equal computations communicate differently.
   void forget();
   /// Waits for all gathers. Call it before anything but the layers reads the buffers.

@@ -92,7 +92,7 @@ struct HeadNorms {
 };
 
 template <class T>
-class AttentionCore;  // nn/attention/attention_core.hpp: attention(q, k, v), wherever the tokens are
+class AttentionCore;  // nn/attention/attention_core.hpp: attention(q, k, v) over the tokens of all ranks
 
 template <class T>
 class Attention {

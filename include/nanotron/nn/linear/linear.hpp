@@ -43,7 +43,7 @@ struct RowGemm {
   Vector<const master_t<T>> bias{};               // empty where there is none
   SumOrder order{};                               // of the sum over features of x
   Matrix<const T> addend{};                       // r, of the rows of y; empty where there is none
-  const QuantisedLinear<T>* quantised = nullptr;  // multiplies, in place of kernels::gemm
+  const QuantisedLinear<T>* quantised = nullptr;  // multiplies, instead of kernels::gemm
   OperandCodes codes{};                           // of x
   Matrix<const T> swiglu_gradient{};              // x is gate | up: the operand is their gradient, from this one of h
 

@@ -17,7 +17,7 @@
 // multiplied (Wang et al. 2023, "Overlap Communication with Dependent Computation via Decomposition"). Chunks need not
 // be equal. Nothing outside this class depends on which tokens a rank stores.
 //
-// Gather and sum are each other's backward. Rows after the last token are padding: they are zero, stay zero, and no
+// A gather's backward is a sum and vice versa. Rows after the last token are padding: they are zero, stay zero, and no
 // block reads them.
 
 #include <memory>

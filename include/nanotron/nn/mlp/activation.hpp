@@ -16,7 +16,7 @@ class Activation {
  public:
   virtual ~Activation() = default;
   /// in (tokens, gate | up, or up) -> h (tokens, width), overwritten. maxima (tokens): the largest size in each row of
-  /// what is written; empty where it is not asked for.
+  /// what is written; empty where not needed.
   virtual void forward(Device& device, Matrix<const T> in, Matrix<T> h, Vector<float> maxima) const = 0;
   /// in is overwritten by its gradient; or only the gradient's maxima are written, and input_gradient computes it.
   virtual void backward(Device& device, Matrix<T> in, Matrix<const T> dh, Vector<float> maxima) const = 0;

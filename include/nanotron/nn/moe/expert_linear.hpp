@@ -4,7 +4,7 @@
 //
 //   y_e = x_e W_e^T        dx_e = dy_e W_e        dW_e += dy_e^T x_e
 //
-//   library   a GEMM of kernels/gemm/gemm.hpp for each expert, of as many rows as the host knows it to have
+//   library   a GEMM of kernels/gemm/gemm.hpp for each expert, with the number of rows known on the host
 //   grouped   all experts in one launch (kernels/gemm/grouped/grouped_gemm.hpp), in bf16; the device knows the rows
 
 #include <memory>
@@ -32,7 +32,7 @@ class ExpertLinear {
   virtual void prepare(Device& device, Matrix<T> x, Matrix<T> y) const = 0;
 };
 
-/// The orders of sums over features. Where ExpertRows::cuts split those over rows: of so many sequences, each with
+/// The orders of sums over features. Where ExpertRows::cuts split those over rows: of this many sequences, each with
 /// gradients of its own, gradient_stride elements apart.
 struct ExpertOrders {
   LinearOrders features{};

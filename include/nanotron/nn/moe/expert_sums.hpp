@@ -28,7 +28,7 @@ class ExpertSums {
   using M = master_t<T>;
   virtual ~ExpertSums() = default;
 
-  /// For so many tokens and rows: all sums of a forward, or of a backward except those of values; the sums of values.
+  /// For this many tokens and rows: all sums of a forward, or of a backward except those of values; the sums of values.
   virtual comm::StepTraffic sum_traffic(const TensorParallelRegion<T>& region, const ExpertSumSize& size) const = 0;
   virtual comm::StepTraffic values_traffic(const ExpertSumSize& size) const = 0;
 

@@ -43,7 +43,7 @@ class Norm {
   virtual ~Norm() = default;
 
   /// x.x <- x.x + x.addend, rounded to T; x.x -> y, both (rows, hidden), and statistics (rows x NormSizes::statistics)
-  /// for backward; both overwritten. maxima (rows): max |y| of each row; empty where it is not asked for.
+  /// for backward; both overwritten. maxima (rows): max |y| of each row; empty where not needed.
   virtual void forward(Device& device, const HiddenStates<T>& x, Matrix<T> y, Vector<M> statistics,
                        Vector<float> maxima) const = 0;
   /// dx += gradient of x, the input of forward. Accumulates the weight gradients, in a fixed order through workspace.

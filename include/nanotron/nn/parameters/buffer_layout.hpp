@@ -1,7 +1,7 @@
 #pragma once
 
 // Which elements of the flat parameter space a buffer stores, and at which offsets. Parameter offsets count in the flat
-// space. A sharded buffer stores parts of it one after another, or in slots that several parts use in turn.
+// space. A sharded buffer stores parts of it one after another, or in slots that several parts share over time.
 
 #include <algorithm>
 #include <utility>

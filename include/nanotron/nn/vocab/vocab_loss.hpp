@@ -43,7 +43,7 @@ class VocabLoss {
             const LinearOrders& orders = {})
       : vocabulary_(vocabulary), weight_(weight), gradient_(gradient), tp_(&tp), orders_(orders) {}
 
-  /// For so many tokens: all-reduces of the maximum logit, and of the sum of exponentials with the target's logit.
+  /// For this many tokens: all-reduces of the maximum logit, and of the sum of exponentials with the target's logit.
   comm::StepTraffic traffic(index_t tokens) const {
     return {.tensor_parallel = comm::all_reduce_bytes(3 * tokens * static_cast<index_t>(sizeof(M)), tp_->size())};
   }

@@ -12,7 +12,7 @@ namespace nanotron::parallel {
 class ReplicaCheck {
  public:
   /// replicas: ranks that hold the same bits; name: of this group, for messages ("data-parallel"). Groups and name must
-  /// outlive it. every: steps between comparisons, 0: is_due() never says so.
+  /// outlive it. every: steps between comparisons, 0: is_due() is always false.
   ReplicaCheck(comm::Group& replicas, const char* name, comm::Group& world, std::int64_t every)
       : replicas_(&replicas), name_(name), world_(&world), every_(every) {}
 

@@ -45,7 +45,7 @@ class Pipeline {
   void run() { execute(training_); }
   void run_forward() { execute(forwards_); }
   /// Forward, and backward, of one micro-batch through each of this rank's virtual stages, as run() and run_forward()
-  /// run it, with zeros in place of what other ranks send. What cuBLASLt and cuDNN load at the first use of a kernel
+  /// run it, with zeros instead of what other ranks send. What cuBLASLt and cuDNN load at the first use of a kernel
   /// they load here: it may wait for the device, which in run() waits for other ranks.
   void compute_once() { compute_once(training_); }
   void compute_once_forward() { compute_once(forwards_); }

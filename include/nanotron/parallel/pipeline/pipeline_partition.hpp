@@ -25,7 +25,7 @@ std::vector<model::VirtualStage> virtual_stages_of_rank(const std::vector<Range>
 
 /// The schedule of a resolved deck. With pp = 1: forward, then backward, micro-batch by micro-batch.
 PipelineSchedule schedule_of(const deck::Config& config);
-/// That of a step of so many sequences in place of global_batch_size.
+/// The same for a step of this many sequences instead of global_batch_size.
 PipelineSchedule schedule_of(const deck::Config& config, index_t batch_size);
 
 }  // namespace nanotron::parallel

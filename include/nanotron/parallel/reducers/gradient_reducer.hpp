@@ -2,7 +2,7 @@
 
 // Gradient all-reduce or reduce-scatter over the data-parallel group (dp x cp; experts: their own group), one reducer
 // per section. The forward-backward schedule calls begin(source) and end(source) around each backward that adds to the
-// gradients of a source (ParameterTable::sources); a complete unit is reduced while backward goes on (Li et al.,
+// gradients of a source (ParameterTable::sources); a complete unit is reduced while backward continues (Li et al.,
 // "PyTorch Distributed", VLDB 2020). The result is stored as nn::ParameterLayouts::reduced says.
 //
 // The base class counts contributions, sums partial gradients over the tensor-parallel group, and passes complete units
@@ -37,7 +37,7 @@ struct ReducerContext {
 struct ReduceWhen {
   static constexpr index_t all_of_step = 0;
   index_t micro_batches = 1;  // after this many of them, or all_of_step
-  bool head_apart = false;    // with tied weights the head completes by itself, as number table.units.size()
+  bool head_apart = false;    // with tied weights the head completes separately, as number table.units.size()
 };
 
 /// State that a strategy keeps between steps; it is written to the checkpoint.

@@ -26,7 +26,7 @@ namespace nanotron::trainer {
 /// T above, in seconds; cost, between_failures > 0.
 double best_interval(double cost, double between_failures);
 
-/// A warning where the deck asks for no checkpoint before the end of the run, nor for copies; else empty.
+/// A warning if the deck has no checkpoint before the end of the run and no copies; else empty.
 std::string unsaved_text(const deck::CheckpointConfig& config);
 
 class CheckpointTimes {

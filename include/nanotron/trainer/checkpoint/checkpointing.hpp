@@ -21,7 +21,7 @@ namespace nanotron::trainer {
 /// What this rank writes: its share of what its replicate group owns.
 Parts written_parts(comm::ProcessGrid& grid);
 
-/// Reads the master weights, whatever grid wrote them. The compute weights are not refreshed. Collective over the
+/// Reads the master weights, written on any grid. The compute weights are not refreshed. Collective over the
 /// reader's communicator.
 template <class T>
 void read_parameters(io::CheckpointReader& reader, model::Transformer<T>& model,
@@ -50,7 +50,7 @@ class Checkpointing {
                 io::NeighbourCopies* copies, Log& log);
 
   /// Reads `checkpoint`, or what checkpoint%resume names (a newer copy on the hosts, with 'auto'), into the state,
-  /// whatever grid wrote it. Returns its counters, or zeros and run%seed if there is nothing to resume from.
+  /// written on any grid. Returns its counters, or zeros and run%seed if there is nothing to resume from.
   /// Error(deck_error) if the deck's model differs, Error(data_error) if the tokenizer differs and data%other_tokenizer
   /// does not accept it; other data or another order of them: compare_data (data_identity.hpp). Collective.
   io::CheckpointState restore(std::optional<io::CheckpointReader> checkpoint = {});
@@ -73,7 +73,7 @@ class Checkpointing {
   // See io::CheckpointWriter.
   void mark_known_good() { writer_.mark_known_good(); }
   const std::filesystem::path& newest_known_good() const { return writer_.newest_known_good(); }
-  /// The newest whole one that is older; empty where there is none. Collective.
+  /// The newest complete one that is older; empty where there is none. Collective.
   std::filesystem::path older_than(const std::filesystem::path& folder) const { return writer_.older_than(folder); }
   /// Of the checkpoint under way, or the last.
   double seconds_waited() const { return pending_.waited; }
@@ -92,7 +92,7 @@ class Checkpointing {
   Provenance provenance_;
   data::TokenizerId tokenizer_;
   std::vector<io::DataFile> data_;
-  std::string hugging_face_;  // of the checkpoint that the run went on from, handed on
+  std::string hugging_face_;  // of the checkpoint that the run resumed from, passed on
   comm::ProcessGrid& grid_;
   TrainingState<T>& state_;
   io::NeighbourCopies* copies_;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Which data a run sees: what its checkpoints keep of them, and what a run that goes on must find again.
+// Which data a run sees: what its checkpoints record, and what a resumed run must find unchanged.
 
 #include <mpi.h>
 
@@ -15,14 +15,14 @@
 namespace nanotron::trainer {
 
 /// 16 hexadecimal digits: block_hash of the block_hash of up to 64 blocks of 4096 ids (int32), evenly spread over the
-/// file, and of their part of the loss mask. It tells most other files from this one, not a change of some tokens.
+/// file, and of their part of the loss mask. It distinguishes most files, but not a change of a few tokens.
 std::string sample_hash(const data::TokenFile& file);
 
 /// Of the files of a run, training first. Rank 0 reads the sample. Collective.
 std::vector<io::DataFile> data_of(const TokenFiles& files, const deck::Config& config, MPI_Comm world);
 
-/// Compares deck and data with those of the checkpoint in `folder`. Keys that may change are told in the log. What
-/// makes samples come again or never - another order, other samples of a file so far, a file of another content under a
+/// Compares deck and data with those of the checkpoint in `folder`. Changes of keys that may change are logged. What
+/// repeats or skips samples - another order, other samples of a file so far, a file of another content under a
 /// name that gave samples - and other validation data under the same name are an error with data%on_change = 'refuse',
 /// which lists all: Error(data_error) where files differ, else Error(deck_error); with 'warn' they are warnings. What
 /// neither side knows is not compared; before the first sample (sample_cursor 0) nothing can break.

@@ -14,13 +14,13 @@
 namespace nanotron::trainer {
 
 /// Compares sizes and times of the files, without reading them; before each validation and each checkpoint, so that
-/// none is written of data that changed. A run whose file is renamed or replaced under its path goes on with the one
+/// none is written of data that changed. A run whose file is renamed or replaced under its path continues with the one
 /// that it opened.
 class DataWatch {
  public:
   DataWatch() = default;
   /// The files have to outlive this. contents: of each file in this order what data::content_of() gave as it was
-  /// opened; 0 or none: not known, but for a file with hashes.
+  /// opened; 0 or none: not known, except for a file with hashes.
   DataWatch(std::span<const data::TokenFile> training, std::span<const data::TokenFile> validation,
             std::span<const std::uint64_t> contents);
 
@@ -34,7 +34,7 @@ class DataWatch {
     const data::TokenFile* file;
     data::FileStatus before;
     std::uint64_t content = 0;  // of a file without hashes; 0: not known
-    bool is_replaced = false;   // and told so
+    bool is_replaced = false;   // and reported
   };
   static void check(Watched& watched, deck::OnChange on_change, Log& log);
 

@@ -10,7 +10,7 @@
 
 namespace nanotron::trainer {
 
-/// The batch loaders. validation: the sets of the deck in its order, then the held-out split if the deck asks for one.
+/// The batch loaders. validation: the sets of the deck in its order, then the held-out split if the deck has one.
 struct Loaders {
   data::BatchLoader training;
   std::vector<data::BatchLoader> validation;

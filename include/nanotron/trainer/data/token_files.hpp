@@ -17,7 +17,7 @@
 
 namespace nanotron::trainer {
 
-/// Each rank opens the files by itself. Error(data_error) names the key and, in a list, the file.
+/// Each rank opens the files independently. Error(data_error) names the key and, in a list, the file.
 struct TokenFiles {
   std::vector<data::TokenFile> training, validation;  // of data%path and data%validation_path, in their order
   std::vector<std::uint64_t> contents{};              // of DataWatch; none before open_token_files()

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a run looks for while it trains: steps that are bad, memory that changes by itself, ranks that hold other bits
-// than the ranks that must hold the same, and ranks that are slow. Each in a header of its own.
+// What a run checks while it trains: bad steps, memory that changes without an update, ranks with different bits
+// than the ranks that must hold the same, and ranks that are slow. Each has its own header.
 
 #include <optional>
 
@@ -40,7 +40,7 @@ class Faults {
   /// Gradient norms of the last updates, which a checkpoint keeps.
   void accept(double norm) { spikes_.accept(norm); }
   const std::vector<double>& norms() const { return spikes_.norms(); }
-  /// The state is overwritten by a checkpoint from now on; then, that of `step` with these norms is there.
+  /// Before a checkpoint overwrites the state; and after it: the state is that of `step`, with these norms.
   void begin_resume() { memory_.forget(); }
   void end_resume(std::int64_t step, const std::vector<double>& norms);
 

@@ -2,7 +2,7 @@
 
 // Whether parameters and moments in memory stay what the last update wrote, until the next one: hashes of every tensor
 // on this rank, taken after the update of a step and compared before anything of the next one is changed. A difference
-// is memory, or something that writes where it must not.
+// is a memory fault, or a stray write.
 
 #include <string>
 #include <vector>
@@ -16,7 +16,7 @@ namespace nanotron::trainer {
 template <class T>
 class MemoryCheck {
  public:
-  /// All must outlive it. Where run%check_memory_every asks for checks it allocates 16 bytes per tensor and layer.
+  /// All must outlive it. With run%check_memory_every > 0 it allocates 16 bytes per tensor and layer.
   MemoryCheck(const deck::Config& config, comm::ProcessGrid& grid, Device& device, const TrainingState<T>& state);
 
   bool is_due(std::int64_t step) const { return every_ > 0 && step % every_ == 0; }

@@ -18,7 +18,7 @@ class ReplicaComparison {
 
   /// By run%check_replicas_every.
   bool is_due(std::int64_t step) const { return tensor_parallel_.is_due(step); }
-  /// Error(system_error) on every rank of the world when something differs anywhere; hosts of ranks that have other
+  /// Error(system_error) on every rank of the world when something differs anywhere; hosts of ranks with different
   /// bits than most of their group are excluded (faulty_hosts.hpp). Call Transformer::finish_weights() before.
   /// Collective.
   void require_equal(std::int64_t step);

@@ -2,7 +2,7 @@
 
 // Bad steps: the loss or the gradient norm is not finite, the norm is a spike, or ranks have different ones. Such a
 // step has changed no state, so that it is computed again on the spot. The same results mean data or numerics; others
-// mean hardware, and the rank where the two computations part is named (step_trace.hpp).
+// mean hardware, and the rank where the two computations diverge is named (step_trace.hpp).
 //
 // A spike: norm > run%spike_factor x the median of the last `window` norms of updates, once there are `least`.
 
@@ -22,7 +22,8 @@ class SpikeBound {
 
   double largest_norm() const;  // infinity: any is good
   void accept(double norm);
-  /// The last norms, the newest at the end: part of a checkpoint, so that a resume decides alike. Empty with factor 0.
+  /// The last norms, the newest at the end: part of a checkpoint, so that a resume decides the same. Empty with factor
+  /// 0.
   const std::vector<double>& norms() const { return norms_; }
   void restore(const std::vector<double>& norms);
 

@@ -33,7 +33,7 @@ struct ComputedStep {
 
 struct StepDifference {
   bool exists = false;     // on any rank
-  std::vector<int> ranks;  // of the world, that are at fault, ascending; empty where a trace that was cut does not tell
+  std::vector<int> ranks;  // of the world, that are at fault, ascending; empty if a truncated trace hides them
 };
 
 /// Of two computations of a step. Collective.

@@ -14,12 +14,12 @@ namespace nanotron::trainer {
 /// Why a rank is what the others wait for, the plainest cause first.
 enum class Cause {
   differs,      // its operations are not those of the others, found by comparing all ranks at the end of a step
-  silent,       // it wrote no report: stopped, killed, or its host is gone
-  elsewhere,    // it waits for nobody and has not entered, or does not go on with, what others wait in
+  silent,       // it wrote no report: stopped, killed, or its host is down
+  elsewhere,    // it waits for nobody and has not entered, or makes no progress in, what others wait in
   network,      // its host has lost a link to the network, and others have not
   mismatch,     // same group and sequence number, but another operation or size, or it skipped or added one
   left,         // it has left an operation that others are still in
-  system_call,  // all are in calls that tell nothing of whom they wait for, and it is held in one for a file
+  system_call,  // all are in calls that do not show whom they wait for, and it is blocked in one for a file
 };
 
 struct Culprit {
@@ -29,15 +29,15 @@ struct Culprit {
 };
 
 struct HangVerdict {
-  std::vector<Culprit> culprits;  // of one cause; empty: nothing tells a rank from the others
+  std::vector<Culprit> culprits;  // of one cause; empty: no rank differs from the others
   std::string text;               // the sentences, and who waits where
 };
 
-/// A rank's ring; asked for only where all members of a group have entered, or ranks wait in a circle.
+/// A rank's ring; needed only where all members of a group have entered, or ranks wait in a cycle.
 using OperationsOf = std::function<std::vector<ReportedOperation>(int rank)>;
 
 /// Follows from every rank that waits in an operation the ranks that keep it there: members of its group that left no
-/// report, that have not entered it, or, where all have entered it, that have left it or do not go on with it. The
+/// report, that have not entered it, or, where all have entered it, that have left it or make no progress in it. The
 /// culprits are the ranks at the ends of these chains; where these wait too, those of a host without its network; in a
 /// circle, the ranks whose records disagree. Where reports say that operations differ, those who differ come first.
 /// reports: of the ranks that wrote one; host_of_rank: of all ranks of the world.

@@ -1,6 +1,6 @@
 #pragma once
 
-// What tells a host that was cut off from those that wait for it: where files take another network than messages, all
+// Distinguishes a disconnected host from those that wait for it: where files use another network than messages, all
 // of them write reports, and each waits for the others.
 
 #include <filesystem>

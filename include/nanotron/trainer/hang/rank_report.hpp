@@ -43,7 +43,7 @@ struct RankReport {
   double idle = 0.0;        // seconds since anything moved
   double allowed = 0.0;     // of them
   std::string where;        // "step 12 > backward > layer 3 mlp"
-  bool has_failed = false;  // it stopped by itself, since another rank may be at fault
+  bool has_failed = false;  // it stopped on its own, since another rank may be at fault
   bool differs = false;     // operations of ranks do: found at the same place on each
   std::string network;      // what this host has lost of it since the start (network_links.hpp); else empty
   std::string system_call;  // of files, which the kernel holds it in; else empty

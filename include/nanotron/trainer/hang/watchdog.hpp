@@ -1,9 +1,9 @@
 #pragma once
 
-// Ends a run in which nothing moves, and says who is late.
+// Ends a run without progress, and names the late rank.
 //
 // Each rank watches its own flight recorder. A rank that is late writes a report into <output_dir>/hang. The first such
-// rank leads: while its file `leader` is there, ranks whose step takes long report too. Once the reports tell who is
+// rank leads: while its file `leader` exists, ranks whose step takes long report too. Once the reports show who is
 // late (hang_verdict.hpp) the leader writes verdict.txt, and every rank that sees it exits with 71. Where the run goes
 // on after all, ranks remove their reports. Only files are used, and none before a rank is late: MPI may be stuck.
 
@@ -28,14 +28,14 @@ struct WatchdogSetup {
   std::filesystem::path status{};  // of io::RunStatus; may be empty
 };
 
-/// How many limits nothing may move for: 3 before the first step is done, in a checkpoint, in validation, and while
+/// Limits that may pass without progress: 3 before the first step is done, in a checkpoint, in validation, and while
 /// tokens are read or metrics written; else 1.
 double allowance(const FlightSnapshot& snapshot, std::int64_t steps_done);
 
 /// Seconds: the larger of the timeout and ten times the longest step (the first one of a start does not count).
 double hang_limit(double timeout, const FlightSnapshot& snapshot);
 
-/// Seconds in which nothing moves until a rank looks whether another one has failed: 5, or three steps if that is more.
+/// Seconds without progress until a rank checks whether another one has failed: 5, or three steps if that is more.
 double quiet_limit(const FlightSnapshot& snapshot);
 
 /// hang/ of an earlier run becomes hang.old/. On one rank, before any other has a watchdog.
@@ -45,11 +45,11 @@ class HangCase;  // what a rank does about a hang
 
 /// Watches the thread that makes it, and turns the recorder on. Time in which the whole process was stopped does not
 /// count, so that a job may be suspended and continued. Threads of its own: one counts, one reads and writes files; if
-/// that one is held by its file system for a minute, the first ends this rank. No call of MPI but MPI_Abort.
+/// that one is blocked by its file system for a minute, the first ends this rank. No call of MPI but MPI_Abort.
 class Watchdog {
  public:
   explicit Watchdog(WatchdogSetup setup);
-  /// No verdict after this. All ranks end together: else one that has ended would be told of as silent.
+  /// No verdict after this. All ranks end together: otherwise one that has ended would be reported as silent.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;

@@ -22,11 +22,11 @@ WorkList step_work(const deck::Config& config, const comm::GridCoordinate& at, P
 
 inline Processor processor_of(const deck::Machine& machine) { return machine.is_gpu ? Processor::gpu : Processor::cpu; }
 
-/// The coordinate whose kernels stand for those of all ranks of a stage of the pipeline: the last rank of a
+/// The coordinate whose kernels represent those of all ranks of a pipeline stage: the last rank of a
 /// context-parallel group attends to most keys, the first tensor-parallel shard is the largest.
 comm::GridCoordinate coordinate_of_stage(const deck::Config& config, int pp_rank);
 
-/// Ranks for each core of a host, at least 1: kernels take as many times as long.
+/// Ranks for each core of a host, at least 1: the factor by which kernels are slower.
 double crowding(const deck::Config& config, const deck::Machine& machine);
 
 /// A line for each kernel, the longest first; with pp > 1 the mean over the stages.

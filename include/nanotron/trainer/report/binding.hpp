@@ -1,7 +1,7 @@
 #pragma once
 
 // Where the ranks of a host may run: CPUs, their NUMA nodes, and the GPU of each. A bad binding halves the speed and
-// breaks nothing, so it is told and not refused.
+// breaks nothing, so it is reported, not refused.
 
 #include <filesystem>
 #include <set>

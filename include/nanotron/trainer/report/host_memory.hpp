@@ -1,6 +1,6 @@
 #pragma once
 
-// The memory that the ranks of a host need, against what the host and its control groups have: told before the kernel
+// The memory that the ranks of a host need, against the limits of host and control groups: reported before the kernel
 // ends a rank for it.
 
 #include <array>

@@ -21,7 +21,7 @@
 
 namespace nanotron::trainer {
 
-/// Cost of a step of global_batch_size, and what its speed is compared with: FLOP/s of all ranks together.
+/// Cost of a step of global_batch_size, and the FLOP/s of all ranks together that its speed is compared with.
 struct StepCost {
   double tokens = 0.0;
   double flops = 0.0;        // of a step, see model/cost.hpp
@@ -55,7 +55,7 @@ class Progress {
   /// Losses of the deck's validation sets, in its order.
   void record_validation(std::int64_t step, std::span<const double> losses);
   void record_checkpoint(const SavedCheckpoint& saved);
-  /// A copy on other hosts: a run can go on from it as from a checkpoint.
+  /// A copy on other hosts: a run can resume from it as from a checkpoint.
   void record_copy(const SavedCheckpoint& copied, const std::filesystem::path& where);
   /// Steps since the start of the program.
   std::int64_t steps() const { return steps_; }

@@ -43,7 +43,7 @@ std::vector<RankPhases> gather_phases(Timers& timers, comm::ProcessGrid& grid);
 /// A table of phases, the slowest host, rates, node-hours, measured energy and what to change first.
 std::string run_report(const RunTotals& totals, const std::vector<RankPhases>& ranks);
 
-/// Writes that report to the log, below the timers' table where the deck asks for one. Collective over the world.
+/// Writes that report to the log, below the timers' table if the deck enables it. Collective over the world.
 void report_times(const deck::Config& config, Timers& timers, const RunTotals& totals, comm::ProcessGrid& grid,
                   Log& log);
 

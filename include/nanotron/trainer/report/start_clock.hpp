@@ -1,7 +1,7 @@
 #pragma once
 
 // Where the time of this start of the program goes: training, checkpoints, and the rest, which comes before and after
-// the loop. The ledger of a run (doc/reliability.md) is made of these sums of all its starts.
+// the loop. The ledger of a run (doc/reliability.md) is the sum of these over all its starts.
 
 #include <cstdint>
 #include <map>
@@ -39,7 +39,7 @@ class StartClock {
   /// Training goes back to the checkpoint of this step: what came after it is left out.
   void go_back(std::int64_t step) { left_out_ += kept_seconds() - kept_until(step); }
 
-  /// Sums so far into a row, and the present as its last sign of life.
+  /// Sums so far into a row, and the current time as the last time it was seen running.
   void write(io::StartRow& row);
 
  private:
@@ -50,7 +50,7 @@ class StartClock {
   std::map<std::int64_t, double> kept_until_;
 };
 
-/// When this program began and, where the scheduler or the job script says so, when its job was submitted
+/// When this program started and, if the scheduler or job script gives it, when its job was submitted
 /// (NANOTRON_SUBMIT_TIME) and began to run (NANOTRON_JOB_START_TIME, SLURM_JOB_START_TIME). begin: wall_seconds() then.
 io::StartRow start_row(double begin);
 

@@ -11,7 +11,7 @@
 
 namespace nanotron::trainer {
 
-/// The grid the deck asks for. Collective.
+/// The grid of the deck. Collective.
 comm::ProcessGrid make_grid(MPI_Comm world, const deck::Config& config);
 
 /// "grid: dp 2 x pp 1 x cp 1 x tp 4 = 8 ranks", of a resolved deck, as a line.

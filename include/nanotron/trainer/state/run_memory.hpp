@@ -19,7 +19,7 @@ class RunMemory {
 
   Arena& arena() { return arena_; }
 
-  /// An arena of another plan, at most as large, in the same memory. What took memory of the one before is gone.
+  /// An arena of another plan, at most as large, in the same memory. Allocations of the previous plan are invalid.
   Arena& arena_of(const MemoryPlan& plan);
 
  private:

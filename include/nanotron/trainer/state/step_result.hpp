@@ -1,6 +1,6 @@
 #pragma once
 
-// What a training step tells.
+// The result of a training step.
 
 #include <cstdint>
 #include <string>

@@ -74,19 +74,19 @@ class NcclChannel final : public Channel {
   }
 
   std::uint64_t start_all_reduce(void* data, std::size_t n, DataType type, ReduceOp op, const Stream& stream) override {
-    return order_.behind(stream, nccl_.stream(), [&] {
+    return order_.after(stream, nccl_.stream(), [&] {
       NANOTRON_CHECK_NCCL(ncclAllReduce(data, data, n, nccl(type), nccl(op), nccl_.comm(), nccl_.stream()));
     });
   }
   std::uint64_t start_all_gather(const void* send, std::size_t n, void* recv, DataType type,
                                  const Stream& stream) override {
-    return order_.behind(stream, nccl_.stream(), [&] {
+    return order_.after(stream, nccl_.stream(), [&] {
       NANOTRON_CHECK_NCCL(ncclAllGather(send, recv, n, nccl(type), nccl_.comm(), nccl_.stream()));
     });
   }
   std::uint64_t start_reduce_scatter(void* send, void* recv, std::size_t n, DataType type, ReduceOp op,
                                      const Stream& stream) override {
-    return order_.behind(stream, nccl_.stream(), [&] {
+    return order_.after(stream, nccl_.stream(), [&] {
       NANOTRON_CHECK_NCCL(ncclReduceScatter(send, recv, n, nccl(type), nccl(op), nccl_.comm(), nccl_.stream()));
     });
   }

@@ -1,7 +1,7 @@
 // GPU memory, through NCCL. Each direction of each link of the ring has its own communicator of two ranks and its own
 // CUDA stream in each lane: on a shared one a send without a receive yet could block the receive its peer waits for.
 // So it could on communicators that share resources (ncclCommSplit with splitShare): NCCL queues all their kernels
-// behind each other on one stream (2.30.7, src/enqueue.cc, sharedRes->deviceStream).
+// one after another on one stream (2.30.7, src/enqueue.cc, sharedRes->deviceStream).
 
 #include <array>
 #include <utility>
@@ -97,14 +97,14 @@ class NcclMessages final : public Messages {
 
   std::uint64_t start_send(const void* data, std::size_t bytes, Neighbour to, int lane, const Stream& stream) override {
     const NcclCommunicator& way = links(lane).out(to);
-    return order_.behind(stream, way.stream(), [&] {
+    return order_.after(stream, way.stream(), [&] {
       NANOTRON_CHECK_NCCL(ncclSend(data, bytes, ncclInt8, receiver, way.comm(), way.stream()));
     });
   }
 
   std::uint64_t start_receive(void* data, std::size_t bytes, Neighbour from, int lane, const Stream& stream) override {
     const NcclCommunicator& way = links(lane).in(from);
-    return order_.behind(stream, way.stream(), [&] {
+    return order_.after(stream, way.stream(), [&] {
       NANOTRON_CHECK_NCCL(ncclRecv(data, bytes, ncclInt8, sender, way.comm(), way.stream()));
     });
   }

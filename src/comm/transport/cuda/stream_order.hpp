@@ -29,7 +29,7 @@ class StreamOrder {
 
   /// call() queues an operation on `own`, to run after what is queued on `caller`. Returns its ticket.
   template <class Call>
-  std::uint64_t behind(const Stream& caller, cudaStream_t own, const Call& call) {
+  std::uint64_t after(const Stream& caller, cudaStream_t own, const Call& call) {
     const std::size_t ticket = take();
     Pending& pending = pending_[ticket];
     pending.caller = caller.get();

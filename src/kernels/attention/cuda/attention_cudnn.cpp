@@ -17,7 +17,7 @@ namespace {
 
 using Problem = AttentionProblem;
 
-// Where the workspace is free behind cuDNN's own.
+// The offset of the free workspace after cuDNN's own.
 std::size_t behind(const AttentionPlans::Plan& plan) { return (plan.workspace + 255) / 256 * 256; }
 
 // lse of some heads, one after the other: the caller's, or packed in the workspace.
@@ -26,7 +26,7 @@ class Statistics {
   Statistics(const AttentionShape& s, float* output) : Statistics(s, output, false) {}
   Statistics(const AttentionShape& s, const float* input) : Statistics(s, const_cast<float*>(input), true) {}
 
-  /// Of `part`, behind cuDNN's own.
+  /// Of `part`, after cuDNN's own.
   std::size_t workspace(const AttentionPlans::Plan& plan, const AttentionShape& part) const {
     return is_packed_ ? plan.workspace : behind(plan) + bytes_of(part.batch * part.query_heads);
   }
@@ -128,7 +128,7 @@ struct Offsets {
   }
 };
 
-// What a part with documents has in the workspace behind cuDNN's own.
+// What a part with documents has in the workspace after cuDNN's own.
 struct DocumentBuffers {
   DocumentBuffers(const Problem& part, std::byte* begin) : table{.documents = part.documents} {
     const AttentionShape& s = part.shape;

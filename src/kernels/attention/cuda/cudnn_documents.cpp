@@ -55,7 +55,7 @@ NANOTRON_FUNCTION void write(const AttentionShape& s, const DocumentTable& table
   table.key_lengths[i] = static_cast<std::int32_t>(d.keys);
 }
 
-// Behind the last row.
+// After the last row.
 NANOTRON_FUNCTION Span end_of(const AttentionShape& s) { return {s.batch - 1, s.query_length, 0, s.key_length, 0}; }
 
 // One team counts them in order.

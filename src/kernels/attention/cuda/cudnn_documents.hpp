@@ -12,8 +12,8 @@ namespace nanotron::kernels::cudnn {
 /// The matrices that have offsets of their own; statistics, dq and dkv hold the rows of a piece without gaps.
 enum class Ragged { q, k, v, out, dout, statistics, dq, dkv };
 
-/// In memory of the device: document i has query_lengths[i] queries and key_lengths[i] keys, 0 behind the last one. Its
-/// first row is of(t)[i] elements behind the first row of matrix t.
+/// In memory of the device: document i has query_lengths[i] queries and key_lengths[i] keys, 0 after the last one. Its
+/// first row is of(t)[i] elements after the first row of matrix t.
 struct DocumentTable {
   index_t documents = 0;
   index_t pitch = 0;                                              // entries from one matrix to the next

@@ -185,7 +185,7 @@ struct Forward {
       for (int r = 0; r < rows_of_thread; ++r) {
         const index_t i = row_of<row_tiles>(thread_of(kept), r);
         float& total = row_sum.of[kept][r];
-        const bool has_keys = total != 0.0f;  // and where it is no number
+        const bool has_keys = total != 0.0f;  // and where it is not a number
         if (i < count && thread_of(kept) % 4 == 0) {
           lse[n * heads.s.query_row_stride() + first_query + i] =
               has_keys ? scale * row_max.of[kept][r] + std::log(total) : no_keys;

@@ -25,7 +25,8 @@ void check_adasum(const deck::Config& c, deck::Findings& f) {
              " leaves only shards of the sum",
          "zero_stage = 0, or gradient_sum = 'sum'");
   refuse("parallel.compression", p.compression != deck::Compression::none,
-         "is no sum, and compression is for the all-reduce of a sum", "compression = 'none', or gradient_sum = 'sum'");
+         "is not a sum, and compression is for the all-reduce of a sum",
+         "compression = 'none', or gradient_sum = 'sum'");
   refuse("model.tie_word_embeddings", p.pp > 1 && c.model.tie_word_embeddings && f.is_valid({"parallel.pp"}),
          "is not linear, and tied embeddings with pp = " + text(p.pp) +
              " are all-reduced over both ends of the pipeline after it",

@@ -277,7 +277,7 @@ TEST_F(Neighbours, IdentityIsOfTheDirectory) {
   const std::string first = run_identity(world, scratch.path(), Identity::of_directory);
   EXPECT_EQ(first.size(), 16u);
   EXPECT_EQ(run_identity(world, scratch.path(), Identity::of_directory), first);
-  const std::string second = run_identity(world, scratch.path(), Identity::anew);
+  const std::string second = run_identity(world, scratch.path(), Identity::fresh);
   EXPECT_NE(second, first);
   EXPECT_EQ(run_identity(world, scratch.path(), Identity::of_directory), second);
 }

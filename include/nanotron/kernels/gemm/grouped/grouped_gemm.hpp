@@ -30,7 +30,7 @@ struct ExpertMatrices {
 /// Whether the functions below take them: out, in and stride multiples of 8, addresses of 16 bytes.
 bool can_group(const ExpertMatrices<const bf16>& weights);
 
-// begin (experts + 1), begin(0) = 0, begin(experts) <= the rows of x; rows behind it are neither read nor written. x
+// begin (experts + 1), begin(0) = 0, begin(experts) <= the rows of x; rows after it are neither read nor written. x
 // and y, or dy and dx, are packed, at addresses that are multiples of 16 bytes. Error(system_error) where shapes do not
 // fit.
 
