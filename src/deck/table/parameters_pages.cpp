@@ -37,7 +37,7 @@ constexpr GroupGuide guides[] = {
      "[supported models](fine_tuning.md#hugging-face-models).",
      "hidden_size = 512, num_hidden_layers = 8, intermediate_size = 1408\n"
      "num_attention_heads = 8, num_key_value_heads = 4, vocab_size = 32000"},
-    {"moe", "Mixture of experts in place of the MLP. Guide: [mixtures of experts](decks.md#mixtures-of-experts).",
+    {"moe", "Mixture of experts instead of the MLP. Guide: [mixtures of experts](decks.md#mixtures-of-experts).",
      "num_experts = 8, num_experts_per_tok = 2, router_aux_loss_coef = 0.01"},
     {"parallel",
      "Parallel degrees, ZeRO, recomputation, communication. Guide: [choosing a grid](choosing_a_grid.md); "
