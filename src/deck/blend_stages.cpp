@@ -85,7 +85,8 @@ void read_weights(const DataConfig& data, const std::vector<NamedFile>& files, s
 // The value as the key's type; nothing if it is not legal.
 std::optional<Scalar> legal_value(const Parameter& key, const std::string& text) {
   if (key.type == ValueType::string)
-    return std::ranges::find(key.choices, text) != key.choices.end() ? std::optional(Scalar(text)) : std::nullopt;
+    return std::ranges::find(key.legal_values, text) != key.legal_values.end() ? std::optional(Scalar(text))
+                                                                               : std::nullopt;
   const std::optional<double> value = number(text);
   const ValueRange& range = key.range;
   if (!value || *value < range.min || *value > range.max || (range.min_open && *value == range.min) ||

@@ -30,14 +30,14 @@ bool in_range(const Parameter& p, const Scalar& scalar) {
 }
 
 /// PyTorch's names of the types count as ours.
-std::string nearest_choice(const std::string& word, const std::vector<std::string>& choices) {
+std::string nearest_legal_value(const std::string& word, const std::vector<std::string>& legal_values) {
   static const std::pair<const char*, const char*> types[] = {
       {"bfloat16", "bf16"}, {"float32", "fp32"}, {"float", "fp32"}, {"float64", "fp64"}, {"double", "fp64"}};
   for (const auto& [theirs, ours] : types) {
     const bool ends_so = to_lower(word).ends_with(theirs);  // torch.bfloat16 too
-    if (ends_so && std::find(choices.begin(), choices.end(), ours) != choices.end()) return ours;
+    if (ends_so && std::find(legal_values.begin(), legal_values.end(), ours) != legal_values.end()) return ours;
   }
-  return nearest_word(word, choices);
+  return nearest_word(word, legal_values);
 }
 
 bool lies_in(const std::filesystem::path& path, const std::filesystem::path& folder) {
@@ -73,11 +73,11 @@ Diagnostic check_value(const Parameter& p, const Value& value) {
   }
   const auto* word = std::get_if<std::string>(&value.scalar);
   if (word == nullptr) return d;
-  const bool known = std::find(p.choices.begin(), p.choices.end(), *word) != p.choices.end();
-  if (!p.choices.empty() && !known) {
+  const bool known = std::find(p.legal_values.begin(), p.legal_values.end(), *word) != p.legal_values.end();
+  if (!p.legal_values.empty() && !known) {
     d.message = deck::quoted(*word) + " is not a legal value of " + p.name;
     d.expected = legal_values(p);
-    const std::string near = nearest_choice(*word, p.choices);
+    const std::string near = nearest_legal_value(*word, p.legal_values);
     if (!near.empty()) d.hint = "did you mean '" + near + "'?";
   }
   if (p.paths != Paths::none) check_paths(p, *word, d);

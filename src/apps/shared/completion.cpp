@@ -30,7 +30,7 @@ std::vector<std::string> names_of(const CLI::Option& option) {
 }
 
 // The words of "SOMETHING:{a,b,c}", separated by spaces; empty for other types.
-std::string choices_of(const CLI::Option& option) {
+std::string legal_values_of(const CLI::Option& option) {
   const std::string type = option.get_type_name();
   const std::size_t begin = type.find('{'), end = type.find('}');
   if (begin == std::string::npos || end == std::string::npos) return "";
@@ -54,9 +54,9 @@ std::string branches_of_keys(const std::string& row) {
   std::string out;
   for (const deck::Parameter& p : deck::parameters()) {
     const bool logical = p.type == deck::ValueType::logical;
-    if (p.choices.empty() && !logical) continue;
-    out += filled(
-        row, {{"@KEY@", p.group + "." + p.name}, {"@VALUES@", logical ? ".true. .false." : joined(p.choices, " ")}});
+    if (p.legal_values.empty() && !logical) continue;
+    out += filled(row, {{"@KEY@", p.group + "." + p.name},
+                        {"@VALUES@", logical ? ".true. .false." : joined(p.legal_values, " ")}});
   }
   return out;
 }
@@ -114,7 +114,7 @@ std::string bash_action(const CLI::Option& option) {
     return filled(bash_overrides,
                   {{"@KEYS@", branches_of_keys("          @KEY@) list=\"@VALUES@\" ;;\n")}, {"@ALL@", all}});
   }
-  return fmt::format(" list=\"{}\"", choices_of(option));
+  return fmt::format(" list=\"{}\"", legal_values_of(option));
 }
 
 std::string bash(const CLI::App& app) {
@@ -159,9 +159,9 @@ std::string zsh_action(const CLI::Option& option) {
   if (type == folder_value) return "_files -/";
   if (type == deck_value) return "_files -g \"*.(deck|nml)\"";
   if (type == group_value) return fmt::format("({})", groups());
-  const std::string choices = choices_of(option);
-  if (choices.empty()) return " ";
-  return option.get_delimiter() == '\0' ? fmt::format("({})", choices) : "_values -s , value " + choices;
+  const std::string legal_values = legal_values_of(option);
+  if (legal_values.empty()) return " ";
+  return option.get_delimiter() == '\0' ? fmt::format("({})", legal_values) : "_values -s , value " + legal_values;
 }
 
 std::string zsh(const CLI::App& app) {

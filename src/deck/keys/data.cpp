@@ -35,25 +35,25 @@ std::vector<Parameter> data_rows() {
         "Samples of the run after which the batch has global_batch_size; the increments are evenly spaced over them."),
     KEY(micro_batch_size).at_least(1).at_most(1e9).in("sequences").says(
         "Sequences per micro-batch on each data-parallel rank."),
-    CHOICE(shuffle, {"none", Shuffle::none}, {"global", Shuffle::global}).orders_data().says(
+    ENUM(shuffle, {"none", Shuffle::none}, {"global", Shuffle::global}).orders_data().says(
         "Order of the sequences: as in the file, or a new permutation of the whole file in each epoch."),
-    CHOICE(sequences, {"stream", SequenceKind::stream}, {"documents", SequenceKind::documents}).orders_data().says(
+    ENUM(sequences, {"stream", SequenceKind::stream}, {"documents", SequenceKind::documents}).orders_data().says(
         "What a sequence is: consecutive tokens of the file ('stream'); or whole documents, packed with little padding "
         "and split only where longer than a sequence ('documents'; needs document_mask = 'block_diagonal')."),
-    CHOICE(document_mask,
+    ENUM(document_mask,
         {"none", DocumentMask::none}, {"block_diagonal", DocumentMask::block_diagonal}).of_training().says(
         "Attention mask: a token attends to all earlier tokens of its sequence; or only to those of its own document, "
         "with positions that start at 0 in each ('block_diagonal'; needs /documents in the token file)."),
-    CHOICE(verify,
+    ENUM(verify,
         {"auto", Verify::automatic}, {"full", Verify::full}, {"sample", Verify::sample},
         {"none", Verify::none}).says(
         "Comparison at the start that all hosts see the same token files: every token ('full'), 64 blocks of 1,048,576 "
         "tokens per file ('sample') or nothing ('none'). 'auto' is 'sample' where a file is larger than 1 GiB and "
         "inode, size and times say that it is one file on all hosts, else 'full'."),
-    CHOICE(other_tokenizer, {"refuse", OtherTokenizer::refuse}, {"accept", OtherTokenizer::accept}).says(
+    ENUM(other_tokenizer, {"refuse", OtherTokenizer::refuse}, {"accept", OtherTokenizer::accept}).says(
         "Response to a validation file or checkpoint with a different tokenizer than the training file: exit code 65 "
         "('refuse') or a warning ('accept')."),
-    CHOICE(on_change, {"refuse", OnChange::refuse}, {"warn", OnChange::warn}).says(
+    ENUM(on_change, {"refuse", OnChange::refuse}, {"warn", OnChange::warn}).says(
         "Response of a resumed run to changed data files, or to a deck with which samples would be repeated or "
         "skipped: an error that lists the differences ('refuse') or a warning ('warn')."),
     KEY(validation_path).of_files().says(

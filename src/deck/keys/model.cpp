@@ -26,18 +26,18 @@ std::vector<Parameter> model_rows() {
     KEY(tie_word_embeddings).says("Whether the output head uses the weights of the token embedding."),
     KEY(qkv_bias).says("Whether query, key and value projections have a bias (Qwen2)."),
     KEY(qk_norm).says("Whether queries and keys pass an RMSNorm per head (Qwen3)."),
-    CHOICE(normalization,
+    ENUM(normalization,
         {"rms_norm", Normalization::rms_norm}, {"layer_norm", Normalization::layer_norm}).omitted().says(
         "Norm of the hidden states: RMSNorm, or LayerNorm, which subtracts the mean and has biases (GPT-2)."),
     KEY(layer_norm_epsilon).above(0).omitted().says(
         "Added to the variance inside LayerNorm (normalization = 'layer_norm')."),
-    CHOICE(position_embedding_type,
+    ENUM(position_embedding_type,
         {"rope", PositionEmbedding::rope}, {"learned_absolute", PositionEmbedding::learned_absolute}).omitted().says(
         "Position embedding: rotary, on queries and keys; or a learned vector per position, added to the token "
         "embedding (GPT-2)."),
     KEY(max_position_embeddings).at_least(0).at_most(1e8).in("tokens").omitted().says(
         "With 'learned_absolute': number of learned positions, at least sequence_length."),
-    CHOICE(rope_type,
+    ENUM(rope_type,
         {"default", RopeType::standard}, {"llama3", RopeType::llama3}, {"yarn", RopeType::yarn}).omitted().says(
         "RoPE scaling: none, 'llama3' (Llama 3.1: low frequencies) or 'yarn'."),
     KEY(rope_factor).at_least(1).omitted().says(
@@ -60,7 +60,7 @@ std::vector<Parameter> model_rows() {
         "Tokens that a token attends to, itself and those right before it (Mistral); 0: no window (full causal "
         "attention)."),
     KEY(o_proj_bias).omitted().says("Whether attention's output projection has a bias (GPT-2)."),
-    CHOICE(hidden_act,
+    ENUM(hidden_act,
         {"silu", HiddenAct::silu}, {"gelu", HiddenAct::gelu}, {"gelu_new", HiddenAct::gelu_new}).omitted().says(
         "Activation of the feed-forward network: SwiGLU, with a gate ('silu'); or GELU, without one, by the error "
         "function ('gelu') or its tanh approximation ('gelu_new', GPT-2)."),
@@ -68,7 +68,7 @@ std::vector<Parameter> model_rows() {
     KEY(initializer_range).above(0).may_change().says(
         "Standard deviation of the initial weights; of o_proj and down_proj it is divided by sqrt(2 "
         "num_hidden_layers), as in Megatron-LM. With 'mup' that of the base model."),
-    CHOICE(parametrization, {"standard", Parametrization::standard}, {"mup", Parametrization::mup}).may_change().says(
+    ENUM(parametrization, {"standard", Parametrization::standard}, {"mup", Parametrization::mup}).may_change().says(
         "How initial standard deviations and learning rates depend on the width: not at all ('standard'), or muP in "
         "its spectral form ('mup'), so that values tuned at base_hidden_size carry over."),
     KEY(base_hidden_size).at_least(0).at_most(1e8).may_change().says(

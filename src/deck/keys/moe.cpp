@@ -24,7 +24,7 @@ std::vector<Parameter> moe_rows() {
     KEY(router_aux_loss_coef).at_least(0).may_change().says(
         "Coefficient of the load-balancing loss, which is computed per sequence; see router_aux_loss_scale for what it "
         "multiplies."),
-    CHOICE(router_aux_loss_scale,
+    ENUM(router_aux_loss_scale,
         {"per_layer", AuxLossScale::per_layer}, {"hugging_face", AuxLossScale::hugging_face}).may_change().says(
         "What router_aux_loss_coef multiplies: the loss of each layer, which is 1 for an even load (as Megatron's "
         "moe_aux_loss_coeff); or num_experts_per_tok times the mean over the layers (as the value of config.json in "

@@ -11,7 +11,7 @@ namespace nanotron::deck {
 // clang-format off
 std::vector<Parameter> optimizer_rows() {
   return {
-    CHOICE(name, {"adamw", OptimizerName::adamw}, {"muon", OptimizerName::muon}).says(
+    ENUM(name, {"adamw", OptimizerName::adamw}, {"muon", OptimizerName::muon}).says(
         "Optimizer: AdamW for all parameters; or Muon for the 2-D parameters of the layers and AdamW for embedding, "
         "head, norms and biases."),
     KEY(learning_rate).at_least(0).says("Peak learning rate of the schedule."),

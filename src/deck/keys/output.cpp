@@ -11,7 +11,7 @@ namespace nanotron::deck {
 // clang-format off
 std::vector<Parameter> output_rows() {
   return {
-    CHOICE(console, {"progress", Console::progress}, {"quiet", Console::quiet}).says(
+    ENUM(console, {"progress", Console::progress}, {"quiet", Console::quiet}).says(
         "Console output: progress lines, or only warnings and the summary."),
     KEY(metrics_every).at_least(1).at_most(1e12).in("steps").says("Steps between rows of metrics.h5."),
     KEY(timers).says("Whether to print the time of each part of a step at the end."),

@@ -26,19 +26,19 @@ std::vector<Parameter> parallel_rows() {
     KEY(order).says(
         "Rank order of the grid, the axis that varies fastest (innermost, on one node) first: tp, cp, pp and dp joined "
         "by '-'."),
-    CHOICE(tp_mode, {"all_reduce", TpMode::all_reduce}, {"reduce_scatter", TpMode::reduce_scatter}).says(
+    ENUM(tp_mode, {"all_reduce", TpMode::all_reduce}, {"reduce_scatter", TpMode::reduce_scatter}).says(
         "Hidden states between the blocks of a tensor-parallel group: replicated, with an all-reduce after each block; "
         "or sharded over tokens, with all-gather and reduce-scatter (sequence parallel), which takes less memory."),
     KEY(tp_overlap_chunks).at_least(1).at_most(16).says(
         "Chunks into which each all-gather and reduce-scatter of tp_mode = 'reduce_scatter' is split; one is "
         "communicated during the GEMM of another. 1: all rows at once."),
-    CHOICE(tp_gathered_inputs, {"gather_again", GatheredInputs::gather_again}, {"keep", GatheredInputs::keep}).says(
+    ENUM(tp_gathered_inputs, {"gather_again", GatheredInputs::gather_again}, {"keep", GatheredInputs::keep}).says(
         "With tp_mode = 'reduce_scatter', where backward gets a block's all-gathered input: 'gather_again' repeats the "
         "all-gather (as Megatron-LM), 'keep' saves it in forward (more memory, less communication)."),
-    CHOICE(cp_mode, {"ring", CpMode::ring}, {"all_to_all", CpMode::all_to_all}).says(
+    ENUM(cp_mode, {"ring", CpMode::ring}, {"all_to_all", CpMode::all_to_all}).says(
         "Attention over context-parallel ranks: keys and values go round a ring; or an all-to-all exchanges tokens for "
         "heads (Ulysses; cp at most the query heads of a tensor-parallel rank)."),
-    CHOICE(pp_schedule,
+    ENUM(pp_schedule,
         {"gpipe", PpSchedule::gpipe}, {"1f1b", PpSchedule::one_f_one_b},
         {"interleaved_1f1b", PpSchedule::interleaved_1f1b}, {"zero_bubble", PpSchedule::zero_bubble}).says(
         "Pipeline schedule: all forwards first (GPipe); one forward, one backward (1F1B); 1F1B with several virtual "
@@ -46,7 +46,7 @@ std::vector<Parameter> parallel_rows() {
         "smallest bubble (zero bubble). --check draws it."),
     KEY(pp_chunks).at_least(2).at_most(1e4).says(
         "Virtual stages per rank (Megatron-LM: virtual pipeline size) with pp_schedule = 'interleaved_1f1b'."),
-    CHOICE(pp_cut, {"flops", PpCut::flops}, {"parameters", PpCut::parameters}, {"time", PpCut::time}).says(
+    ENUM(pp_cut, {"flops", PpCut::flops}, {"parameters", PpCut::parameters}, {"time", PpCut::time}).says(
         "Cost that is balanced when the layers (with embedding and head) are partitioned into pipeline stages: "
         "modelled FLOPs, parameters, or measured time of each block."),
     KEY(pp_layers).says(
@@ -58,26 +58,26 @@ std::vector<Parameter> parallel_rows() {
     KEY(zero_size).at_least(0).at_most(1e6).in("ranks").says(
         "Ranks in one shard group (HSDP), a divisor of dp x cp: neighbouring ranks, for example those of a node, so "
         "that only shards are all-reduced between nodes; 0: all dp x cp ranks."),
-    CHOICE(backend, {"auto", Backend::automatic}, {"mpi", Backend::mpi}, {"nccl", Backend::nccl}).says(
+    ENUM(backend, {"auto", Backend::automatic}, {"mpi", Backend::mpi}, {"nccl", Backend::nccl}).says(
         "Communication library; 'auto': NCCL on GPUs, one for each rank, else MPI (shared memory inside a node); 'mpi' "
         "goes through the host's memory, and ranks may share a GPU."),
-    CHOICE(register_memory,
+    ENUM(register_memory,
         {"none", MemoryRegistration::none}, {"local", MemoryRegistration::local},
         {"symmetric", MemoryRegistration::symmetric}).says(
         "With NCCL: the memory of the run is allocated by NCCL and registered with its communicators: each rank's "
         "buffers ('local', user buffer registration), or windows that all ranks share ('symmetric' memory, NCCL 2.27). "
         "It may save copies between GPUs and nodes, and takes time when a run starts."),
-    CHOICE(collective_engine, {"blocks", CollectiveEngine::blocks}, {"copies", CollectiveEngine::copies}).says(
+    ENUM(collective_engine, {"blocks", CollectiveEngine::blocks}, {"copies", CollectiveEngine::copies}).says(
         "With NCCL: collectives by thread blocks of the GPU, or by its copy engines where NCCL can, which leaves the "
         "thread blocks free for kernels."),
     KEY(message_blocks).at_least(0).at_most(64).says(
         "With NCCL: thread blocks of a GPU that a message between pipeline stages or in cp's ring may take from "
         "concurrent kernels; NCCL allocates buffers for each. With pp, GEMMs are then chosen for the multiprocessors "
         "that two messages leave free; 0: 4."),
-    CHOICE(gradient_sum, {"sum", GradientRule::sum}, {"adasum", GradientRule::adasum}).of_training().says(
+    ENUM(gradient_sum, {"sum", GradientRule::sum}, {"adasum", GradientRule::adasum}).of_training().says(
         "Gradient reduction over the data-parallel group: the sum, which is the gradient of the mean loss; or Adasum, "
         "tensor by tensor, which adds orthogonal gradients and averages parallel ones."),
-    CHOICE(compression,
+    ENUM(compression,
         {"none", Compression::none}, {"bf16", Compression::bf16}, {"fp16", Compression::fp16},
         {"powersgd", Compression::powersgd}).of_training().says(
         "Compression of the gradient all-reduce: none; bf16, or fp16 with a scale per block (half the bytes); or a "
@@ -90,7 +90,7 @@ std::vector<Parameter> parallel_rows() {
         "FSDP."),
     KEY(overlap).says(
         "Whether the gradient all-reduce or reduce-scatter over the data-parallel group overlaps with backward."),
-    CHOICE(recompute, {"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}).says(
+    ENUM(recompute, {"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}).says(
         "Activation recomputation: 'none'; 'selective': norms and the MLP's activation (attention scores are never "
         "stored in any mode); 'full': whole layers."),
   };

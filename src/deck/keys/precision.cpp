@@ -11,17 +11,17 @@ namespace nanotron::deck {
 // clang-format off
 std::vector<Parameter> precision_rows() {
   return {
-    CHOICE(compute,
+    ENUM(compute,
                {name_of(ScalarType::fp64), ScalarType::fp64}, {name_of(ScalarType::fp32), ScalarType::fp32},
                {name_of(ScalarType::bf16), ScalarType::bf16}, {name_of(ScalarType::fp8), ScalarType::fp8}).says(
         "Data type of weights and activations in forward and backward; with 'bf16' and 'fp8' the master weights and "
         "gradients are fp32, and the moments too unless moments says otherwise. 'fp8': as 'bf16', with FP8 operands in "
         "the GEMMs of attention's projections and of dense MLPs."),
-    CHOICE(moments, {"master", MomentType::master}, {"bf16", MomentType::bf16}).says(
+    ENUM(moments, {"master", MomentType::master}, {"bf16", MomentType::bf16}).says(
         "Data type of the moments of 'adamw': that of the master weights, or 'bf16', half the memory, rounded "
         "stochastically: up or down with the probability that makes the rounding error zero on average, from random "
         "bits that depend on run%seed, parameter and update only."),
-    CHOICE(reproducible,
+    ENUM(reproducible,
         {"none", Reproducible::none}, {"run", Reproducible::run}, {"layout", Reproducible::layout}).says(
         "Bitwise reproducible results from the same deck: on the same grid ('run'; on GPUs by cuDNN's deterministic "
         "algorithm in attention's backward, slower and with up to 2 GiB of workspace), or on every grid that the "

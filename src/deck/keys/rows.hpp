@@ -28,7 +28,7 @@ namespace rows {
 
 template <class T>
 constexpr ValueType value_type() {
-  static_assert(!std::is_enum_v<T>, "the row of an enumeration is a CHOICE");
+  static_assert(!std::is_enum_v<T>, "the row of an enumeration is a ENUM");
   if constexpr (std::is_same_v<T, std::int64_t>) return ValueType::integer;
   if constexpr (std::is_same_v<T, double>) return ValueType::real;
   if constexpr (std::is_same_v<T, bool>) return ValueType::logical;
@@ -84,9 +84,9 @@ template <class E>
 using Words = std::vector<std::pair<std::string, E>>;
 
 template <class F, class E = std::decay_t<decltype(std::declval<F>()(std::declval<const Config&>()))>>
-Row choice(const char* group, const char* name, F value_of, Words<E> words) {
+Row enumeration(const char* group, const char* name, F value_of, Words<E> words) {
   Row row(group, name, ValueType::string);
-  for (const auto& word : words) row.choices.push_back(word.first);
+  for (const auto& word : words) row.legal_values.push_back(word.first);
   row.get = [=](const Config& c) {
     return Scalar(std::ranges::find(words, value_of(c), &Words<E>::value_type::second)->first);
   };
@@ -104,4 +104,5 @@ Row choice(const char* group, const char* name, F value_of, Words<E> words) {
 #define KEY(name) \
   rows::key(      \
       GROUP_NAME, #name, [](auto& c) -> auto& { return GROUP(c).name; })
-#define CHOICE(name, ...) rows::choice(GROUP_NAME, #name, [](auto& c) -> auto& { return GROUP(c).name; }, {__VA_ARGS__})
+#define ENUM(name, ...) \
+  rows::enumeration(GROUP_NAME, #name, [](auto& c) -> auto& { return GROUP(c).name; }, {__VA_ARGS__})

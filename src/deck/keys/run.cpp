@@ -30,7 +30,7 @@ std::vector<Parameter> run_rows() {
     KEY(spike_factor).of_training().at_least(0).at_most(1e6).says(
         "A step whose gradient norm is more than this many times the median of the last 64 is a bad step, as one whose "
         "loss or norm is not finite (doc/reliability.md); above 1, or 0: no detection of spikes."),
-    CHOICE(on_bad_step, {"skip", OnBadStep::skip}, {"roll_back", OnBadStep::roll_back}).of_training().says(
+    ENUM(on_bad_step, {"skip", OnBadStep::skip}, {"roll_back", OnBadStep::roll_back}).of_training().says(
         "Response to a bad step that gives the same result when it is recomputed: skip its update, or roll back to the "
         "newest known good checkpoint and leave out the batches since then (needs max_nonfinite_steps > 0)."),
     KEY(check_memory_every).at_least(0).at_most(1e12).in("steps").says(
@@ -47,7 +47,7 @@ std::vector<Parameter> run_rows() {
     KEY(check_stragglers_every).at_least(0).at_most(1e12).in("steps").says(
         "Steps between comparisons of the ranks' compute times: a warning names the slowest rank if it takes at least "
         "1.5 times the median of its pipeline stage. 0: none."),
-    CHOICE(expert_gemms, {"library", ExpertGemms::library}, {"grouped", ExpertGemms::grouped}).says(
+    ENUM(expert_gemms, {"library", ExpertGemms::library}, {"grouped", ExpertGemms::grouped}).says(
         "GEMMs of a mixture of experts: one library GEMM for each expert, or all of them in one launch of the "
         "program's own kernels (bf16 on a GPU), which with ep = 1 need no row counts on the host."),
     KEY(gemm_algorithms).of_files().says(

@@ -11,7 +11,7 @@ namespace nanotron::deck {
 // clang-format off
 std::vector<Parameter> schedule_rows() {
   return {
-    CHOICE(kind,
+    ENUM(kind,
         {"constant", ScheduleKind::constant}, {"linear", ScheduleKind::linear},
         {"cosine", ScheduleKind::cosine}, {"1-sqrt", ScheduleKind::one_minus_sqrt},
         {"wsd", ScheduleKind::wsd}, {"inverse-sqrt", ScheduleKind::inverse_sqrt}).says(
@@ -22,7 +22,7 @@ std::vector<Parameter> schedule_rows() {
         "Steps of the decay; 0: all after the warm-up, for 'wsd' the last tenth of the run."),
     KEY(min_lr_ratio).at_least(0).at_most(1).says(
         "Lowest learning rate over the peak; without effect for 'constant' and 'inverse-sqrt'."),
-    CHOICE(decay_shape,
+    ENUM(decay_shape,
         {"linear", DecayShape::linear}, {"1-sqrt", DecayShape::one_minus_sqrt}, {"cosine", DecayShape::cosine}).says(
         "Shape of the decay of 'wsd'."),
   };

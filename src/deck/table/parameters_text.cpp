@@ -75,9 +75,9 @@ std::string spelled(const Scalar& scalar) {
 }
 
 std::string legal_values(const Parameter& p) {
-  if (!p.choices.empty()) {
+  if (!p.legal_values.empty()) {
     std::string out;
-    for (const std::string& c : p.choices) out += (out.empty() ? "'" : " | '") + c + "'";
+    for (const std::string& c : p.legal_values) out += (out.empty() ? "'" : " | '") + c + "'";
     return out;
   }
   if (p.type == ValueType::logical) return ".true. | .false.";

@@ -211,9 +211,9 @@ std::vector<double> read_norms(hid_t state, const std::string& file) {
   return values;
 }
 
-std::string required_choice(hid_t object, const Parameter& row, const std::string& file) {
+std::string required_legal_value(hid_t object, const Parameter& row, const std::string& file) {
   std::string value = required_string(object, row.name.c_str(), file);
-  if (!row.choices.empty() && std::ranges::find(row.choices, value) == row.choices.end()) {
+  if (!row.legal_values.empty() && std::ranges::find(row.legal_values, value) == row.legal_values.end()) {
     wrong_attribute(row.name.c_str(), legal_values(row), value, file);
   }
   return value;
@@ -246,7 +246,7 @@ Scalar read_value(hid_t parameters, const Parameter& row, const std::string& fil
     case ValueType::string:
       break;
   }
-  return required_choice(parameters, row, file);
+  return required_legal_value(parameters, row, file);
 }
 
 void write_value(hid_t parameters, const char* name, const Scalar& value) {

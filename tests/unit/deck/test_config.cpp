@@ -49,7 +49,7 @@ TEST(Parameters, TableIsComplete) {
     EXPECT_EQ(before.index(), static_cast<std::size_t>(p.type)) << key;
     p.set(c, before);
     EXPECT_EQ(p.get(c), before) << key;
-    for (const std::string& choice : p.choices) {
+    for (const std::string& choice : p.legal_values) {
       p.set(c, Scalar(choice));
       EXPECT_EQ(p.get(c), Scalar(choice)) << key;
     }

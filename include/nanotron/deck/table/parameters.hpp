@@ -40,7 +40,7 @@ struct Parameter {
   ValueType type = ValueType::integer;
   bool required = false;
   ValueRange range;
-  std::vector<std::string> choices;  // of a string: the only legal values, if any
+  std::vector<std::string> legal_values;  // of a string: the only legal values, if any
   Paths paths = Paths::none;
   std::string unit;      // may be empty
   std::string sentence;  // what it does, in one to three sentences

@@ -26,7 +26,7 @@ deck::Scalar other_value(const deck::Parameter& row, const deck::Config& config)
   if (const auto* integer = std::get_if<std::int64_t>(&value)) return *integer + 1;
   if (const auto* real = std::get_if<double>(&value)) return *real == 0.0 ? 1.0 : *real * 2;
   if (const auto* logical = std::get_if<bool>(&value)) return !*logical;
-  return row.choices[row.choices[0] == std::get<std::string>(value) ? 1 : 0];
+  return row.legal_values[row.legal_values[0] == std::get<std::string>(value) ? 1 : 0];
 }
 
 /// Of every row of the table: whether a checkpoint of the model has it, and what a deck with another value is told.
