@@ -86,7 +86,7 @@ std::size_t real_bytes(const hdf5::Dataset& dataset, const std::string& name, co
 }
 
 // Where a tensor of copies of a file of `bytes` begins, of the type that is in memory.
-std::int64_t place_of(const Slab& slab, std::int64_t bytes) {
+std::int64_t offset_of(const Slab& slab, std::int64_t bytes) {
   const hdf5::Datatype type(H5Dget_type(slab.dataset->id()));
   if (H5Tequal(type.id(), native_type(slab.type)) <= 0)
     fail(ExitCode::data_error, {.what = fmt::format("{} has a different type than {}", slab.name, name_of(slab.type))});
@@ -332,7 +332,7 @@ void CheckpointReader::read_tensors(std::span<const Slab> slabs) {
   if (!image_) return read_slabs(world_, slabs);
   std::vector<PlacedTensor> placed;
   collectively(world_, [&] {
-    for (const Slab& slab : slabs) placed.push_back({slab.tensor, slab.type, place_of(slab, image_->bytes())});
+    for (const Slab& slab : slabs) placed.push_back({slab.tensor, slab.type, offset_of(slab, image_->bytes())});
   });
   image_->read(placed);
 }

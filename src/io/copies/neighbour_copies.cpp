@@ -79,10 +79,10 @@ struct NeighbourCopies::Draft {
   std::vector<std::unique_ptr<PieceWriter>> of_partners{};  // in the order of partners_to()
 };
 
-NeighbourCopies::NeighbourCopies(MPI_Comm world, CopyPlace place, Log& log)
+NeighbourCopies::NeighbourCopies(MPI_Comm world, CopyLocation place, Log& log)
     : world_(world),
-      place_(std::move(place)),
-      hosts_(place_.hosts),
+      location_(std::move(place)),
+      hosts_(location_.hosts),
       log_(log),
       memory_(std::make_unique<PageBuffers>()) {
   NANOTRON_CHECK_MPI(MPI_Comm_rank(world_, &rank_));
@@ -93,7 +93,7 @@ NeighbourCopies::NeighbourCopies(MPI_Comm world, CopyPlace place, Log& log)
 NeighbourCopies::~NeighbourCopies() = default;
 
 void NeighbourCopies::open_folder() {
-  folder_ = std::make_unique<CopyFolder>(place_.directory, hosts_.name(hosts_.host_of(rank_)), place_.run);
+  folder_ = std::make_unique<CopyFolder>(location_.directory, hosts_.name(hosts_.host_of(rank_)), location_.run);
   require_own_folders();
 }
 
@@ -150,7 +150,7 @@ bool NeighbourCopies::write(const CheckpointContents& contents) {
   Draft draft{.generation = std::stoull(comm::text_of_root(world_, drawn_digits), nullptr, 16)};
   try {
     if (begins_branch_) {
-      place_.run = run_identity(world_, place_.checkpoints, Identity::fresh);
+      location_.run = run_identity(world_, location_.checkpoints, Identity::fresh);
       open_folder();
       begins_branch_ = false;
     }
@@ -178,8 +178,8 @@ void NeighbourCopies::write_draft(const CheckpointContents& contents, Draft& dra
   const PieceTable table{.name = {.step = contents.state.step,
                                   .generation = draft.generation,
                                   .rank = rank_,
-                                  .ranks = std::ssize(place_.hosts)},
-                         .run = place_.run,
+                                  .ranks = std::ssize(location_.hosts)},
+                         .run = location_.run,
                          .file = {layout.bytes, copy_block_bytes},
                          .metadata = comm::text_of_root(world_, [&] { return packed_extents(image); })};
   collectively(world_, [&] {
@@ -221,7 +221,7 @@ void NeighbourCopies::exchange(Draft& draft) {
 void NeighbourCopies::remove_those_of(const std::vector<std::string>& runs) {
   if (!hosts_.leads(rank_)) return;
   for (const std::string& run : runs)
-    CopyFolder(place_.directory, hosts_.name(hosts_.host_of(rank_)), run).remove_all();
+    CopyFolder(location_.directory, hosts_.name(hosts_.host_of(rank_)), run).remove_all();
 }
 
 void NeighbourCopies::remove_all() {

@@ -121,7 +121,7 @@ bool NeighbourCopies::choose_whole(Candidate& candidate, std::vector<PieceTable>
       PieceName name = candidate.name;
       name.rank = static_cast<std::int64_t>(piece);
       try {
-        PieceTable table = read_piece_table(*folder_, name, place_.run);
+        PieceTable table = read_piece_table(*folder_, name, location_.run);
         verify_piece(folder_->blocks_of(name), table);
         mine.push_back(std::move(table));
       } catch (const Error& error) {

@@ -38,8 +38,8 @@ index_t gradient_buffers(const PipelineSchedule& schedule, int rank) {
   for (const Action& a : schedule.actions[static_cast<std::size_t>(rank)]) {
     if (!is_gradient(a.work)) continue;
     const int stage = schedule.stage_of(rank, a.virtual_stage);
-    if (stage + 1 < schedule.stages() && schedule.place_of(stage + 1).rank == rank) --held;
-    if (stage > 0 && schedule.place_of(stage - 1).rank == rank) ++held;
+    if (stage + 1 < schedule.stages() && schedule.location_of(stage + 1).rank == rank) --held;
+    if (stage > 0 && schedule.location_of(stage - 1).rank == rank) ++held;
     most = std::max(most, held);
   }
   return most + 3;  // in use by backward, posted receive, send in flight
@@ -77,13 +77,13 @@ Pipeline<T>::Pipeline(const PipelineSchedule& schedule, comm::Group& ranks, Pipe
 
 template <class T>
 bool Pipeline<T>::is_local(int from, int to) const {
-  return schedule_.place_of(from).rank == schedule_.place_of(to).rank;
+  return schedule_.location_of(from).rank == schedule_.location_of(to).rank;
 }
 
 // With p = 2 both neighbours are the same rank, so the direction round the ring follows from the placement.
 template <class T>
 comm::Neighbour Pipeline<T>::towards(int from, int to) const {
-  const bool up = schedule_.placement == Placement::loop ? to > from : schedule_.place_of(to).rank > rank_;
+  const bool up = schedule_.placement == Placement::loop ? to > from : schedule_.location_of(to).rank > rank_;
   return up ? comm::Neighbour::next : comm::Neighbour::previous;
 }
 

@@ -67,9 +67,9 @@ index_t duration(Work work) { return work == Work::backward ? 2 : 1; }
 
 }  // namespace
 
-StagePlace PipelineSchedule::place_of(int stage) const {
+StageLocation PipelineSchedule::location_of(int stage) const {
   if (placement == Placement::loop) return {stage % ranks, stage / ranks};
-  return stage < ranks ? StagePlace{stage, 0} : StagePlace{2 * ranks - 1 - stage, 1};
+  return stage < ranks ? StageLocation{stage, 0} : StageLocation{2 * ranks - 1 - stage, 1};
 }
 
 int PipelineSchedule::stage_of(int rank, index_t virtual_stage) const {

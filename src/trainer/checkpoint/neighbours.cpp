@@ -57,12 +57,13 @@ std::unique_ptr<io::NeighbourCopies> make_copies(const deck::Config& config, con
   const bool goes_on = config.checkpoint.resume == "auto";
   const std::string run =
       io::run_identity(world, directory, goes_on ? io::Identity::of_directory : io::Identity::fresh);
-  auto copies = std::make_unique<io::NeighbourCopies>(world,
-                                                      io::CopyPlace{.directory = config.checkpoint.neighbour_directory,
-                                                                    .run = run,
-                                                                    .hosts = grid.hosts(),
-                                                                    .checkpoints = directory},
-                                                      log);
+  auto copies =
+      std::make_unique<io::NeighbourCopies>(world,
+                                            io::CopyLocation{.directory = config.checkpoint.neighbour_directory,
+                                                             .run = run,
+                                                             .hosts = grid.hosts(),
+                                                             .checkpoints = directory},
+                                            log);
   copies->remove_those_of(io::earlier_identities(world, directory));
   return copies;
 }

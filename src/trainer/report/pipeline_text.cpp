@@ -33,7 +33,7 @@ std::string stage_line(const deck::Config& c, const parallel::PipelineSchedule& 
       (static_cast<double>(layers.size()) * flops.layer + (first ? flops.embedding : 0.0) + (last ? flops.head : 0.0)) /
       whole;
   return fmt::format("  stage {:>3} on pp rank {:>3}: layers {:>3} to {:>3}{}{}; {:.1f} % of the FLOPs\n", stage,
-                     schedule.place_of(stage).rank, layers.begin, layers.end - 1, first ? ", embedding" : "",
+                     schedule.location_of(stage).rank, layers.begin, layers.end - 1, first ? ", embedding" : "",
                      last ? ", norm and head" : "", 100.0 * share);
 }
 

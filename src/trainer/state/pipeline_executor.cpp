@@ -183,7 +183,7 @@ class PipelineExecutor final : public ForwardBackwardSchedule<T> {
   // Whether the tied embedding and the LM head are on two ranks, of which this is one.
   bool shares_embedding() const {
     const parallel::PipelineSchedule& schedule = batches_.back()->schedule;
-    const bool is_apart = schedule.place_of(schedule.stages() - 1).rank != schedule.place_of(0).rank;
+    const bool is_apart = schedule.location_of(schedule.stages() - 1).rank != schedule.location_of(0).rank;
     return is_apart && model_.table()["model/embed_tokens/weight"].local_layers() > 0;
   }
 

@@ -38,7 +38,7 @@ WorkList list_of(const parallel::PipelineSchedule& schedule, int rank) {
   const auto message_of = [&](const parallel::Action& a, Operation operation, int side) -> std::uint64_t {
     const int stage = schedule.stage_of(rank, a.virtual_stage), other = stage + side;
     if (a.work == parallel::Work::backward_weight || other < 0 || other >= schedule.stages()) return 0;
-    const int there = schedule.place_of(other).rank;
+    const int there = schedule.location_of(other).rank;
     if (there == rank) return 0;
     const bool is_loop = schedule.placement == parallel::Placement::loop;  // of two ranks each is on both sides
     return message(operation, is_loop ? side > 0 : there > rank, is_forward_of(a) ? 0 : 1);

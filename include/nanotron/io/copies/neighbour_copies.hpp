@@ -36,7 +36,7 @@ inline constexpr std::int64_t copy_block_bytes = std::int64_t{1} << 20;
 /// Of a run, including the one being written: the other one is complete.
 inline constexpr std::size_t kept_generations = 2;
 
-struct CopyPlace {
+struct CopyLocation {
   std::string directory;                // %h: the name of the host
   std::string run;                      // run_identity()
   std::vector<std::string> hosts;       // by rank of the world
@@ -55,7 +55,7 @@ std::vector<std::string> earlier_identities(MPI_Comm world, const std::filesyste
 class NeighbourCopies {
  public:
   /// `log` is used by the rank that writes it. Error(deck_error) where hosts share the folder.
-  NeighbourCopies(MPI_Comm world, CopyPlace place, Log& log);
+  NeighbourCopies(MPI_Comm world, CopyLocation place, Log& log);
   ~NeighbourCopies();
 
   /// The newest state of this run, at step `from` or later, of which every block exists on a host with the right hash;
@@ -98,7 +98,7 @@ class NeighbourCopies {
 
   MPI_Comm world_;
   int rank_ = 0;
-  CopyPlace place_;
+  CopyLocation location_;
   comm::HostMap hosts_;
   Log& log_;
   std::unique_ptr<CopyFolder> folder_;

@@ -34,7 +34,7 @@ struct Action {
 };
 
 /// Where a stage is: its rank and its virtual stage there.
-struct StagePlace {
+struct StageLocation {
   int rank;
   index_t virtual_stage;
 };
@@ -53,7 +53,7 @@ struct PipelineSchedule {
   std::vector<std::vector<Action>> actions;  // by rank
 
   int stages() const { return ranks * virtual_stages; }
-  StagePlace place_of(int stage) const;
+  StageLocation location_of(int stage) const;
   int stage_of(int rank, index_t virtual_stage) const;
 };
 

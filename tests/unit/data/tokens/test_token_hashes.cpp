@@ -52,7 +52,7 @@ void flip(const std::filesystem::path& path, std::int64_t byte, int bits = 1) {
   ::close(file);
 }
 
-std::int64_t place_of(const std::filesystem::path& path, const char* dataset) {
+std::int64_t offset_of(const std::filesystem::path& path, const char* dataset) {
   const hdf5::File file = hdf5::open_read_only(path);
   const hdf5::Dataset set = hdf5::open_dataset(file.id(), dataset, path.string());
   return static_cast<std::int64_t>(H5Dget_offset(set.id()));
@@ -113,7 +113,7 @@ TEST(TokenHashes, NameTheBlockOfAFlippedByte) {
   const Scratch scratch(test::world());
   const std::filesystem::path path = scratch / "tokens.h5";
   make_hashed(path);
-  const std::int64_t begin = place_of(path, "tokens");
+  const std::int64_t begin = offset_of(path, "tokens");
   for (std::int64_t byte = 0; byte < 2 * 1000; byte += 7) {
     flip(path, begin + byte);
     const TokenFile file(path);
@@ -126,10 +126,10 @@ TEST(TokenHashes, NameTheBlockOfAFlippedByte) {
     flip(path, begin + byte);
   }
   EXPECT_NO_THROW(read(TokenFile(path), 0, 1000));
-  flip(path, place_of(path, "documents") + 40);
+  flip(path, offset_of(path, "documents") + 40);
   expect_error(ExitCode::data_error, "block 0 of /documents", [&] { TokenFile(path).read_documents(); });
-  flip(path, place_of(path, "documents") + 40);
-  flip(path, place_of(path, "loss_mask") + 999);
+  flip(path, offset_of(path, "documents") + 40);
+  flip(path, offset_of(path, "loss_mask") + 999);
   const TokenFile file(path);
   std::vector<std::int32_t> targets(10);
   EXPECT_NO_THROW(file.loss_mask().apply(0, targets));
@@ -140,7 +140,7 @@ TEST(TokenHashes, OfTheHashesAndTheMetadata) {
   const Scratch scratch(test::world());
   const std::filesystem::path path = scratch / "tokens.h5";
   make_hashed(path);
-  flip(path, place_of(path, "hashes/tokens") + 17);
+  flip(path, offset_of(path, "hashes/tokens") + 17);
   expect_error(ExitCode::data_error, "the hashes of the token file are damaged", [&] { TokenFile{path}; });
   make_hashed(path);
   const auto change = [&](const std::function<void(hid_t)>& work) {
@@ -239,14 +239,14 @@ TEST(TokenHashes, TellWhetherTheFileChanged) {
   EXPECT_EQ(file.change_since(file.status()), TokenFile::Change::replaced);
   EXPECT_NO_THROW(read(file, 0, 1000));
   const TokenFile again(path);
-  flip(path, place_of(path, "tokens") + 3);
+  flip(path, offset_of(path, "tokens") + 3);
   const auto later = std::filesystem::last_write_time(path) + std::chrono::seconds(2);
   std::filesystem::last_write_time(path, later);
   EXPECT_EQ(again.change_since(again.status()), TokenFile::Change::written);
   expect_error(ExitCode::data_error, "changed during the run", [&] { read(again, 0, 10); });
   make_hashed(scratch / "cut.h5");
   const TokenFile cut(scratch / "cut.h5");
-  const std::int64_t begin = place_of(scratch / "cut.h5", "tokens");
+  const std::int64_t begin = offset_of(scratch / "cut.h5", "tokens");
   std::filesystem::resize_file(scratch / "cut.h5", static_cast<std::uintmax_t>(begin) + 500);
   expect_error(ExitCode::data_error, "changed during the run", [&] { read(cut, 0, 1000); });
 }

@@ -18,8 +18,8 @@ namespace {
 class Neighbours : public Checkpoint {
  protected:
   /// Two hosts, of which the first has the lower half of the ranks.
-  static CopyPlace place(const fs::path& folder, int ranks, const std::string& run) {
-    CopyPlace place{.directory = (folder / "%h").string(), .run = run, .hosts = {}, .checkpoints = folder};
+  static CopyLocation place(const fs::path& folder, int ranks, const std::string& run) {
+    CopyLocation place{.directory = (folder / "%h").string(), .run = run, .hosts = {}, .checkpoints = folder};
     for (int rank = 0; rank < ranks; ++rank) place.hosts.push_back(2 * rank < ranks ? "a" : "b");
     return place;
   }
@@ -198,7 +198,7 @@ TEST_F(Neighbours, AreReadByFewerRanks) {
   MPI_Comm some;
   MPI_Comm_split(world, rank < size - 1 ? 0 : MPI_UNDEFINED, rank, &some);
   if (some != MPI_COMM_NULL) {
-    CopyPlace fewer = place(scratch.path(), size - 1, "1111111111111111");
+    CopyLocation fewer = place(scratch.path(), size - 1, "1111111111111111");
     fewer.hosts.back() = "b";
     NeighbourCopies from(some, fewer, log);
     auto reader = from.newest(0);
@@ -261,13 +261,13 @@ TEST_F(Neighbours, AreOfTheUserAlone) {
 }
 
 TEST_F(Neighbours, ThatShareAFolderAreRefused) {
-  CopyPlace shared = place(scratch.path(), size, "1111111111111111");
+  CopyLocation shared = place(scratch.path(), size, "1111111111111111");
   shared.directory = (scratch.path() / "shared").string();
   EXPECT_THROW(NeighbourCopies(world, shared, log), Error);
 }
 
 TEST_F(Neighbours, NeedAnotherHost) {
-  CopyPlace alone = place(scratch.path(), size, "1111111111111111");
+  CopyLocation alone = place(scratch.path(), size, "1111111111111111");
   for (std::string& host : alone.hosts) host = "a";
   NeighbourCopies to(world, alone, log);
   EXPECT_FALSE(write(to, 10, 1));

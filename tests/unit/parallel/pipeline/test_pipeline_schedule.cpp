@@ -85,11 +85,11 @@ TEST(PipelineSchedule, NeighboursAgreeOnTheOrderOfMessages) {
             const auto key = [&](int sender, int receiver, int of, int towards) {
               return std::tuple(forward, sender, receiver, s.placement == Placement::loop && towards > of);
             };
-            if (to >= 0 && to < s.stages() && s.place_of(to).rank != rank) {
-              sent[key(rank, s.place_of(to).rank, stage, to)].push_back({to, a.micro_batch});
+            if (to >= 0 && to < s.stages() && s.location_of(to).rank != rank) {
+              sent[key(rank, s.location_of(to).rank, stage, to)].push_back({to, a.micro_batch});
             }
-            if (from >= 0 && from < s.stages() && s.place_of(from).rank != rank) {
-              expected[key(s.place_of(from).rank, rank, from, stage)].push_back({stage, a.micro_batch});
+            if (from >= 0 && from < s.stages() && s.location_of(from).rank != rank) {
+              expected[key(s.location_of(from).rank, rank, from, stage)].push_back({stage, a.micro_batch});
             }
           }
         }
@@ -99,13 +99,13 @@ TEST(PipelineSchedule, NeighboursAgreeOnTheOrderOfMessages) {
   }
 }
 
-TEST(PipelineSchedule, StagesAndPlacesAreInverse) {
+TEST(PipelineSchedule, StagesAndLocationsAreInverse) {
   for (const Case& c : cases) {
     const PipelineSchedule s = make_schedule(c.kind, 4, c.virtual_stages, 4);
     std::set<int> stages;
     for (int stage = 0; stage < s.stages(); ++stage) {
-      const StagePlace place = s.place_of(stage);
-      EXPECT_EQ(s.stage_of(place.rank, place.virtual_stage), stage);
+      const StageLocation location = s.location_of(stage);
+      EXPECT_EQ(s.stage_of(location.rank, location.virtual_stage), stage);
       stages.insert(stage);
     }
     EXPECT_EQ(stages.size(), static_cast<std::size_t>(4 * c.virtual_stages));

@@ -40,7 +40,7 @@ class Queue {
   std::vector<Operation> operations;
 
  private:
-  bool is_local(int from, int to) const { return schedule_.place_of(from).rank == schedule_.place_of(to).rank; }
+  bool is_local(int from, int to) const { return schedule_.location_of(from).rank == schedule_.location_of(to).rank; }
   int stage_of(const Action& a) const { return schedule_.stage_of(rank_, a.virtual_stage); }
   bool receives(const Action& a) const {
     const int stage = stage_of(a);
@@ -54,10 +54,10 @@ class Queue {
   }
   bool is_upwards(int from, int to) const {
     return schedule_.placement == Placement::loop ? to > from
-                                                  : schedule_.place_of(to).rank > schedule_.place_of(from).rank;
+                                                  : schedule_.location_of(to).rank > schedule_.location_of(from).rank;
   }
   Message next_message(Kind kind, int from, int to, int lane) {
-    const Way way{schedule_.place_of(from).rank, schedule_.place_of(to).rank, is_upwards(from, to), lane};
+    const Way way{schedule_.location_of(from).rank, schedule_.location_of(to).rank, is_upwards(from, to), lane};
     const Message message{way, counts_[{kind, way}]++};
     operations.push_back({kind, message});
     return message;
