@@ -1,6 +1,7 @@
 """What a model is: its sizes under the names of &model and &moe, and the tensors that follow from them.
 
-The C++ counterpart is include/nanotron/deck/keys/model.hpp and src/model/parameters/parameter_table.cpp.
+The keys are made from the table of the program (model_keys.py); the C++ counterpart of the tensors is
+src/model/parameters/parameter_table.cpp.
 """
 
 from __future__ import annotations
@@ -13,56 +14,13 @@ import h5py
 import numpy as np
 
 from . import common, hdf5
-
-
-def of_experts(default: Any) -> Any:
-    """A key that only models with experts have."""
-    return field(default=default, metadata={"of_experts": True})
-
-
-def omitted(default: Any) -> Any:
-    """A key that decks and checkpoints name only where it is not at its default."""
-    return field(default=default, metadata={"omitted": True})
+from .model_keys import ModelKeys
 
 
 @dataclass(frozen=True)
-class ModelSizes:
-    """Sizes and choices of a decoder, dense or a mixture of experts, under Hugging Face's names where it has one: the
-    deck's keys of &model and &moe that a checkpoint holds, of which the table is src/deck/keys."""
+class ModelSizes(ModelKeys):
+    """Sizes and choices of a decoder, dense or a mixture of experts, under Hugging Face's names where it has one."""
 
-    hidden_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    intermediate_size: int
-    vocab_size: int
-    tie_word_embeddings: bool = False
-    qkv_bias: bool = False
-    qk_norm: bool = False
-    rms_norm_eps: float = 1e-5
-    rope_theta: float = 10000.0
-    normalization: str = omitted("rms_norm")
-    layer_norm_epsilon: float = omitted(1e-5)
-    position_embedding_type: str = omitted("rope")
-    max_position_embeddings: int = omitted(0)
-    rope_type: str = omitted("default")
-    rope_factor: float = omitted(1.0)
-    original_max_position_embeddings: int = omitted(0)
-    rope_low_freq_factor: float = omitted(1.0)
-    rope_high_freq_factor: float = omitted(4.0)
-    rope_beta_fast: float = omitted(32.0)
-    rope_beta_slow: float = omitted(1.0)
-    rope_attention_factor: float = omitted(0.0)
-    sliding_window: int = omitted(0)
-    o_proj_bias: bool = omitted(False)
-    hidden_act: str = omitted("silu")
-    mlp_bias: bool = omitted(False)
-    num_experts: int = of_experts(0)
-    num_experts_per_tok: int = of_experts(2)
-    moe_intermediate_size: int = of_experts(0)
-    shared_expert_intermediate_size: int = of_experts(0)
-    norm_topk_prob: bool = of_experts(True)
     unknown: dict[str, Any] = field(default_factory=dict)  # a checkpoint's keys of which these tools know nothing
 
     def _values(self, which: Callable[[Mapping[str, Any]], Any]) -> dict[str, Any]:

@@ -71,7 +71,8 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks
       app.add_option("-h,--help", topic, "print this and every key of the deck, or the keys of one group")
           ->type_name(group_value)
           ->expected(0, 1);
-  bool check = false, plan = false, evaluate = false, build = false, defaults = false, markdown = false, man = false;
+  bool check = false, plan = false, evaluate = false, build = false, defaults = false, markdown = false, python = false,
+       man = false;
   CLI::Option* const checks =
       app.add_flag("--check", check, "check the deck, its grid and, if present, its data; write nothing");
   CLI::Option* const plans =
@@ -91,6 +92,7 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks
   app.add_flag("--build-info", build, "print how the program was built");
   app.add_flag("--print-defaults", defaults, "print a deck with every parameter at its default");
   app.add_flag("--parameters-markdown", markdown, "print doc/input_parameters.md");
+  app.add_flag("--parameters-python", python, "print tools/nanotron_tools/model_keys.py");
   app.add_flag("--parameters-man", man, "print nanotron_hpc(5), the manual page of the deck");
   app.add_option("deck", line.deck, "the input deck (a Fortran namelist file)")->type_name(deck_value);
   app.footer("\n" + deck::parameters_help());
@@ -103,6 +105,7 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks
   if (build) return say(to_text(build_provenance()));
   if (defaults) return say(deck::default_deck());
   if (markdown) return say(deck::parameters_markdown());
+  if (python) return say(deck::parameters_python());
   if (man) return say(deck::parameters_man());
   if (line.deck.empty()) {
     fail(ExitCode::deck_error, {.what = "no input deck given",

@@ -72,6 +72,26 @@ std::string guide(const std::string& group) {
   return std::string(found->sentence) + "\n\n    &" + group + "\n      " + example + "\n    /\n\n";
 }
 
+std::string python_type(const Parameter& p) {
+  switch (p.type) {
+    case ValueType::integer:
+      return "int";
+    case ValueType::real:
+      return "float";
+    case ValueType::logical:
+      return "bool";
+    case ValueType::string:
+      return "str";
+  }
+  return "";
+}
+
+std::string python_value(const Scalar& scalar) {
+  if (const auto* b = std::get_if<bool>(&scalar)) return *b ? "True" : "False";
+  if (const auto* s = std::get_if<std::string>(&scalar)) return "\"" + *s + "\"";
+  return spelled(scalar);
+}
+
 std::string cell(std::string text) {  // '|' and '<' mean something in a Markdown table
   std::string out;
   for (char c : text) out += c == '|' ? "\\|" : c == '<' ? "&lt;" : std::string(1, c);
@@ -100,6 +120,36 @@ std::string parameters_markdown() {
            p.unit + " | " + cell(p.sentence) + " |\n";
   }
   return out;
+}
+
+std::string parameters_python() {
+  std::string out =
+      "\"\"\"The keys of &model and &moe that a checkpoint holds.\n\n"
+      "Made by `nanotron_hpc --parameters-python`; edit src/deck/keys instead.\n\"\"\"\n\n"
+      "from __future__ import annotations\n\nfrom dataclasses import dataclass, field\nfrom typing import Any\n\n\n"
+      "def of_experts(default: Any) -> Any:\n"
+      "    \"\"\"A key that only models with experts have.\"\"\"\n"
+      "    return field(default=default, metadata={\"of_experts\": True})\n\n\n"
+      "def omitted(default: Any) -> Any:\n"
+      "    \"\"\"A key that decks and checkpoints name only where it is not at its default.\"\"\"\n"
+      "    return field(default=default, metadata={\"omitted\": True})\n\n\n"
+      "@dataclass(frozen=True)\nclass ModelKeys:\n";
+  std::string without_default, with_default;
+  for (const Parameter& p : parameters()) {
+    if (p.part_of == PartOf::no_model) continue;
+    const std::string value = python_value(p.get(Config{}));
+    const std::string row = "    " + p.name + ": " + python_type(p);
+    if (p.group == "moe") {
+      with_default += row + " = of_experts(" + value + ")\n";
+    } else if (p.omitted_at_default) {
+      with_default += row + " = omitted(" + value + ")\n";
+    } else if (p.required || p.stored_nonzero) {
+      without_default += row + "\n";
+    } else {
+      with_default += row + " = " + value + "\n";
+    }
+  }
+  return out + without_default + with_default;
 }
 
 std::string parameters_man() {

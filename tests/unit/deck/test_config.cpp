@@ -163,6 +163,11 @@ TEST(Parameters, DocPageIsNotStale) {
       << "doc/input_parameters.md is stale: nanotron_hpc --parameters-markdown > doc/input_parameters.md";
 }
 
+TEST(Parameters, KeysOfTheToolsAreNotStale) {
+  EXPECT_TRUE(contents(test::test_folder() / "../tools/nanotron_tools/model_keys.py") == parameters_python())
+      << "model_keys.py is stale: nanotron_hpc --parameters-python > tools/nanotron_tools/model_keys.py";
+}
+
 TEST(Parameters, ExamplesOfTheDocPageAreADeckOfAllGroups) {
   std::istringstream page(parameters_markdown());
   std::string line, text;

@@ -72,6 +72,9 @@ std::string parameters_help();
 /// --print-defaults: a deck that can be run once its required keys are looked at.
 std::string default_deck();
 
+/// tools/nanotron_tools/model_keys.py: the keys that a checkpoint holds, as a dataclass.
+std::string parameters_python();
+
 /// The reference pages: doc/input_parameters.md, and nanotron_hpc(5).
 std::string parameters_markdown();
 std::string parameters_man();
