@@ -8,6 +8,7 @@ shift 2
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
 limit_mib=50
 programs=(nanotron_hpc nanotron_bench nanotron_generate nanotron_gpu_tests)
+all_programs=nanotron_gpu_programs  # which is the one that it is called as
 
 fail() {
   printf 'tests/gpu.sh --bundle: %s\n' "$*" >&2
@@ -31,13 +32,11 @@ if [ -z "$build" ]; then
   (cd "$root" && cmake --preset cuda -B "$build" -DNANOTRON_ARCH=x86-64-v3 -DCMAKE_REQUIRE_FIND_PACKAGE_NanotronCudnn=ON \
     -DCMAKE_CXX_FLAGS_RELEASE="-O2 -DNDEBUG -ffunction-sections -fdata-sections" -DCMAKE_EXE_LINKER_FLAGS=-Wl,--gc-sections "$@")
   NVCC_APPEND_FLAGS="${NVCC_APPEND_FLAGS:+$NVCC_APPEND_FLAGS }$packed" NVCC_WRAPPER_DEFAULT_COMPILER="$build/g++" \
-    cmake --build "$build" --target nanotron_programs nanotron_gpu_tests
+    cmake --build "$build" --target "$all_programs"
 fi
-for program in "${programs[@]}"; do
-  [ -x "$build/bin/$program" ] || fail "$build/bin/$program is not built: targets nanotron_programs and nanotron_gpu_tests"
-done
+[ -x "$build/bin/$all_programs" ] || fail "$build/bin/$all_programs is not built: target $all_programs"
 
-case "$("$build/bin/nanotron_hpc" --build-info | sed -n 's/^cudnn: //p')" in
+case "$(exec -a nanotron_hpc "$build/bin/$all_programs" --build-info | sed -n 's/^cudnn: //p')" in
   none* | "") fail "$build is built without cuDNN's fused attention: give CUDNN_ROOT and CUDNN_FRONTEND_ROOT (doc/install.md)" ;;
 esac
 
@@ -52,7 +51,8 @@ cp "$root"/tests/gpu/{report,correctness,speed,profile}.sh "$folder/tests/gpu/"
 cp "$root/tests/benchmarks/pytorch_step.py" "$folder/tests/benchmarks/"
 cp "$root/tests/gpu/environment.sh" "$root/LICENSE" "$folder/"
 cp "$root/tests/gpu/start.sh" "$folder/bin/start.sh"
-for program in "${programs[@]}"; do strip -o "$folder/libexec/$program" "$build/bin/$program"; done
+strip -o "$folder/libexec/$all_programs" "$build/bin/$all_programs"
+for program in "${programs[@]}"; do ln -s "$all_programs" "$folder/libexec/$program"; done
 
 # Open MPI -----------------------------------------------------------------------------------------
 case "$(mpiexec --version 2>/dev/null)" in *"Open MPI"* | *OpenRTE*) ;; *) fail "mpiexec is not Open MPI's" ;; esac

@@ -13,7 +13,8 @@ from pathlib import Path
 from runs import check, expect, program, root
 from skips import need_tools, skip
 
-# Each program of the bundle: it says what it was built with, and calls a library that only a machine with a GPU has.
+# The programs of the bundle, which are one: it says how it was called and what it was built with, and calls a library that
+# only a machine with a GPU has.
 SOURCE = r"""
 #include <stdio.h>
 int ncclGetVersion(int* version);
@@ -22,7 +23,7 @@ int main(int count, char** words) {
   int version = 0;
   if (count == 1) return ncclGroupStart();
   ncclGetVersion(&version);
-  printf("nccl: %d\ncudnn: CUDNN\n", version);
+  printf("%s\nnccl: %d\ncudnn: CUDNN\n", words[0], version);
 }
 """
 
@@ -36,8 +37,8 @@ def build(folder, cudnn):
     linked = subprocess.run(["ldd", program], text=True, capture_output=True, check=True).stdout
     files = [line.split()[2] for line in linked.splitlines() if "libhdf5" in line]
     check(files, "the program has HDF5", linked)
-    for name in ("nanotron_hpc", "nanotron_bench", "nanotron_generate", "nanotron_gpu_tests"):
-        expect("cc", "-Wl,--no-as-needed", f"-Wl,-rpath,{folder}", "-o", folder / "bin" / name, folder / "main.c", folder / "libnccl.so.2", *files)
+    expect("cc", "-Wl,--no-as-needed", f"-Wl,-rpath,{folder}", "-o", folder / "bin/nanotron_gpu_programs", folder / "main.c",
+        folder / "libnccl.so.2", *files)
     return folder
 
 
@@ -96,7 +97,8 @@ def bundles(work):
     check(missing == "libnanotron_nowhere.so.9", "what is nowhere is told", missing)
 
     here = {"NANOTRON_LIBRARY_PATH": f"{bundle}/lib:{bundle}/lib/absent/libnccl.so.2"}
-    expect(bundle / "bin/nanotron_hpc", "--build-info", says=["nccl: 0"], **here)
+    for name in ("nanotron_hpc", "nanotron_bench", "nanotron_generate", "nanotron_gpu_tests"):
+        expect(bundle / "bin" / name, "--build-info", says=[f"libexec/{name}\n", "nccl: 0"], **here)
     expect(bundle / "bin/nanotron_hpc", code=71, says=["libnccl.so.2 is not on this machine"], **here)
     here = {"NANOTRON_LIBRARY_PATH": f"{bundle}/lib:{work}/build"}
     expect(bundle / "bin/nanotron_hpc", "--build-info", says=["nccl: 23007"], **here)
