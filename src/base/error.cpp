@@ -3,7 +3,6 @@
 #include <mpi.h>
 
 #include <array>
-#include <cstring>
 #include <string_view>
 
 #ifdef NANOTRON_WITH_CUDA

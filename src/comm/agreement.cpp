@@ -1,6 +1,5 @@
 #include "nanotron/comm/agreement.hpp"
 
-#include <array>
 #include <climits>
 #include <cstdint>
 

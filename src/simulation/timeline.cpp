@@ -1,7 +1,6 @@
 #include "nanotron/simulation/timeline.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 
 #include "nanotron/base/error.hpp"

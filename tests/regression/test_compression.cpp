@@ -9,7 +9,7 @@
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/trainer/start/choose_bucket.hpp"
 #include "nanotron/trainer/state/run_grid.hpp"
-#include "support/comparison.hpp"
+#include "support/differences.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"
 

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "support/comparison.hpp"
+#include "support/differences.hpp"
 #include "support/sampling.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"

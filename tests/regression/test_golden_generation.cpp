@@ -2,7 +2,6 @@
 // The continuation PyTorch gives, from the same weights: tests/golden/<case>/generate.json.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 

@@ -5,9 +5,6 @@
 
 #include <Kokkos_Core.hpp>
 
-#include <string>
-#include <vector>
-
 namespace nanotron {
 
 class KokkosSession {

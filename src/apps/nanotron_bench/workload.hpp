@@ -1,8 +1,6 @@
 #pragma once
 
 #include <filesystem>
-#include <string>
-#include <vector>
 
 #include "command_line.hpp"
 #include "nanotron/comm/communicator.hpp"

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <filesystem>
-
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"
 #include "nanotron/comm/agreement.hpp"

@@ -4,9 +4,7 @@
 #ifdef __x86_64__
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 
 #include "features.hpp"
 #include "nanotron/base/error.hpp"

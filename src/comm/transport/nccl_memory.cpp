@@ -1,7 +1,6 @@
 #include "nanotron/comm/transport/nccl_memory.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <set>

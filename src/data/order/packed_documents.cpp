@@ -1,7 +1,6 @@
 #include "nanotron/data/order/packed_documents.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "nanotron/data/order/best_fit.hpp"

@@ -1,7 +1,6 @@
 #include "nanotron/data/order/sequences.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <optional>
 

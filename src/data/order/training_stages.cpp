@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "nanotron/data/order/batch_ramp.hpp"
-#include "nanotron/deck/checks/phrases.hpp"
 #include "nanotron/deck/table/parameters.hpp"
 
 namespace nanotron::data {

@@ -6,7 +6,6 @@
 #include <bit>
 #include <cstring>
 #include <limits>
-#include <map>
 
 #include "data/files/file_kind.hpp"
 #include "data/files/stored_dataset.hpp"

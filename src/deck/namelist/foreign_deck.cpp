@@ -4,7 +4,6 @@
 
 #include "namelist_reader.hpp"
 #include "nanotron/base/error.hpp"
-#include "nanotron/deck/namelist/source_text.hpp"
 
 namespace nanotron::deck::detail {
 namespace {

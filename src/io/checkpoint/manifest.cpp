@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <climits>
 #include <nlohmann/json.hpp>
 #include <optional>
 

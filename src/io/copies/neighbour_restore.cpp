@@ -4,12 +4,10 @@
 
 #include <algorithm>
 #include <climits>
-#include <cstring>
 #include <map>
 
 #include "copy_folder.hpp"
 #include "distributed_image.hpp"
-#include "io/blocks/block_queue.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/io/copies/neighbour_copies.hpp"

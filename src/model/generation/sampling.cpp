@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/random.hpp"

@@ -1,6 +1,5 @@
 #include "nanotron/nn/attention/attention_core.hpp"
 
-#include "nanotron/base/error.hpp"
 #include "nanotron/kernels/elementwise/copy_matrix.hpp"
 #include "nn/attention/all_to_all_attention.hpp"
 #include "nn/attention/ring_attention.hpp"

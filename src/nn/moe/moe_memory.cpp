@@ -1,7 +1,6 @@
 #include "nanotron/nn/moe/moe_memory.hpp"
 
 #include "nanotron/kernels/moe/expert_rows.hpp"
-#include "nanotron/kernels/moe/routing.hpp"
 
 namespace nanotron::nn {
 

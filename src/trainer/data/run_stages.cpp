@@ -6,7 +6,6 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/data/order/batch_ramp.hpp"
-#include "nanotron/deck/table/parameters.hpp"
 #include "nanotron/model/cost.hpp"
 
 namespace nanotron::trainer {

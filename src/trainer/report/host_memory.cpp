@@ -8,7 +8,6 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/host.hpp"
 #include "nanotron/comm/agreement.hpp"
-#include "nanotron/tensor/arena.hpp"
 #include "trainer/faults/faulty_hosts.hpp"
 
 namespace nanotron::trainer {

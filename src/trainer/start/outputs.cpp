@@ -4,7 +4,6 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/agreement.hpp"
 #include "nanotron/deck/named_files.hpp"
-#include "nanotron/deck/read_deck.hpp"
 #include "nanotron/io/files/text_file.hpp"
 #include "nanotron/trainer/state/run_grid.hpp"
 #include "steps.hpp"

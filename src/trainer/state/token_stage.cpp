@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "nanotron/nn/attention/token_batch.hpp"
-#include "nanotron/tensor/kernel_region.hpp"
 
 namespace nanotron::trainer {
 namespace {

@@ -3,7 +3,6 @@
 // The plain twin of kernels/fp8: in fp64, by search in the table of a format's values.
 
 #include <cmath>
-#include <vector>
 
 #include "nanotron/kernels/fp8/quantise.hpp"
 

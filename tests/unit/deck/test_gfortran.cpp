@@ -14,11 +14,8 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <random>
-#include <sstream>
 
 #include "deck/deck_generator.hpp"
-#include "nanotron/deck/table/parameters.hpp"
 #include "support/test_folder.hpp"
 
 namespace nanotron::test {

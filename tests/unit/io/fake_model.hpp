@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cmath>
-#include <numeric>
 #include <string>
 #include <vector>
 

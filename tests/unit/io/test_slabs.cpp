@@ -2,6 +2,8 @@
 // Tensors of any type and shape, written in blocks of any size and read in transfers of any size.
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "nanotron/io/blocks/parallel_hdf5.hpp"
 #include "nanotron/tensor/tensor.hpp"
 #include "support/world.hpp"

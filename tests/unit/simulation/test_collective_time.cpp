@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "nanotron/base/error.hpp"
 #include "nanotron/simulation/collective_time.hpp"
 

@@ -2,10 +2,6 @@
 // What features ask of a deck: each one's checks, all of them in one run, and grids that all of them allow.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
-#include "nanotron/base/error.hpp"
-#include "nanotron/deck/table/parameters.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
 #include "support/small_deck.hpp"
 

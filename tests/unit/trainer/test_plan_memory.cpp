@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include "nanotron/trainer/plan/plan.hpp"
-#include "nanotron/trainer/state/training_state.hpp"
 
 namespace nanotron::trainer {
 namespace {

@@ -1,7 +1,5 @@
 #include "kernels/gemm/gemm_dnnl.hpp"
 
-#include <array>
-
 #include "nanotron/base/error.hpp"
 
 namespace nanotron {

@@ -10,7 +10,6 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
-#include <ctime>
 #include <functional>
 #include <string>
 #include <thread>

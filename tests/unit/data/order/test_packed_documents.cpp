@@ -3,9 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
-#include <set>
-
 #include "nanotron/data/batch_loader.hpp"
 #include "support/world.hpp"
 #include "unit/data/data_config.hpp"

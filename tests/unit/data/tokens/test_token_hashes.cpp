@@ -7,11 +7,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <numeric>
-#include <random>
-
 #include "nanotron/data/tokens/token_file.hpp"
-#include "support/test_folder.hpp"
 #include "support/world.hpp"
 #include "unit/data/scratch.hpp"
 #include "unit/data/token_file_maker.hpp"

@@ -6,8 +6,6 @@
 
 #include "nanotron/io/checkpoint/checkpoint_reader.hpp"
 #include "nanotron/io/checkpoint/checkpoint_writer.hpp"
-#include "nanotron/io/checkpoint/manifest.hpp"
-#include "nanotron/tensor/tensor.hpp"
 #include "support/file_size_limit.hpp"
 #include "support/test_folder.hpp"
 #include "support/world.hpp"

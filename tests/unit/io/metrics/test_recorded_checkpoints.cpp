@@ -3,11 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
-
 #include "nanotron/io/checkpoint/checkpoint_writer.hpp"
 #include "support/world.hpp"
-#include "unit/data/scratch.hpp"
 #include "unit/io/checkpoint_fixture.hpp"
 
 namespace nanotron::io {

@@ -1,5 +1,4 @@
 // ranks: 1
-#include <limits>
 
 #include "nanotron/kernels/elementwise/cast.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"

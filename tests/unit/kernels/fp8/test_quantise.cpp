@@ -1,6 +1,5 @@
 // ranks: 1
 // Scales, codes and their transposed copy, bit by bit against plain loops.
-#include <limits>
 
 #include "nanotron/kernels/fp8/quantise.hpp"
 #include "support/reference/fp8.hpp"

@@ -1,5 +1,4 @@
 // ranks: 1
-#include <bit>
 
 #include "nanotron/kernels/loop/scalar_math.hpp"
 #include "nanotron/kernels/mlp/swiglu.hpp"

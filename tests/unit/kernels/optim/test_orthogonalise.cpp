@@ -1,5 +1,4 @@
 // ranks: 1
-#include "nanotron/kernels/gemm/gemm.hpp"
 #include "nanotron/kernels/optim/orthogonalise.hpp"
 #include "unit/kernels/kernel_test.hpp"
 

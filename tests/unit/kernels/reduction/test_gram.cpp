@@ -2,9 +2,6 @@
 // Inner products of rows and sums of them, against plain loops.
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <vector>
-
 #include "nanotron/base/random.hpp"
 #include "nanotron/kernels/reduction/gram.hpp"
 

@@ -4,7 +4,6 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/moe/expert_rows.hpp"
-#include "nanotron/kernels/moe/routing.hpp"
 #include "nanotron/nn/moe/expert_linear.hpp"
 #include "unit/kernels/kernel_test.hpp"
 

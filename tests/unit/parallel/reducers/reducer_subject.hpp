@@ -2,7 +2,6 @@
 
 // A small model and the reducers of its gradients, over all ranks of the test as one data-parallel group.
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <vector>

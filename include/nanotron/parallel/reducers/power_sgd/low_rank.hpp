@@ -4,7 +4,6 @@
 // 1-D parameters; matrices with m n <= r (m + n); partial gradients, which several tensor-parallel ranks hold, since
 // each rank approximates only what it holds.
 
-#include <string>
 #include <vector>
 
 #include "nanotron/model/parameters/parameter_table.hpp"

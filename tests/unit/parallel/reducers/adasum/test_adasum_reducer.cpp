@@ -2,7 +2,6 @@
 // Adasum against its definition on vectors, for any number of replicas.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <optional>
 
