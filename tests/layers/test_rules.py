@@ -228,6 +228,14 @@ def missing_pages(root):
     return problems
 
 
+def missing_files(root):
+    """Files of the tree that CONTRIBUTING.md sets in code font; not patterns."""
+    path = root / "CONTRIBUTING.md"
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return [f"CONTRIBUTING.md: there is no {name}" for name in re.findall(r"`((?:src|include|tests|tools|doc)/[\w./-]+)`", text)
+            if not (root / name).exists()]
+
+
 def lost_errors(root):
     """An error that is not a number has to be the largest: std::max(worst, it) is worst, and the test passes."""
     return [f"{path.relative_to(root)}:{number}: an error that is not a number is lost: test::larger of support/differences.hpp"
@@ -242,7 +250,7 @@ def instantiations(root):
 
 
 def check_tree(root):
-    rules = (sizes, lonely_headers, short_files, instantiations, moved_names, missing_pages, lost_errors, unknown_names,
+    rules = (sizes, lonely_headers, short_files, instantiations, moved_names, missing_pages, missing_files, lost_errors, unknown_names,
              stale_listings)
     return [problem for rule in rules for problem in rule(root)]
 
@@ -259,7 +267,8 @@ def self_test():
                "include/e.hpp": "struct E {\n  int f() {\n" + "    g();\n" * FUNCTION + "  }\n};\n",
                "src/g.cpp": "#include <fmt/format.h>\nauto t = fmt::join(a, b);\n", "include/h.hpp": "Vector<T>::HostMirror h;\n",
                "tests/j.cpp": "worst = std::max(worst, std::abs(a - b));\n",
-               "jobscripts/k.sh": "# doc/no_page.md\n", "include/k.hpp": "struct K;\n",
+               "jobscripts/k.sh": "# doc/no_page.md\n", "CONTRIBUTING.md": "`src/no_file.cpp` and `src/a.cpp`\n",
+               "include/k.hpp": "struct K;\n",
                "src/i.cpp": "template class I<double>;\n", "src/l.hpp": "struct L;\n",
                "include, src": {f"src/short/{i}.cpp": "int i;\n" for i in range(8)},
                "jobscripts/i.sh": "export OMPI_MCA_rmaps_base_oversubscribe=1\n",
