@@ -253,7 +253,7 @@ TEST(Rows, OverflowIsCountedAlongTheSequence) {
 TEST(Rows, EmptyPositionsAreNobodys) {
   Timers timers;
   Device device(timers);
-  const index_t sequences = 3, length = 3, rows_here = 9, experts = 2, k = 1;
+  const index_t sequences = 3, rows_here = 9, experts = 2, k = 1;
   const std::vector<std::size_t> filled{0, 1, 6};
   Array<std::int32_t> tokens(sequences);
   tokens.host = {3, 0, 1};
