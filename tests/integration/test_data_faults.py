@@ -329,7 +329,7 @@ def resumed_with_other_data():
             for hashes in (True, False):
                 write_tokens(file, seed=7, count=TOKENS if file == path else 500, hashes=hashes)
                 code, text = resumed()
-                check(code == 65 and words in text and "and had" in text, f"{file} of other content is refused, not {code}", text)
+                check(code == 65 and words in text and ", had" in text, f"{file} of other content is refused, not {code}", text)
             code, text = resumed("data.on_change=warn")
             check(code == 0 and words in text, f"{file} may be meant", text)
             file.write_bytes(good)

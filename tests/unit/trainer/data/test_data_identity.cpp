@@ -70,13 +70,13 @@ TEST_F(DataIdentity, KeysThatOrderTheSamples) {
 
 TEST_F(DataIdentity, PlacesInTheFiles) {
   config.data.stages = "1500: web=1";  // 6 samples before the cursor, of which 3 were of code
-  expect_refused(ExitCode::deck_error, "of the 100 samples so far 53 are of 'web' here and 50 were");
+  expect_refused(ExitCode::deck_error, "of the 100 samples so far 53 are now from 'web', 50 were before");
   config.data.stages = "";
   config.data.weights = "web=0.6 code=0.4";
-  expect_refused(ExitCode::deck_error, "60 are of 'web' here and 50 were");
+  expect_refused(ExitCode::deck_error, "60 are now from 'web', 50 were before");
   config.data.path = "web=w.h5 books=c.h5";
   config.data.weights = "web=0.5 books=0.5";
-  expect_refused(ExitCode::deck_error, "50 are of 'books' here and 0 were");
+  expect_refused(ExitCode::deck_error, "50 are now from 'books', 0 were before");
 }
 
 TEST_F(DataIdentity, ContentOfTheFiles) {
@@ -85,7 +85,7 @@ TEST_F(DataIdentity, ContentOfTheFiles) {
   here[1].content = "";  // without hashes: by what both know
   expect_same();
   here[1].sample = "x";
-  expect_refused(ExitCode::data_error, "sample x here");
+  expect_refused(ExitCode::data_error, "sample x, had");
   here[1].sample = "";
   expect_same();
   here[1].tokens = 801;
