@@ -359,7 +359,7 @@ def blends_that_go_on():
             code, text = resumed(*keys)
             check(code == 0 and "the order" not in text, f"{keys} goes on where it was", text)
         code, text = resumed("data.weights=a=0.75 b=0.25")
-        check(code == 78 and "of the 40 samples so far 30 are of 'a' here and 20 were" in text, "other weights are refused", text)
+        check(code == 78 and "of the 40 samples so far 30 are now from 'a', 20 were before" in text, "other weights are refused", text)
         write_tokens(case.folder / "b.h5", seed=9)
         code, text = resumed()
         check(code == 65 and "the training file 'b'" in text and "'a'" not in text, "the file that changed is named", text)
