@@ -151,7 +151,7 @@ def damaged(job, case, expected, _):
                 flip(table)
     text = job.run()
     from_copies(job, text, 2 * EVERY)
-    check("is damaged: that on" in text, "the log names damaged copies", text)
+    check("is damaged: using the one on" in text, "the log names damaged copies", text)
     check(state_at(case, STEPS) == expected, "the same bits from the other copies", text)
 
     shutil.rmtree(case.out, ignore_errors=True)
