@@ -40,3 +40,6 @@ std::vector<Parameter> checkpoint_rows() {
 // clang-format on
 
 }  // namespace nanotron::deck
+
+#undef GROUP_NAME
+#undef GROUP

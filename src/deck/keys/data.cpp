@@ -70,3 +70,6 @@ std::vector<Parameter> data_rows() {
 // clang-format on
 
 }  // namespace nanotron::deck
+
+#undef GROUP_NAME
+#undef GROUP

@@ -79,3 +79,6 @@ std::vector<Parameter> model_rows() {
 // clang-format on
 
 }  // namespace nanotron::deck
+
+#undef GROUP_NAME
+#undef GROUP

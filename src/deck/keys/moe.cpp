@@ -42,3 +42,6 @@ std::vector<Parameter> moe_rows() {
 // clang-format on
 
 }  // namespace nanotron::deck
+
+#undef GROUP_NAME
+#undef GROUP

@@ -28,3 +28,6 @@ std::vector<Parameter> optimizer_rows() {
 // clang-format on
 
 }  // namespace nanotron::deck
+
+#undef GROUP_NAME
+#undef GROUP

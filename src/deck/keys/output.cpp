@@ -23,3 +23,6 @@ std::vector<Parameter> output_rows() {
 // clang-format on
 
 }  // namespace nanotron::deck
+
+#undef GROUP_NAME
+#undef GROUP

@@ -98,3 +98,6 @@ std::vector<Parameter> parallel_rows() {
 // clang-format on
 
 }  // namespace nanotron::deck
+
+#undef GROUP_NAME
+#undef GROUP

@@ -43,3 +43,6 @@ std::vector<Parameter> precision_rows() {
 // clang-format on
 
 }  // namespace nanotron::deck
+
+#undef GROUP_NAME
+#undef GROUP

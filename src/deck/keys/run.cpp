@@ -58,3 +58,6 @@ std::vector<Parameter> run_rows() {
 // clang-format on
 
 }  // namespace nanotron::deck
+
+#undef GROUP_NAME
+#undef GROUP

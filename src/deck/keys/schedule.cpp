@@ -30,3 +30,6 @@ std::vector<Parameter> schedule_rows() {
 // clang-format on
 
 }  // namespace nanotron::deck
+
+#undef GROUP_NAME
+#undef GROUP
