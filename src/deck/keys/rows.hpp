@@ -28,7 +28,7 @@ namespace rows {
 
 template <class T>
 constexpr ValueType value_type() {
-  static_assert(!std::is_enum_v<T>, "the row of an enumeration is a ENUM");
+  static_assert(!std::is_enum_v<T>, "the row of an enumeration is an ENUM");
   if constexpr (std::is_same_v<T, std::int64_t>) return ValueType::integer;
   if constexpr (std::is_same_v<T, double>) return ValueType::real;
   if constexpr (std::is_same_v<T, bool>) return ValueType::logical;

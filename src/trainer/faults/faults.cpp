@@ -53,7 +53,8 @@ bool Faults<T>::computes_again(const StepResult& step, index_t targets) {
     require_equal_replicas(step.step - 1);
     return false;
   }
-  comm::max_and_check_call_order(grid_.world(), 0);  // else operations that differ would be reported as a bad step
+  // First: operations that differ would be reported as a bad step.
+  comm::max_and_check_call_order(grid_.world(), 0);
   if (!guard_.is_on() || targets == 0) return false;
   log_.warn("step {}: loss {}, gradient norm {}{}: recomputing the step", step.step, step.loss, step.grad_norm,
             step.grad_norm > spikes_.largest_norm() ? fmt::format(", above {:.4g}", spikes_.largest_norm()) : "");
@@ -71,8 +72,8 @@ void Faults<T>::require_equal_replicas(std::int64_t step) {
 template <class T>
 void Faults<T>::after_update(std::int64_t step) {
   if (replicas_.is_due(step)) {
-    comm::max_and_check_call_order(grid_.world(),
-                                   0);  // else operations that differ would be reported as a memory fault
+    // Before: operations that differ would be reported as a memory fault.
+    comm::max_and_check_call_order(grid_.world(), 0);
     require_equal_replicas(step);
   }
   if (memory_.is_due(step)) {
