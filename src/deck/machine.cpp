@@ -86,9 +86,10 @@ const std::vector<Key>& keys() {
 #undef NANOTRON_NESTED
 
 // The columns of &attention.
+using RateMember = double AttentionRate::*;  // by name: nvcc writes it with parentheses that g++ warns about
 struct Column {
   const char* name;
-  double AttentionRate::*member;
+  RateMember member;
   double unit;
 };
 constexpr std::array columns{
