@@ -7,8 +7,8 @@
 #include <filesystem>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/files.hpp"
 #include "nanotron/base/log.hpp"
-#include "nanotron/base/whole_path.hpp"
 #include "nanotron/comm/communicator.hpp"
 #include "nanotron/comm/group.hpp"
 #include "nanotron/comm/session/mpi_session.hpp"

@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include "nanotron/base/stop_signals.hpp"
+#include "nanotron/base/process.hpp"
 #include "nanotron/base/timer.hpp"
 #include "nanotron/comm/session/mpi_session.hpp"
 #include "nanotron/model/architectures.hpp"
@@ -13,9 +13,9 @@
 #include "nanotron/trainer/evaluation/evaluation.hpp"
 #include "nanotron/trainer/plan/plan.hpp"
 #include "nanotron/trainer/report/pipeline_text.hpp"
-#include "nanotron/trainer/start/load_deck.hpp"
+#include "nanotron/trainer/start/deck_features.hpp"
 #include "nanotron/trainer/start/train.hpp"
-#include "nanotron/trainer/state/run_grid.hpp"
+#include "nanotron/trainer/state/run_resources.hpp"
 #include "nanotron_hpc/command_line.hpp"
 
 int main(int argc, char** argv) {

@@ -11,7 +11,7 @@
 #include <system_error>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/base/host.hpp"
+#include "nanotron/base/process.hpp"
 
 namespace nanotron::files {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "nanotron/base/build_info.hpp"
 #include "nanotron/base/error.hpp"
-#include "nanotron/base/host.hpp"
+#include "nanotron/base/process.hpp"
 
 #ifdef NANOTRON_WITH_CUDA
 #include <cuda_runtime_api.h>

@@ -11,7 +11,7 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/fp16.hpp"
 #include "nanotron/base/timer.hpp"
-#include "nanotron/comm/watch/payload_watch.hpp"
+#include "nanotron/comm/watch/watched_groups.hpp"
 
 namespace nanotron::comm {
 namespace {

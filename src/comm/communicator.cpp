@@ -1,5 +1,7 @@
 #include "nanotron/comm/communicator.hpp"
 
+#include <climits>
+#include <cstdint>
 #include <exception>
 #include <utility>
 
@@ -49,6 +51,54 @@ Communicator& Communicator::operator=(Communicator&& other) noexcept {
 void Communicator::release() noexcept {
   if (handle_ == MPI_COMM_NULL || std::uncaught_exceptions() > 0) return;
   MPI_Comm_free(&handle_);
+}
+
+namespace {
+
+int rank_in(MPI_Comm world) {
+  int rank = 0;
+  NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
+  return rank;
+}
+
+void broadcast(MPI_Comm world, std::string& text, int root) {
+  auto size = static_cast<std::int64_t>(text.size());
+  NANOTRON_CHECK_MPI(MPI_Bcast(&size, 1, MPI_INT64_T, root, world));
+  NANOTRON_REQUIRE(size <= INT_MAX, "a text of {} bytes", size);
+  text.resize(static_cast<std::size_t>(size));
+  NANOTRON_CHECK_MPI(MPI_Bcast(text.data(), static_cast<int>(size), MPI_CHAR, root, world));
+}
+
+}  // namespace
+
+void collectively(MPI_Comm world, const std::function<void()>& work) {
+  int code = 0;
+  std::string message;
+  try {
+    work();
+  } catch (const Error& error) {
+    code = static_cast<int>(error.exit_code());
+    message = error.what();
+  } catch (const std::exception& error) {
+    code = static_cast<int>(ExitCode::system_error);
+    message = format({.what = error.what()});
+  }
+  const int mine = code == 0 ? INT_MAX : rank_in(world);
+  int lowest = INT_MAX;
+  NANOTRON_CHECK_MPI(MPI_Allreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, world));
+  if (lowest == INT_MAX) return;
+  NANOTRON_CHECK_MPI(MPI_Bcast(&code, 1, MPI_INT, lowest, world));
+  broadcast(world, message, lowest);
+  throw Error(static_cast<ExitCode>(code), message);
+}
+
+std::string text_of_root(MPI_Comm world, const std::function<std::string()>& make) {
+  std::string text;
+  collectively(world, [&] {
+    if (rank_in(world) == 0) text = make();
+  });
+  broadcast(world, text, 0);
+  return text;
 }
 
 }  // namespace nanotron::comm

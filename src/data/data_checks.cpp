@@ -5,9 +5,9 @@
 
 #include "nanotron/data/order/training_stages.hpp"
 #include "nanotron/deck/blend_stages.hpp"
-#include "nanotron/deck/checks/phrases.hpp"
+#include "nanotron/deck/checks/findings.hpp"
+#include "nanotron/deck/config.hpp"
 #include "nanotron/deck/named_files.hpp"
-#include "nanotron/deck/sum_shards.hpp"
 
 namespace nanotron::data {
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "nanotron/deck/sum_shards.hpp"
-
 namespace nanotron::deck {
 namespace {
 

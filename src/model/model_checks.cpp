@@ -6,29 +6,6 @@
 
 namespace nanotron::model {
 
-void check_parametrization(const deck::Config& c, deck::Findings& f) {
-  const deck::ModelConfig& m = c.model;
-  if (!f.is_valid({"model.parametrization", "model.base_hidden_size"})) return;
-  if (m.parametrization == deck::Parametrization::standard) {
-    if (m.base_hidden_size > 0) {
-      f.error({"model.base_hidden_size"}, "base_hidden_size has no effect with parametrization = 'standard'",
-              "parametrization = 'mup', or no base_hidden_size");
-    }
-    return;
-  }
-  if (m.base_hidden_size == 0) {
-    f.error({"model.parametrization"}, "parametrization = 'mup' scales from a base model, and base_hidden_size is 0",
-            "base_hidden_size of the model that initializer_range and learning_rate were tuned for");
-  }
-  if (m.tie_word_embeddings && f.is_valid({"model.tie_word_embeddings"})) {
-    f.error(
-        {"model.tie_word_embeddings", "model.parametrization"},
-        "parametrization = 'mup' gives head and embedding their own initial deviation and learning rate; tied they are "
-        "one tensor",
-        "tie_word_embeddings = .false., or parametrization = 'standard'");
-  }
-}
-
 void check_size(const deck::Config& c, deck::Findings& f) {
   constexpr double limit = 1e15;
   const auto real = [](std::int64_t n) { return static_cast<double>(std::max<std::int64_t>(n, 1)); };

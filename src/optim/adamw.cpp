@@ -1,6 +1,6 @@
-#include "adamw.hpp"
+#include "optim/optimizers.hpp"
 
-#include "nanotron/base/instantiate.hpp"
+#include "nanotron/base/types.hpp"
 #include "nanotron/model/parameters/parametrization.hpp"
 
 namespace nanotron::optim {

@@ -5,13 +5,12 @@
 
 #include <memory>
 
-#include "adamw.hpp"
 #include "nanotron/base/random.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/keys/optimizer.hpp"
 #include "nanotron/kernels/optim/adamw.hpp"
 #include "nanotron/optim/optimizer.hpp"
-#include "optimizers.hpp"
+#include "optim/optimizers.hpp"
 
 namespace nanotron::optim {
 namespace {

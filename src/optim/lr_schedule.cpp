@@ -3,9 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <string>
+
+#include "nanotron/deck/config.hpp"
+#include "nanotron/optim/optim_checks.hpp"
 
 namespace nanotron::optim {
 namespace {
+
+using namespace deck::phrases;
 
 std::int64_t default_decay_steps(const deck::ScheduleConfig& schedule, std::int64_t steps) {
   if (schedule.decay_steps > 0) return schedule.decay_steps;
@@ -25,7 +31,30 @@ double remaining(deck::DecayShape shape, double progress) {
   return 0.0;
 }
 
+/// Hint for users who lower run%steps to try a deck or to split a run into jobs.
+std::string stop_early(const deck::Config& c) {
+  return "run%steps sets the length of the learning-rate schedule; to stop after " + text(c.run.steps) +
+         (c.run.steps == 1 ? " step" : " steps") +
+         " of the whole run leave it and give --set run.stop_after_steps=" + text(c.run.steps);
+}
+
 }  // namespace
+
+void check_schedule(const deck::Config& c, deck::Findings& f) {
+  if (f.is_valid({"schedule.warmup_steps", "run.steps"}) && c.schedule.warmup_steps > c.run.steps) {
+    f.error({"schedule.warmup_steps"},
+            "warmup_steps = " + text(c.schedule.warmup_steps) + " is more than the " + text(c.run.steps) +
+                " steps of the run",
+            "at most " + text(c.run.steps), stop_early(c));
+  } else if (c.schedule.kind == deck::ScheduleKind::wsd &&  // its decay ends with the run; other decays may stop early
+             f.is_valid({"schedule.decay_steps", "schedule.warmup_steps", "run.steps"}) &&
+             c.schedule.warmup_steps + c.schedule.decay_steps > c.run.steps) {
+    f.error({"schedule.decay_steps"},
+            "warmup_steps + decay_steps = " + text(c.schedule.warmup_steps + c.schedule.decay_steps) +
+                " is more than the " + text(c.run.steps) + " steps of the run",
+            "decay_steps <= " + text(c.run.steps - c.schedule.warmup_steps), stop_early(c));
+  }
+}
 
 LrSchedule::LrSchedule(const deck::ScheduleConfig& schedule, double learning_rate, std::int64_t steps)
     : schedule_(schedule),

@@ -23,14 +23,14 @@
 #include <cmath>
 #include <memory>
 
-#include "adamw.hpp"
 #include "muon_layout.hpp"
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/kernels/elementwise/copy_matrix.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/optim/muon.hpp"
 #include "nanotron/model/parameters/parametrization.hpp"
-#include "optimizers.hpp"
+#include "nanotron/tensor/layout_checks.hpp"
+#include "optim/optimizers.hpp"
 
 namespace nanotron::optim {
 namespace {
@@ -88,7 +88,7 @@ std::vector<MatrixShard> local_shards(const model::ParameterTable& table, const 
 template <class M>
 class Muon : public Optimizer<M> {
  public:
-  Muon(const deck::Config& config, const OptimizerSetup& place, Arena& arena);
+  Muon(const deck::Config& config, const OptimizerSetup& setup, Arena& arena);
 
   void update(Device& device, const UpdatedWeights<M>& weights, Vector<const M> gradient, double learning_rate,
               Vector<const kernels::UpdateScalars> scalars) override;
@@ -113,8 +113,8 @@ class Muon : public Optimizer<M> {
     index_t unit_size = 0;                   // on this rank
     std::vector<std::vector<Piece>> layers;  // per layer
   };
-  Stack stack_of(const deck::Config& config, const OptimizerSetup& place, const model::Section& section) const;
-  std::vector<Stack> stacks_of(const deck::Config& config, const OptimizerSetup& place) const;
+  Stack stack_of(const deck::Config& config, const OptimizerSetup& setup, const model::Section& section) const;
+  std::vector<Stack> stacks_of(const deck::Config& config, const OptimizerSetup& setup) const;
   index_t most(index_t MuonLayout::*of) const;
 
   void look_ahead(Device& device, const Stack& stack, std::size_t layer, Vector<const M> gradient,
@@ -137,12 +137,12 @@ class Muon : public Optimizer<M> {
 };
 
 template <class M>
-Muon<M>::Muon(const deck::Config& config, const OptimizerSetup& place, Arena& arena)
+Muon<M>::Muon(const deck::Config& config, const OptimizerSetup& setup, Arena& arena)
     : config_(config.optimizer),
-      tp_(place.tp),
-      layouts_(with_moments(place.layouts, split_of(place.table).inside)),
-      stacks_(stacks_of(config, place)),
-      adamw_(config.optimizer, place.table, with_moments(place.layouts, split_of(place.table).outside), Covers::others,
+      tp_(setup.tp),
+      layouts_(with_moments(setup.layouts, split_of(setup.table).inside)),
+      stacks_(stacks_of(config, setup)),
+      adamw_(config.optimizer, setup.table, with_moments(setup.layouts, split_of(setup.table).outside), Covers::others,
              arena),
       momentum_(arena.take<M>(MemoryKind::optimizer, layouts_.moments.size())),
       gathered_(arena.take<M>(MemoryKind::workspace, tp_->size() * most(&MuonLayout::unit))),
@@ -157,19 +157,19 @@ index_t Muon<M>::most(index_t MuonLayout::*of) const {
 }
 
 template <class M>
-std::vector<typename Muon<M>::Stack> Muon<M>::stacks_of(const deck::Config& config, const OptimizerSetup& place) const {
+std::vector<typename Muon<M>::Stack> Muon<M>::stacks_of(const deck::Config& config, const OptimizerSetup& setup) const {
   std::vector<Stack> stacks;
-  for (const model::Section& section : place.table.sections) stacks.push_back(stack_of(config, place, section));
+  for (const model::Section& section : setup.table.sections) stacks.push_back(stack_of(config, setup, section));
   return stacks;
 }
 
 template <class M>
-typename Muon<M>::Stack Muon<M>::stack_of(const deck::Config& config, const OptimizerSetup& place,
+typename Muon<M>::Stack Muon<M>::stack_of(const deck::Config& config, const OptimizerSetup& setup,
                                           const model::Section& section) const {
-  const model::ParameterTable& table = place.table;
+  const model::ParameterTable& table = setup.table;
   Stack stack{.layout = muon_layout(config.model, table.layout, section.replicas),
               .local = local_shards(table, section),
-              .shards = place.sharding.of(section.replicas).group,
+              .shards = setup.sharding.of(section.replicas).group,
               .unit_size = table.unit(section.first_layer_unit).range.size(),
               .layers = std::vector<std::vector<Piece>>(count(table.layers))};
   for (index_t layer = 0; layer < table.layers; ++layer) {
@@ -288,6 +288,10 @@ comm::StepTraffic Muon<M>::traffic() const {
 }
 
 }  // namespace
+
+void check_muon(const deck::Config& c, deck::Findings& f) {
+  if (c.optimizer.name == deck::OptimizerName::muon) refuse_layout(c, f, "optimizer.name", "Muon", "name = 'adamw'");
+}
 
 template <class M>
 std::unique_ptr<Optimizer<M>> make_muon(const deck::Config& config, const OptimizerSetup& setup, Arena& arena) {

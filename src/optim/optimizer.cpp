@@ -1,12 +1,66 @@
 #include "nanotron/optim/optimizer.hpp"
 
+#include <algorithm>
 #include <memory>
 
-#include "adamw.hpp"
 #include "nanotron/deck/config.hpp"
-#include "optimizers.hpp"
+#include "nanotron/optim/optim_checks.hpp"
+#include "optim/optimizers.hpp"
 
 namespace nanotron::optim {
+namespace {
+
+// The end of the first part of `range` that is contiguous in the buffer.
+index_t contiguous_end(const nn::BufferLayout& layout, const Range& range) {
+  return layout.within(range).front().range.end;
+}
+
+// precision%moments = 'bf16' is for 'adamw' with master weights in fp32.
+void check_moments(const deck::Config& c, deck::Findings& f) {
+  if (c.precision.moments == deck::MomentType::master || !f.is_valid({"precision.moments"})) return;
+  if (c.optimizer.name != deck::OptimizerName::adamw) {
+    f.error({"precision.moments", "optimizer.name"}, "moments = 'bf16' is for 'adamw', and optimizer%name is 'muon'",
+            "moments = 'master' with 'muon'");
+  }
+  if (c.precision.compute == ScalarType::fp64) {
+    f.error({"precision.moments", "precision.compute"}, "moments = 'bf16' with compute = 'fp64'",
+            "compute = 'fp32', 'bf16' or 'fp8', or moments = 'master'");
+  }
+}
+
+}  // namespace
+
+void check_optimizer(const deck::Config& c, deck::Findings& f) {
+  check_muon(c, f);
+  check_moments(c, f);
+}
+
+std::vector<UpdatePart> update_parts(const Range& range, const nn::ParameterLayouts& layouts) {
+  std::vector<UpdatePart> parts;
+  for (const nn::BufferLayout::Part& held : layouts.moments.within(range)) {
+    for (index_t begin = held.range.begin, end = 0; begin < held.range.end; begin = end) {
+      const Range rest{begin, held.range.end};
+      end = std::min(contiguous_end(layouts.master, rest), contiguous_end(layouts.reduced, rest));
+      parts.push_back({.range = {begin, end},
+                       .parameters = layouts.master.at(begin),
+                       .gradient = layouts.reduced.at(begin),
+                       .moments = held.at + begin - held.range.begin});
+    }
+  }
+  return parts;
+}
+
+std::vector<UpdatePart> update_parts(const model::ParameterTable& table, const nn::ParameterLayouts& layouts) {
+  std::vector<UpdatePart> all;
+  for (const auto& [range, decays, fan_in_ratio] : model::update_ranges(table)) {
+    for (UpdatePart& part : update_parts(range, layouts)) {
+      part.decays = decays;
+      part.fan_in_ratio = fan_in_ratio;
+      all.push_back(part);
+    }
+  }
+  return all;
+}
 
 template <class M>
 std::unique_ptr<Optimizer<M>> make_optimizer(const deck::Config& config, const OptimizerSetup& setup, Arena& arena) {

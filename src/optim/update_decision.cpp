@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "nanotron/base/instantiate.hpp"
+#include "nanotron/base/types.hpp"
 #include "nanotron/comm/collectives.hpp"
 
 namespace nanotron::optim {

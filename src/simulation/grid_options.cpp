@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/table/parameters.hpp"
 #include "nanotron/model/parameters/parameter_table.hpp"
 
 namespace nanotron::simulation {
@@ -13,14 +14,12 @@ namespace {
 constexpr std::int64_t largest_micro_batch = 16, max_virtual_stages = 8, shortest_piece = 1024;
 constexpr deck::Recompute recomputations[] = {deck::Recompute::none, deck::Recompute::selective, deck::Recompute::full};
 
-const char* name_of(deck::Recompute recompute) {
-  return recompute == deck::Recompute::none ? "none" : recompute == deck::Recompute::selective ? "selective" : "full";
-}
-
-const char* name_of(deck::PpSchedule schedule) {
-  return schedule == deck::PpSchedule::zero_bubble        ? "zero_bubble"
-         : schedule == deck::PpSchedule::interleaved_1f1b ? "interleaved_1f1b"
-                                                          : "1f1b";
+// "parallel.pp_schedule=1f1b": a value as an override of a deck.
+template <class E>
+std::string override_with(const std::string& key, E deck::ParallelConfig::*member, E value) {
+  deck::Config config;
+  config.parallel.*member = value;
+  return fmt::format("parallel.{}={}", key, std::get<std::string>(deck::parameter("parallel", key).get(config)));
 }
 
 std::vector<std::int64_t> divisors(std::int64_t n, std::int64_t most) {
@@ -89,11 +88,11 @@ std::vector<std::string> GridOptions::overrides() const {
                                fmt::format("parallel.ep={}", ep),
                                fmt::format("data.micro_batch_size={}", micro_batch),
                                fmt::format("parallel.zero_stage={}", zero_stage),
-                               fmt::format("parallel.recompute={}", name_of(recompute)),
+                               override_with("recompute", &deck::ParallelConfig::recompute, recompute),
                                fmt::format("parallel.tp_mode={}", tp > 1 ? "reduce_scatter" : "all_reduce"),
                                "parallel.zero_size=0",
                                "parallel.pp_layers=''"};
-  all.push_back(fmt::format("parallel.pp_schedule={}", name_of(schedule)));
+  all.push_back(override_with("pp_schedule", &deck::ParallelConfig::pp_schedule, schedule));
   if (schedule == deck::PpSchedule::interleaved_1f1b)
     all.push_back(fmt::format("parallel.pp_chunks={}", virtual_stages));
   return all;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "nanotron/deck/config_forward.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/keys/parallel.hpp"
 #include "nanotron/deck/machine.hpp"
 

@@ -10,9 +10,9 @@
 #include "nanotron/base/timer.hpp"
 #include "nanotron/model/cost.hpp"
 #include "nanotron/parallel/pipeline/pipeline_schedule.hpp"
-#include "nanotron/simulation/collective_time.hpp"
+#include "nanotron/simulation/operation_time.hpp"
 #include "nanotron/simulation/step_prediction.hpp"
-#include "nanotron/trainer/plan/nccl_of_rank.hpp"
+#include "nanotron/trainer/plan/plan.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
 #include "simulation/grid_options.hpp"
 

@@ -3,18 +3,120 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/deck/read_deck.hpp"
 #include "nanotron/simulation/step_prediction.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
-#include "simulation/csv.hpp"
 
 namespace nanotron::simulation {
 namespace {
+
+// Tables of values separated by commas, with a line of names above; '#' begins a comment line.
+
+/// An error names file and line.
+class CsvRow {
+ public:
+  CsvRow(std::string where, std::map<std::string, std::string> values)
+      : where_(std::move(where)), values_(std::move(values)) {}
+
+  bool has_column(const std::string& column) const { return values_.contains(column); }
+  bool has(const std::string& column) const { return has_column(column) && !values_.at(column).empty(); }
+  std::string text(const std::string& column) const;
+  std::int64_t integer(const std::string& column) const;  // more than 0
+  double real(const std::string& column) const;           // more than 0
+  std::vector<std::string> words(const std::string& column) const;
+  [[noreturn]] void wrong(const std::string& column, const std::string& expected) const;
+
+ private:
+  std::string where_;
+  std::map<std::string, std::string> values_;
+};
+
+std::vector<CsvRow> read_csv(const std::string& name, const std::string& text);
+
+std::vector<std::string> cells_of(const std::string& line) {
+  std::vector<std::string> cells(1);
+  for (const char c : line) {
+    if (c == '\r') continue;
+    if (c == ',') {
+      cells.emplace_back();
+    } else {
+      cells.back() += c;
+    }
+  }
+  return cells;
+}
+
+void CsvRow::wrong(const std::string& column, const std::string& expected) const {
+  fail(ExitCode::deck_error, {.what = "the column " + column + " has no legal value",
+                              .expected = expected,
+                              .found = has_column(column) ? "'" + values_.at(column) + "'" : "no such column",
+                              .where = where_,
+                              .change = "correct the table"});
+}
+
+std::string CsvRow::text(const std::string& column) const {
+  if (!has(column)) wrong(column, "a text");
+  return values_.at(column);
+}
+
+double CsvRow::real(const std::string& column) const {
+  const std::string word = text(column);
+  double value = 0.0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (error != std::errc() || end != word.data() + word.size() || !(value > 0.0)) wrong(column, "a number above 0");
+  return value;
+}
+
+std::int64_t CsvRow::integer(const std::string& column) const {
+  const double value = real(column);
+  if (value != static_cast<double>(static_cast<std::int64_t>(value))) wrong(column, "an integer above 0");
+  return static_cast<std::int64_t>(value);
+}
+
+std::vector<std::string> CsvRow::words(const std::string& column) const {
+  std::vector<std::string> all;
+  std::istringstream stream(has(column) ? values_.at(column) : "");
+  for (std::string word; stream >> word;) all.push_back(word);
+  return all;
+}
+
+std::vector<CsvRow> read_csv(const std::string& name, const std::string& text) {
+  std::vector<CsvRow> rows;
+  std::vector<std::string> names;
+  std::istringstream lines(text);
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    if (line.empty() || line[0] == '#' || line == "\r") continue;
+    const std::vector<std::string> cells = cells_of(line);
+    if (names.empty()) {
+      names = cells;
+      continue;
+    }
+    const std::string where = fmt::format("{}:{}", name, number);
+    if (cells.size() != names.size()) {
+      fail(ExitCode::deck_error, {.what = "a row of the table does not have as many values as its header",
+                                  .expected = fmt::format("{} values", names.size()),
+                                  .found = fmt::format("{}", cells.size()),
+                                  .where = where,
+                                  .change = "correct the table"});
+    }
+    std::map<std::string, std::string> values;
+    for (std::size_t i = 0; i < names.size(); ++i) values[names[i]] = cells[i];
+    rows.emplace_back(where, std::move(values));
+  }
+  return rows;
+}
 
 constexpr double sequence = 2048.0, vocabulary = 51200.0;
 
@@ -33,11 +135,11 @@ struct GptRun {
 
 enum class Recomputation { full, selective };
 
-struct GptChoice {
+struct GptOptions {
   std::int64_t micro_batch = 1, virtual_stages = 1;
 };
 
-std::string deck_text(const GptRun& r, const GptChoice& choice, Recomputation recomputation) {
+std::string deck_text(const GptRun& r, const GptOptions& options, Recomputation recomputation) {
   const bool full = recomputation == Recomputation::full;
   return fmt::format(
       "&run steps = 1 /\n"
@@ -50,9 +152,9 @@ std::string deck_text(const GptRun& r, const GptChoice& choice, Recomputation re
       "&data path = 'none', sequence_length = {5}, global_batch_size = {13}, micro_batch_size = {14} /\n"
       "&precision compute = 'bf16' /\n",
       r.hidden, r.layers, r.heads, 4 * r.hidden, static_cast<std::int64_t>(vocabulary),
-      static_cast<std::int64_t>(sequence), r.dp(), r.tp, r.pp, choice.virtual_stages > 1 ? "interleaved_1f1b" : "1f1b",
-      std::max<std::int64_t>(2, choice.virtual_stages), full ? "full" : "none",
-      full || r.tp == 1 ? "all_reduce" : "reduce_scatter", r.batch, choice.micro_batch);
+      static_cast<std::int64_t>(sequence), r.dp(), r.tp, r.pp, options.virtual_stages > 1 ? "interleaved_1f1b" : "1f1b",
+      std::max<std::int64_t>(2, options.virtual_stages), full ? "full" : "none",
+      full || r.tp == 1 ? "all_reduce" : "reduce_scatter", r.batch, options.micro_batch);
 }
 
 // Megatron-LM's kernels before FlashAttention. In 2022 weight gradients were added in their GEMM, and the input
@@ -68,12 +170,12 @@ Software megatron(const std::string& source, Recomputation recomputation) {
           .scatters_messages = true};
 }
 
-std::vector<GptChoice> choices(const GptRun& r) {
+std::vector<GptOptions> options_of(const GptRun& r) {
   const std::int64_t of_rank = r.layers / r.pp, of_replica = r.batch / r.dp();
   if (r.source != "SC21") {
     return {{.micro_batch = r.pp == 1 ? of_replica : 1, .virtual_stages = r.pp > 1 && of_rank % 3 == 0 ? 3 : 1}};
   }
-  std::vector<GptChoice> all;
+  std::vector<GptOptions> all;
   for (const std::int64_t micro_batch : {1, 2, 4, 8, 16}) {
     if (of_replica % micro_batch != 0 || of_replica / micro_batch < r.pp) continue;
     for (std::int64_t v = 1; v <= of_rank; ++v) {
@@ -86,17 +188,17 @@ std::vector<GptChoice> choices(const GptRun& r) {
 RunComparison compare(const GptRun& r, Recomputation recomputation, double measured, const deck::Machine& machine) {
   const Software software = megatron(r.source, recomputation);
   std::optional<StepPrediction> best;
-  GptChoice chosen;
-  const std::vector<GptChoice> all = choices(r);
-  for (const GptChoice& choice : all) {
-    deck::Config config = trainer::read_deck_text(deck_text(r, choice, recomputation), r.source, {}, nullptr, r.gpus);
+  GptOptions chosen;
+  const std::vector<GptOptions> all = options_of(r);
+  for (const GptOptions& options : all) {
+    deck::Config config = trainer::read_deck_text(deck_text(r, options, recomputation), r.source, {}, nullptr, r.gpus);
     trainer::resolve(config, r.gpus);
     if (all.size() > 1 && !fits(config, machine)) continue;
     const StepPrediction p =
         all.size() > 1 ? estimate_step(config, machine, software) : predict_step(config, machine, software);
     if (best && best->seconds <= p.seconds) continue;
     best = p;
-    chosen = choice;
+    chosen = options;
   }
   if (!best) {
     fail(ExitCode::deck_error, {.what = "no micro-batch of a published run fits into the memory of the machine",

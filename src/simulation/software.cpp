@@ -1,4 +1,4 @@
-#include "nanotron/simulation/kernel_time.hpp"
+#include "nanotron/simulation/operation_time.hpp"
 
 #include <array>
 #include <utility>

@@ -6,10 +6,8 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/model/cost.hpp"
-#include "nanotron/simulation/collective_time.hpp"
-#include "nanotron/simulation/kernel_time.hpp"
-#include "nanotron/trainer/data/run_stages.hpp"
-#include "nanotron/trainer/plan/nccl_of_rank.hpp"
+#include "nanotron/simulation/operation_time.hpp"
+#include "nanotron/trainer/data/training_stages.hpp"
 #include "nanotron/trainer/plan/plan.hpp"
 #include "nanotron/trainer/plan/roofline.hpp"
 #include "nanotron/trainer/state/training_state.hpp"
@@ -163,12 +161,12 @@ std::string describe(const StepPrediction& p, const deck::Config& config, const 
 namespace {
 
 // A timeline for each stage of training, of its own steps, and what they take together.
-std::string describe_stages(const trainer::RunStages& stages, const deck::Machine& machine) {
+std::string describe_stages(const trainer::TrainingStages& stages, const deck::Machine& machine) {
   std::string text;
   double hours = 0.0, node_hours = 0.0, kilowatt_hours = 0.0;
   for (std::size_t k = 0; k < stages.size(); ++k) {
     deck::Config config = stages.config(k);
-    const trainer::RunStages::Point begin = stages.begin_of(k);
+    const trainer::TrainingStages::Point begin = stages.begin_of(k);
     config.run.steps = std::max<std::int64_t>(stages.end_of(k, begin).step - begin.step, 0);
     const StepPrediction p = predict_step(config, machine);
     const double of_stage = static_cast<double>(config.run.steps) * p.seconds / 3600.0;
@@ -187,7 +185,7 @@ std::string describe_prediction(const deck::Config& config, const deck::Machine&
   if (machine.node.ranks == 0 && comm::shape_of(config).size() > 1) {
     return fmt::format("no timeline: the file of {} has no &node\n", machine.name);
   }
-  const trainer::RunStages stages(config);
+  const trainer::TrainingStages stages(config);
   if (stages.has_several()) return describe_stages(stages, machine);
   return describe(predict_step(config, machine), config, machine);
 }

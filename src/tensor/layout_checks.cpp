@@ -1,8 +1,7 @@
 #include "nanotron/tensor/layout_checks.hpp"
 
-#include "nanotron/deck/checks/phrases.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/deck/sum_shards.hpp"
 
 namespace nanotron {
 namespace {

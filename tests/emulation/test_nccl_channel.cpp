@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "emulation/gpu_test.hpp"
-#include "nanotron/base/host.hpp"
+#include "nanotron/base/process.hpp"
 #include "nanotron/base/types.hpp"
 #include "nanotron/comm/collectives.hpp"
 #include "support/world.hpp"

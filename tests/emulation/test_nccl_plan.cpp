@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "emulation/nccl_connections.hpp"
-#include "nanotron/trainer/plan/nccl_of_rank.hpp"
+#include "nanotron/trainer/plan/plan.hpp"
 #include "support/drawn_decks.hpp"
 #include "support/trainer_run.hpp"
 

@@ -3,8 +3,8 @@
 #include <xxhash.h>
 
 #include "fuzz.hpp"
-#include "nanotron/deck/changes.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/read_deck.hpp"
 #include "nanotron/io/checkpoint/manifest.hpp"
 #include "tiny_checkpoint.hpp"
 

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "fuzz.hpp"
-#include "nanotron/deck/changes.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/read_deck.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
 
 namespace {

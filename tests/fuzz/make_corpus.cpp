@@ -167,6 +167,6 @@ int main(int argc, char** argv) {
   fuzz::write(folder("manifest") / "whole.json", whole.manifest);
   const io::Manifest blocks{.step = 3, .bytes = 10000, .block_bytes = 4096, .blocks = {1, 2, 3}};
   fuzz::write(folder("manifest") / "blocks.json", to_json(blocks));
-  fuzz::write(folder("piece_table") / "table", fuzz::TinyCopy(all).table);
+  fuzz::write(folder("copy_table") / "table", fuzz::TinyCopy(all).table);
   std::_Exit(0);
 }

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build/fuzz"
 CORPUS = ROOT / "tests/fuzz/corpus"
 TARGETS = sorted(p.stem.removeprefix("fuzz_") for p in (ROOT / "tests/fuzz").glob("fuzz_*.cpp"))
-LONGEST = {"deck": 12288, "manifest": 4096, "piece_table": 65536}  # bytes; of HDF5 files:
+LONGEST = {"deck": 12288, "manifest": 4096, "copy_table": 65536}  # bytes; of HDF5 files:
 LONGEST_FILE = 65536
 LIMITS = ["-rss_limit_mb=2048", "-timeout=20"]
 RUNTIME = re.compile(r"^(__asan|__interceptor|__sanitizer|__lsan|__ubsan|fuzzer::|operator (new|delete)|(m|c|re)alloc$|free$|"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "fuzz.hpp"
-#include "io/copies/piece_table.hpp"
+#include "io/copies/copy_folder.hpp"
 #include "nanotron/io/checkpoint/checkpoint_reader.hpp"
 #include "nanotron/io/checkpoint/checkpoint_writer.hpp"
 #include "nanotron/io/copies/neighbour_copies.hpp"

@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "nanotron/comm/collectives.hpp"
-#include "nanotron/trainer/start/choose_bucket.hpp"
-#include "nanotron/trainer/state/run_grid.hpp"
+#include "nanotron/trainer/start/measured_keys.hpp"
+#include "nanotron/trainer/state/run_resources.hpp"
 #include "support/differences.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"

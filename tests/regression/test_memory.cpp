@@ -13,10 +13,10 @@
 #include <cstring>
 #include <new>
 
-#include "nanotron/base/resident.hpp"
+#include "nanotron/base/process.hpp"
 #include "nanotron/trainer/loop/trainer.hpp"
 #include "nanotron/trainer/plan/plan.hpp"
-#include "nanotron/trainer/state/run_grid.hpp"
+#include "nanotron/trainer/state/run_resources.hpp"
 #include "support/sampling.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"

@@ -9,7 +9,7 @@
 
 #include "nanotron/trainer/loop/trainer.hpp"
 #include "nanotron/trainer/plan/plan.hpp"
-#include "nanotron/trainer/state/run_grid.hpp"
+#include "nanotron/trainer/state/run_resources.hpp"
 #include "support/trainer_run.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"

@@ -9,7 +9,7 @@
 #include "nanotron/deck/named_files.hpp"
 #include "nanotron/trainer/loop/trainer.hpp"
 #include "nanotron/trainer/plan/plan.hpp"
-#include "nanotron/trainer/state/run_grid.hpp"
+#include "nanotron/trainer/state/run_resources.hpp"
 #include "support/test_folder.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"

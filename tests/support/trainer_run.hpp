@@ -4,8 +4,7 @@
 
 #include "nanotron/trainer/loop/trainer.hpp"
 #include "nanotron/trainer/plan/plan.hpp"
-#include "nanotron/trainer/state/run_grid.hpp"
-#include "nanotron/trainer/state/run_memory.hpp"
+#include "nanotron/trainer/state/run_resources.hpp"
 
 namespace nanotron::test {
 

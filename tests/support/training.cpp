@@ -8,8 +8,7 @@
 #include "nanotron/deck/named_files.hpp"
 #include "nanotron/trainer/loop/trainer.hpp"
 #include "nanotron/trainer/plan/plan.hpp"
-#include "nanotron/trainer/state/run_grid.hpp"
-#include "nanotron/trainer/state/run_memory.hpp"
+#include "nanotron/trainer/state/run_resources.hpp"
 #include "support/differences.hpp"
 #include "support/test_folder.hpp"
 #include "support/world.hpp"
@@ -178,7 +177,7 @@ Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bo
     const auto all = [&](const optim::Moment<M>& moment) {
       return std::visit(
           [&]<class S>(const Vector<S>& values) {
-            return gather<S>(table, moment.over, values, moment.place.common(owned), owner, world);
+            return gather<S>(table, moment.over, values, moment.layout.common(owned), owner, world);
           },
           moment.values);
     };

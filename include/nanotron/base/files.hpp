@@ -36,3 +36,14 @@ std::string why_not_plain(int error);
 std::optional<std::string> text_of(const std::filesystem::path& path, std::size_t most = std::size_t{1} << 20);
 
 }  // namespace nanotron::files
+
+namespace nanotron {
+
+/// A path of a deck or a command line for a message: relative ones begin at the folder that the program was started in.
+inline std::string whole_path(const std::filesystem::path& path) {
+  std::error_code no_folder;
+  const std::filesystem::path whole = std::filesystem::absolute(path, no_folder);
+  return no_folder ? path.string() : whole.lexically_normal().string();
+}
+
+}  // namespace nanotron

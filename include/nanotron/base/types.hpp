@@ -108,3 +108,16 @@ decltype(auto) with_scalar_type(ScalarType type, F&& f) {
 }
 
 }  // namespace nanotron
+
+// Explicit instantiation of a class template, in one line.
+
+/// For the types of weights and activations.
+#define NANOTRON_INSTANTIATE_CLASS(name) \
+  template class name<double>;           \
+  template class name<float>;            \
+  template class name<nanotron::bf16>;
+
+/// For the types of master weights.
+#define NANOTRON_INSTANTIATE_MASTER_CLASS(name) \
+  template class name<double>;                  \
+  template class name<float>;

@@ -34,7 +34,7 @@ struct RecordedAs {
   std::array<std::array<std::array<int, 2>, 2>, 2> messages{{{{{-1, -1}, {-1, -1}}}, {{{-1, -1}, {-1, -1}}}}};
 };
 
-class PayloadWatch;  // comm/watch/payload_watch.hpp
+class PayloadWatch;  // comm/watch/watched_groups.hpp
 
 /// A group whose data is watched: the same number on all of its ranks, and no other group's. Null: not watched.
 struct WatchedAs {

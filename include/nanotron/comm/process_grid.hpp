@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "nanotron/comm/group.hpp"
-#include "nanotron/deck/config_forward.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 
 namespace nanotron::comm {
 
@@ -126,5 +126,8 @@ class ProcessGrid {
   std::vector<std::string> hosts_;
   std::string placement_;
 };
+
+/// Error unless parallel%order names each axis of the grid once, and where copy engines have no symmetric memory.
+void check_grid(const deck::Config& config, deck::Findings& findings);
 
 }  // namespace nanotron::comm

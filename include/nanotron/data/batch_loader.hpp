@@ -11,7 +11,6 @@
 #include "nanotron/base/types.hpp"
 #include "nanotron/data/order/batch_ramp.hpp"
 #include "nanotron/data/order/blend.hpp"
-#include "nanotron/data/order/held_out.hpp"
 #include "nanotron/data/order/sample_order.hpp"
 #include "nanotron/data/order/sequences.hpp"
 #include "nanotron/deck/keys/data.hpp"
@@ -28,8 +27,8 @@ class BatchLoader {
   /// `files` must outlive the loader. Training: the files of data.path, blended (data/order/blend.hpp), each in an
   /// order of its own (data/order/sample_order.hpp). Validation: one file, of data.path or validation_path; it takes n
   /// samples of the split's V sequences: n = V for validation_batches = 0, else n = min(V, validation_batches * GBS);
-  /// sample i < n is sequence spread(i, n, V) (data/order/held_out.hpp). Error(data_error) when training has less than
-  /// one global batch or a file no sequence; Error(deck_error) when GBS is not a multiple of dp_size *
+  /// sample i < n is sequence spread(i, n, V) (data/order/sample_order.hpp). Error(data_error) when training has less
+  /// than one global batch or a file no sequence; Error(deck_error) when GBS is not a multiple of dp_size *
   /// micro_batch_size. Of each sequence the part `tokens`. dp ranks take `neighbours` samples each in turn
   /// (round-robin); neighbours divides GBS/dp. Training samples are those of data.cut, from its first on.
   BatchLoader(const deck::DataConfig& data, std::uint64_t seed, std::span<const TokenFile> files, Split split,

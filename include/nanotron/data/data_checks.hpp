@@ -1,7 +1,6 @@
 #pragma once
 
 #include "nanotron/deck/checks/findings.hpp"
-#include "nanotron/deck/config_forward.hpp"
 
 namespace nanotron::data {
 

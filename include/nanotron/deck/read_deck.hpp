@@ -1,4 +1,5 @@
 #pragma once
+
 // From the text of a deck to a checked, then a resolved configuration. `features` are the checks that need more than
 // one key: programs and tests of whole decks hand over trainer::deck_features(), by the functions of
 // trainer/start/deck_features.hpp.
@@ -10,6 +11,7 @@
 
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/table/parameters.hpp"
 
 namespace nanotron::deck {
 
@@ -31,5 +33,19 @@ std::string read_deck_file(const std::string& path);
 /// Throws Error(deck_error) when the grid is not world_size ranks (naming both and the nearest grids that fit) or a
 /// feature's check fails. Call once on every rank, before canonical_deck.
 void resolve(Config& config, std::int64_t world_size, Features features);
+
+// What a deck says otherwise than the one that a checkpoint was written under.
+
+struct Change {
+  std::string key, before, now;  // "data%sequence_length", and values as a deck spells them
+  Influence influence;
+};
+
+/// What the text of canonical_deck() says; a key that it lacks is at its default. Nothing where the text is not a deck.
+std::optional<Config> config_of(const std::string& text);
+
+/// The keys with an influence on the training whose values differ; `before` is the text of canonical_deck(), a key that
+/// it lacks was at its default. Empty where the text is not a deck.
+std::vector<Change> changes_since(const std::string& before, const Config& config);
 
 }  // namespace nanotron::deck

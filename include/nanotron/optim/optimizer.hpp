@@ -10,13 +10,31 @@
 
 #include "nanotron/comm/group.hpp"
 #include "nanotron/comm/watch/step_traffic.hpp"
-#include "nanotron/deck/config_forward.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/kernels/optim/update_scalars.hpp"
+#include "nanotron/model/parameters/parameter_table.hpp"
 #include "nanotron/model/parameters/sharding.hpp"
-#include "nanotron/optim/update_parts.hpp"
 #include "nanotron/tensor/device.hpp"
 
 namespace nanotron::optim {
+
+/// Elements that are contiguous in each of the buffers, and their offsets there.
+struct UpdatePart {
+  Range range;  // of the flat space
+  index_t parameters = 0, gradient = 0, moments = 0;
+  bool decays = false;
+  double fan_in_ratio = 1.0;
+
+  index_t size() const { return range.size(); }
+};
+
+/// The parts of `range` that layouts.moments stores.
+std::vector<UpdatePart> update_parts(const Range& range, const nn::ParameterLayouts& layouts);
+
+/// The same for the whole flat space, split also at the boundaries of model::update_ranges.
+std::vector<UpdatePart> update_parts(const model::ParameterTable& table, const nn::ParameterLayouts& layouts);
+
+// Interface of the optimizers that update the flat parameters: one class per update rule, chosen by optimizer%name.
 
 /// Which tensors an optimizer has moments of. hidden_matrices: the 2-D parameters of the layers.
 enum class Covers { all, hidden_matrices, others };
@@ -31,7 +49,7 @@ template <class M>
 struct Moment {
   std::string name;
   Covers over = Covers::all;
-  nn::BufferLayout place;
+  nn::BufferLayout layout;
   std::variant<Vector<M>, Vector<bf16>> values;
 };
 
@@ -80,6 +98,6 @@ struct OptimizerSetup {
 
 /// The optimizer that the deck names; config is resolved. Moments start at zero.
 template <class M>
-std::unique_ptr<Optimizer<M>> make_optimizer(const deck::Config& config, const OptimizerSetup& place, Arena& arena);
+std::unique_ptr<Optimizer<M>> make_optimizer(const deck::Config& config, const OptimizerSetup& setup, Arena& arena);
 
 }  // namespace nanotron::optim

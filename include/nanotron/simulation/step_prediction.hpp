@@ -5,9 +5,9 @@
 
 #include <string>
 
-#include "nanotron/deck/config_forward.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/machine.hpp"
-#include "nanotron/simulation/kernel_time.hpp"
+#include "nanotron/simulation/operation_time.hpp"
 #include "nanotron/simulation/timeline.hpp"
 
 namespace nanotron::simulation {

@@ -12,7 +12,7 @@
 #include <span>
 #include <string>
 
-#include "nanotron/tensor/processor.hpp"
+#include "nanotron/tensor/tensor.hpp"
 
 namespace nanotron {
 

@@ -6,12 +6,13 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "nanotron/base/cuda_calls.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/timer.hpp"
 #include "nanotron/comm/group.hpp"
-#include "nanotron/tensor/processor.hpp"
+#include "nanotron/tensor/tensor.hpp"
 #include "nanotron/tensor/work.hpp"
 
 namespace nanotron {
@@ -93,5 +94,11 @@ class Device {
   mutable std::shared_ptr<AttentionPlans> attention_plans_;
   Vector<std::byte> gemm_workspace_;
 };
+
+/// This rank's GPU, as CUDA names it ("NVIDIA H200"); empty in a host build.
+std::string device_name();
+
+/// Its PCI bus id, as NVML names devices: "00000000:3b:00.0"; empty in a host build.
+std::string device_bus_id();
 
 }  // namespace nanotron

@@ -3,7 +3,6 @@
 #include <string>
 
 #include "nanotron/deck/checks/findings.hpp"
-#include "nanotron/deck/config_forward.hpp"
 
 namespace nanotron {
 

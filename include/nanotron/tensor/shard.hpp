@@ -1,12 +1,14 @@
 #pragma once
 
-// How a global extent is sharded over the ranks of a group.
+// How a tensor is sharded over the ranks of a group.
 
 #include <algorithm>
 
 #include "nanotron/base/types.hpp"
 
 namespace nanotron {
+
+// How a global extent is sharded over the ranks of a group.
 
 /// The half-open interval [begin, end) of a global extent.
 struct Range {
@@ -25,5 +27,19 @@ constexpr Range shard_range(index_t extent, int parts, int index) {
   const index_t begin = index * base + std::min<index_t>(index, extra);
   return {begin, begin + base + (index < extra ? 1 : 0)};
 }
+
+// Where the elements of a row-major shard are in their logical tensor: what random numbers depend on, so that they do
+// not depend on the grid.
+
+/// Element i of the shard is element first + (i / columns) logical_columns + i % columns of the logical tensor.
+struct LogicalIndex {
+  index_t columns = 1, logical_columns = 1;
+  index_t first = 0;
+
+  NANOTRON_FUNCTION index_t operator()(index_t i) const {
+    if (columns == logical_columns) return first + i;
+    return first + i / columns * logical_columns + i % columns;
+  }
+};
 
 }  // namespace nanotron

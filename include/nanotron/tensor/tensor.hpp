@@ -9,6 +9,8 @@
 // A view is a pointer and its extents: pass it by value. Views neither own nor allocate memory.
 
 #include <Kokkos_Core.hpp>
+
+#include <type_traits>
 #include <utility>
 
 #include "nanotron/base/types.hpp"
@@ -57,5 +59,11 @@ struct MatrixRef {
     return {data + first, rows, count, leading};
   }
 };
+
+/// Where kernels run. Some have another form on a GPU, with other buffers; a plan may be for either.
+enum class Processor { cpu, gpu };
+
+/// Of this build.
+inline constexpr Processor built_for = std::is_same_v<MemorySpace, Kokkos::HostSpace> ? Processor::cpu : Processor::gpu;
 
 }  // namespace nanotron

@@ -1,6 +1,6 @@
 #include "attention.hpp"
 
-#include "nanotron/base/instantiate.hpp"
+#include "nanotron/base/types.hpp"
 
 namespace nanotron::apps::bench {
 namespace {

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "nanotron/base/timer.hpp"
-#include "nanotron/comm/agreement.hpp"
 #include "nanotron/comm/collectives.hpp"
+#include "nanotron/comm/communicator.hpp"
 #include "nanotron/data/order/sample_order.hpp"
 #include "nanotron/data/tokens/token_file.hpp"
 #include "repeat.hpp"

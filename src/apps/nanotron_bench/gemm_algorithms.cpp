@@ -5,7 +5,7 @@
 #include <fstream>
 #include <numeric>
 
-#include "nanotron/comm/agreement.hpp"
+#include "nanotron/comm/communicator.hpp"
 #include "nanotron/kernels/gemm/gemm_algorithms.hpp"
 #include "nanotron/trainer/data/token_files.hpp"
 #include "nanotron/trainer/loop/trainer.hpp"

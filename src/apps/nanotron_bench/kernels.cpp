@@ -4,12 +4,11 @@
 
 #include "attention.hpp"
 #include "nanotron/kernels/attention/rotary.hpp"
-#include "nanotron/kernels/elementwise/cast.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/gemm/grouped/grouped_gemm.hpp"
 #include "nanotron/kernels/gemm/peak/gemm_peak.hpp"
 #include "nanotron/kernels/mlp/swiglu.hpp"
-#include "nanotron/kernels/norm/rms_norm.hpp"
+#include "nanotron/kernels/norm/norm.hpp"
 #include "nanotron/kernels/optim/adamw.hpp"
 #include "nanotron/kernels/reduction/exact_sum.hpp"
 #include "nanotron/kernels/vocab/cross_entropy.hpp"

@@ -7,12 +7,12 @@
 
 #include "attention.hpp"
 #include "nanotron/base/error.hpp"
-#include "nanotron/comm/agreement.hpp"
+#include "nanotron/comm/communicator.hpp"
 #include "nanotron/comm/session/waiting.hpp"
 #include "nanotron/deck/machine.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/gemm/peak/gemm_peak.hpp"
-#include "nanotron/tensor/device_name.hpp"
+#include "nanotron/tensor/device.hpp"
 
 namespace nanotron::apps::bench {
 namespace {

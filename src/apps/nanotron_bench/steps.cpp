@@ -10,7 +10,7 @@
 #include "nanotron/trainer/loop/trainer.hpp"
 #include "nanotron/trainer/plan/plan.hpp"
 #include "nanotron/trainer/start/gemm_algorithms.hpp"
-#include "nanotron/trainer/state/run_memory.hpp"
+#include "nanotron/trainer/state/run_resources.hpp"
 
 namespace nanotron::apps::bench {
 namespace {

@@ -5,12 +5,11 @@
 
 #include "nanotron/base/files.hpp"
 #include "nanotron/base/random.hpp"
-#include "nanotron/comm/agreement.hpp"
-#include "nanotron/data/files/file_store.hpp"
+#include "nanotron/comm/communicator.hpp"
+#include "nanotron/data/files/byte_store.hpp"
 #include "nanotron/data/tokens/token_file.hpp"
 #include "nanotron/deck/named_files.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
-#include "nanotron/trainer/start/load_deck.hpp"
 
 namespace nanotron::apps::bench {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "nanotron/model/generation/sampling.hpp"
+#include "nanotron/model/generation/generation.hpp"
 
 namespace nanotron::apps {
 

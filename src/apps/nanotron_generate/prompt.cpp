@@ -5,7 +5,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"
-#include "nanotron/comm/agreement.hpp"
+#include "nanotron/comm/communicator.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/named_files.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include "../shared/command_line.hpp"
-#include "../shared/help.hpp"
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/deck/namelist/suggestions.hpp"
 #include "nanotron/deck/table/parameters.hpp"

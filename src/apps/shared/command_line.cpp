@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <iostream>
 
-#include "help.hpp"
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/deck/namelist/suggestions.hpp"
 #include "nanotron/deck/table/parameters.hpp"

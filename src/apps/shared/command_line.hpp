@@ -1,6 +1,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+
 #include <map>
 #include <string>
 #include <utility>
@@ -58,5 +59,16 @@ std::string description(const Program& program);
 // Adds --version, --man and --completion, and parses. False when one of them or help was asked for; only the rank that
 // speaks has printed it. Error(deck_error) for an invalid command line.
 bool parse(CLI::App& app, const Program& program, int argc, char** argv, bool speaks);
+
+// What a program prints of its options.
+
+// The text with lines of at most 80 characters: what a longer one has beyond its last column begins below that.
+std::string fitted(const std::string& text);
+
+// The manual page of section 1, in man(7): from the options of `app`.
+std::string man_page(const CLI::App& app, const Program& program);
+
+// A script by which `shell` (bash or zsh) completes the options of `app`, their values, keys of the deck, and decks.
+std::string completion(const CLI::App& app, const std::string& shell);
 
 }  // namespace nanotron::apps

@@ -1,4 +1,4 @@
-#include "help.hpp"
+#include "command_line.hpp"
 
 #include <fmt/format.h>
 

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "comm/transport/device_transport.hpp"
-#include "nanotron/base/standard_streams.hpp"
+#include "nanotron/base/process.hpp"
 #include "nanotron/comm/session/waiting.hpp"
 
 namespace nanotron::comm {

@@ -50,7 +50,7 @@ class MpiChannel final : public Channel {
       : comm_(communicator.get()), rank_(communicator.rank()), size_(communicator.size()), max_count_(max_count) {}
 
   void all_reduce(void* data, std::size_t n, DataType type, ReduceOp op, const Stream&) override {
-    in_pieces(n, [&](std::size_t at, int count) {
+    in_chunks(n, [&](std::size_t at, int count) {
       NANOTRON_CHECK_TRANSFER(
           MPI_Allreduce(MPI_IN_PLACE, shifted(data, at, type), count, mpi(type), mpi(type, op), comm_));
     });
@@ -80,7 +80,7 @@ class MpiChannel final : public Channel {
     if (all <= max_count_) {  // in place, so that recv may be inside send; the result is at the front
       NANOTRON_CHECK_TRANSFER(
           MPI_Reduce_scatter_block(MPI_IN_PLACE, send, static_cast<int>(n), mpi(type), mpi(type, op), comm_));
-    } else {  // count exceeds an int: all-reduce in pieces, twice the traffic
+    } else {  // count exceeds an int: all-reduce in chunks, twice the traffic
       all_reduce(send, all, type, op, {});
       result = shifted(send, static_cast<std::size_t>(rank_) * n, type);
     }
@@ -88,7 +88,7 @@ class MpiChannel final : public Channel {
   }
 
   void broadcast(void* data, std::size_t n, DataType type, int root, const Stream&) override {
-    in_pieces(n, [&](std::size_t at, int count) {
+    in_chunks(n, [&](std::size_t at, int count) {
       NANOTRON_CHECK_TRANSFER(MPI_Bcast(shifted(data, at, type), count, mpi(type), root, comm_));
     });
   }
@@ -99,12 +99,12 @@ class MpiChannel final : public Channel {
   }
 
   std::uint64_t start_all_reduce(void* data, std::size_t n, DataType type, ReduceOp op, const Stream&) override {
-    std::size_t pieces = 0;
-    in_pieces(n, [&](std::size_t at, int count) {
+    std::size_t chunks = 0;
+    in_chunks(n, [&](std::size_t at, int count) {
       MPI_Request request = MPI_REQUEST_NULL;
       NANOTRON_CHECK_TRANSFER(
           MPI_Iallreduce(MPI_IN_PLACE, shifted(data, at, type), count, mpi(type), mpi(type, op), comm_, &request));
-      running_.push_back({request, ++pieces * max_count_ >= n ? started_ + 1 : 0});
+      running_.push_back({request, ++chunks * max_count_ >= n ? started_ + 1 : 0});
     });
     return ++started_;
   }
@@ -164,7 +164,7 @@ class MpiChannel final : public Channel {
 
   struct Running {
     MPI_Request request;
-    std::uint64_t ends;  // the ticket that this piece completes; 0 if it is not the last piece
+    std::uint64_t ends;  // the ticket that this chunk completes; 0 if it is not the last chunk
     Move next{};
   };
 
@@ -185,7 +185,7 @@ class MpiChannel final : public Channel {
   }
 
   template <class F>
-  void in_pieces(std::size_t n, F&& call) const {
+  void in_chunks(std::size_t n, F&& call) const {
     std::size_t at = 0;
     do {
       const std::size_t count = std::min(n - at, max_count_);

@@ -12,7 +12,7 @@ namespace nanotron::comm {
 namespace {
 
 constexpr std::size_t tickets = 64;  // allocated in advance; the number of messages in flight depends on timing
-constexpr std::size_t piece_bytes = std::size_t{1} << 30;  // an MPI count is an int
+constexpr std::size_t chunk_bytes = std::size_t{1} << 30;  // an MPI count is an int
 
 // With two ranks next and previous are the same rank: the tag tells the direction around the ring.
 enum Way { up, down };
@@ -31,7 +31,7 @@ class MpiMessages final : public Messages {
 
   std::uint64_t start_send(const void* data, std::size_t bytes, Neighbour to, int lane, const Stream&) override {
     const auto* const from = static_cast<const std::byte*>(data);
-    return in_pieces(bytes, [&](std::size_t at, int count, MPI_Request& request) {
+    return in_chunks(bytes, [&](std::size_t at, int count, MPI_Request& request) {
       NANOTRON_CHECK_TRANSFER(MPI_Isend(from + at, count, MPI_BYTE, rank_of(to),
                                         tag_of(lane, to == Neighbour::next ? up : down), comm_, &request));
     });
@@ -39,23 +39,23 @@ class MpiMessages final : public Messages {
 
   std::uint64_t start_receive(void* data, std::size_t bytes, Neighbour from, int lane, const Stream&) override {
     auto* const to = static_cast<std::byte*>(data);
-    return in_pieces(bytes, [&](std::size_t at, int count, MPI_Request& request) {
+    return in_chunks(bytes, [&](std::size_t at, int count, MPI_Request& request) {
       NANOTRON_CHECK_TRANSFER(MPI_Irecv(to + at, count, MPI_BYTE, rank_of(from),
                                         tag_of(lane, from == Neighbour::previous ? up : down), comm_, &request));
     });
   }
 
   bool test(std::uint64_t ticket) override {
-    std::vector<MPI_Request>& pieces = running_[ticket];
+    std::vector<MPI_Request>& chunks = running_[ticket];
     int done = 0;
-    NANOTRON_CHECK_TRANSFER(MPI_Testall(static_cast<int>(pieces.size()), pieces.data(), &done, MPI_STATUSES_IGNORE));
+    NANOTRON_CHECK_TRANSFER(MPI_Testall(static_cast<int>(chunks.size()), chunks.data(), &done, MPI_STATUSES_IGNORE));
     if (done) free_.push_back(ticket);
     return done != 0;
   }
 
   void wait(std::uint64_t ticket) override {
-    std::vector<MPI_Request>& pieces = running_[ticket];
-    NANOTRON_CHECK_TRANSFER(MPI_Waitall(static_cast<int>(pieces.size()), pieces.data(), MPI_STATUSES_IGNORE));
+    std::vector<MPI_Request>& chunks = running_[ticket];
+    NANOTRON_CHECK_TRANSFER(MPI_Waitall(static_cast<int>(chunks.size()), chunks.data(), MPI_STATUSES_IGNORE));
     free_.push_back(ticket);
   }
 
@@ -63,13 +63,13 @@ class MpiMessages final : public Messages {
   int rank_of(Neighbour neighbour) const { return (rank_ + (neighbour == Neighbour::next ? 1 : size_ - 1)) % size_; }
 
   template <class Start>
-  std::uint64_t in_pieces(std::size_t bytes, Start&& start) {
+  std::uint64_t in_chunks(std::size_t bytes, Start&& start) {
     const std::uint64_t ticket = take_ticket();
-    std::vector<MPI_Request>& pieces = running_[ticket];
-    pieces.assign((bytes + piece_bytes - 1) / piece_bytes, MPI_REQUEST_NULL);
-    for (std::size_t p = 0; p < pieces.size(); ++p) {
-      const std::size_t at = p * piece_bytes;
-      start(at, static_cast<int>(std::min(piece_bytes, bytes - at)), pieces[p]);
+    std::vector<MPI_Request>& chunks = running_[ticket];
+    chunks.assign((bytes + chunk_bytes - 1) / chunk_bytes, MPI_REQUEST_NULL);
+    for (std::size_t p = 0; p < chunks.size(); ++p) {
+      const std::size_t at = p * chunk_bytes;
+      start(at, static_cast<int>(std::min(chunk_bytes, bytes - at)), chunks[p]);
     }
     return ticket;
   }

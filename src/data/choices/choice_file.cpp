@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/base/whole_path.hpp"
+#include "nanotron/base/files.hpp"
 
 namespace nanotron::data {
 namespace {

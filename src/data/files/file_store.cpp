@@ -1,4 +1,4 @@
-#include "nanotron/data/files/file_store.hpp"
+#include "nanotron/data/files/byte_store.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"
-#include "nanotron/data/files/file_status.hpp"
+#include "nanotron/data/files/read_only_file.hpp"
 
 namespace nanotron::hdf5 {
 namespace {

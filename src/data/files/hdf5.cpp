@@ -8,8 +8,8 @@
 #include <cstring>
 #include <string_view>
 
-#include "nanotron/data/files/file_status.hpp"
-#include "nanotron/data/files/file_store.hpp"
+#include "nanotron/data/files/byte_store.hpp"
+#include "nanotron/data/files/read_only_file.hpp"
 
 namespace nanotron::hdf5 {
 namespace {

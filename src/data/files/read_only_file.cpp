@@ -2,15 +2,47 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/files.hpp"
+#include "nanotron/base/process.hpp"
 
 namespace nanotron::data {
+
+std::uint64_t block_hash(std::span<const char> block) { return XXH3_64bits(block.data(), block.size()); }
+
+std::uint64_t read_block(const BlockSource& source, std::int64_t begin, std::span<char> block, std::uint64_t expected) {
+  constexpr int attempts = 3;
+  const auto bytes = static_cast<std::int64_t>(block.size());
+  std::optional<std::uint64_t> wrong;
+  std::string failure;
+  for (int attempt = 0; attempt < attempts; ++attempt) {
+    if (attempt > 0) source.forget(bytes, begin);
+    try {
+      source.read(block.data(), bytes, begin);
+    } catch (const Error& error) {
+      failure = reason(error);
+      continue;
+    }
+    const std::uint64_t hash = block_hash(block);
+    if (hash == expected) return hash;
+    if (wrong && *wrong != hash) failure = fmt::format("hash {:016x}, then {:016x}", *wrong, hash);
+    wrong = hash;
+  }
+  if (failure.empty()) return *wrong;
+  fail(ExitCode::system_error, {.what = fmt::format("bytes {} to {} of {} cannot be read on host {}, after {} tries",
+                                                    begin, begin + bytes - 1, source.name(), host_name(), attempts),
+                                .found = failure,
+                                .change = "run again, on other nodes if it happens again"});
+}
 
 ReadOnlyFile::ReadOnlyFile(const std::filesystem::path& path)
     : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), name_(path.string()) {
@@ -49,6 +81,41 @@ ReadOnlyFile::Hole ReadOnlyFile::find_hole(std::int64_t bytes, std::int64_t posi
     at = last;
   }
   return {};
+}
+
+namespace {
+
+FileStatus checked(int result, const struct stat& s, const std::filesystem::path& path) {
+  if (result != 0)
+    fail(exit_code_of(errno),
+         {.what = "the token file cannot be read", .found = std::strerror(errno), .where = whole_path(path)});
+  const auto ns = [](const timespec& t) { return static_cast<std::int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec; };
+  return {static_cast<std::int64_t>(s.st_dev), static_cast<std::int64_t>(s.st_ino), s.st_size, ns(s.st_mtim),
+          ns(s.st_ctim)};
+}
+
+}  // namespace
+
+ExitCode exit_code_of(int error) {
+  const bool absent = error == ENOENT || error == ENOTDIR || error == ELOOP || error == ENAMETOOLONG;
+  return absent ? ExitCode::data_error : ExitCode::system_error;
+}
+
+FileStatus status_of(const std::filesystem::path& path) {
+  struct stat s {};
+  return checked(::stat(path.c_str(), &s), s, path);
+}
+
+FileStatus status_of(int descriptor, const std::filesystem::path& path) {
+  struct stat s {};
+  return checked(::fstat(descriptor, &s), s, path);
+}
+
+std::optional<FileStatus> find_status(const std::filesystem::path& path) {
+  struct stat s {};
+  const int result = ::stat(path.c_str(), &s);
+  if (result != 0 && exit_code_of(errno) == ExitCode::data_error) return std::nullopt;
+  return checked(result, s, path);
 }
 
 }  // namespace nanotron::data

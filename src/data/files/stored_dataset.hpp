@@ -1,6 +1,6 @@
 #pragma once
-// Private to data: how the values of a one-dimensional dataset lie in its file.
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +10,18 @@
 #include "nanotron/data/files/read_only_file.hpp"
 
 namespace nanotron::data {
+
+// Private to the data layer.
+
+/// What a path is that is no HDF5 file, and what to do with it.
+struct ForeignFile {
+  std::string found;  // empty: an HDF5 file, possibly truncated
+  std::string change;
+};
+/// Error(system_error) where the system cannot read it.
+ForeignFile foreign_file(const std::filesystem::path& path);
+
+// Private to data: how the values of a one-dimensional dataset lie in its file.
 
 /// The number of values, once it is certain that the file has so many and that they were written. Error(data_error).
 index_t checked_length(const hdf5::Dataset& dataset, const std::string& name, const ReadOnlyFile& disk);

@@ -2,6 +2,8 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
+
 #include "nanotron/base/error.hpp"
 
 namespace nanotron::data {
@@ -50,6 +52,28 @@ index_t SampleOrder::sequence_of(index_t global_sample_index) const {
 
 std::uint64_t token_hash(index_t global_sample_index, std::span<const std::int32_t> tokens) {
   return XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), static_cast<XXH64_hash_t>(global_sample_index));
+}
+
+namespace {
+
+constexpr index_t max_segments = 256;
+
+// The r with floor(r n / segments) <= i < floor((r+1) n / segments).
+index_t segment_of(index_t i, index_t n, index_t segments) { return ((i + 1) * segments - 1) / n; }
+
+}  // namespace
+
+HeldOut::HeldOut(index_t all, index_t held_out)
+    : training_(all - held_out), held_out_(held_out), segments_(std::min(held_out, max_segments)) {
+  NANOTRON_REQUIRE(held_out >= 0 && training_ >= 0 && all <= (index_t{1} << 54), "{} of {} sequences", held_out, all);
+}
+
+index_t HeldOut::training(index_t k) const {
+  return held_out_ == 0 ? k : k + segment_of(k, training_, segments_) * held_out_ / segments_;
+}
+
+index_t HeldOut::validation(index_t v) const {
+  return v + (segment_of(v, held_out_, segments_) + 1) * training_ / segments_;
 }
 
 }  // namespace nanotron::data

@@ -5,8 +5,7 @@
 #include <optional>
 
 #include "nanotron/data/order/documents.hpp"
-#include "nanotron/data/order/held_out.hpp"
-#include "nanotron/data/order/packed_documents.hpp"
+#include "nanotron/data/order/sample_order.hpp"
 
 namespace nanotron::data {
 namespace {

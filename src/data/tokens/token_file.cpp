@@ -7,10 +7,9 @@
 #include <cstring>
 #include <limits>
 
-#include "data/files/file_kind.hpp"
 #include "data/files/stored_dataset.hpp"
 #include "nanotron/base/error.hpp"
-#include "nanotron/base/whole_path.hpp"
+#include "nanotron/base/files.hpp"
 
 namespace nanotron::data {
 namespace {

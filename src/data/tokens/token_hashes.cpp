@@ -9,7 +9,7 @@
 
 #include "data/files/stored_dataset.hpp"
 #include "nanotron/base/error.hpp"
-#include "nanotron/data/files/file_store.hpp"
+#include "nanotron/data/files/byte_store.hpp"
 #include "nanotron/data/tokens/token_file.hpp"
 
 namespace nanotron::data {

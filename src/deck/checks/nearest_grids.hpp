@@ -4,7 +4,6 @@
 #include <string>
 
 #include "nanotron/deck/checks/findings.hpp"
-#include "nanotron/deck/config_forward.hpp"
 
 namespace nanotron::deck::detail {
 

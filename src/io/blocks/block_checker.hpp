@@ -11,7 +11,6 @@
 #include <thread>
 #include <vector>
 
-#include "nanotron/data/files/block_read.hpp"
 #include "nanotron/data/files/read_only_file.hpp"
 
 namespace nanotron::io {

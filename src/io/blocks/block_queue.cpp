@@ -11,7 +11,7 @@
 
 #include "io/files/durable_files.hpp"
 #include "nanotron/base/error.hpp"
-#include "nanotron/base/host.hpp"
+#include "nanotron/base/process.hpp"
 #include "page_buffer.hpp"
 
 namespace nanotron::io {

@@ -10,7 +10,7 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"
 #include "nanotron/base/flight_recorder.hpp"
-#include "nanotron/comm/agreement.hpp"
+#include "nanotron/comm/communicator.hpp"
 #include "nanotron/io/files/shared_file.hpp"
 #include "step_folders.hpp"
 

@@ -11,7 +11,6 @@
 #include "io/checkpoint/checkpoint_image.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"
-#include "nanotron/base/whole_path.hpp"
 #include "nanotron/io/blocks/parallel_hdf5.hpp"
 #include "nanotron/io/checkpoint/manifest.hpp"
 #include "nanotron/io/checkpoint/verified_file.hpp"

@@ -7,11 +7,11 @@
 
 #include "checkpoint_draft.hpp"
 #include "io/blocks/block_queue.hpp"
+#include "io/checkpoint/step_folders.hpp"
 #include "io/files/durable_files.hpp"
-#include "known_good.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"
-#include "nanotron/comm/agreement.hpp"
+#include "nanotron/comm/communicator.hpp"
 #include "nanotron/comm/session/mpi_session.hpp"
 #include "nanotron/io/checkpoint/manifest.hpp"
 #include "state_snapshot.hpp"

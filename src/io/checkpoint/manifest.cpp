@@ -10,7 +10,7 @@
 #include "io/blocks/block_checker.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"
-#include "nanotron/comm/agreement.hpp"
+#include "nanotron/comm/communicator.hpp"
 #include "nanotron/data/files/read_only_file.hpp"
 #include "nanotron/io/checkpoint/checkpoint.hpp"
 #include "step_folders.hpp"

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/base/host.hpp"
+#include "nanotron/base/process.hpp"
 #include "nanotron/data/files/read_only_file.hpp"
 
 namespace nanotron::io {

@@ -10,7 +10,7 @@
 #include "io/blocks/messages.hpp"
 #include "io/blocks/pieces.hpp"
 #include "nanotron/base/error.hpp"
-#include "nanotron/comm/agreement.hpp"
+#include "nanotron/comm/communicator.hpp"
 
 namespace nanotron::io {
 
@@ -43,7 +43,7 @@ std::vector<Work> work_of(std::span<const PlacedTensor> tensors) {
   return work;
 }
 
-Manifest manifest_of(const PieceTable& table) {
+Manifest manifest_of(const CopyTable& table) {
   Manifest manifest{
       .step = table.name.step, .bytes = table.file.bytes, .block_bytes = table.file.block_bytes, .blocks = {}};
   manifest.blocks.assign(static_cast<std::size_t>(table.file.blocks()), 0);
@@ -53,7 +53,7 @@ Manifest manifest_of(const PieceTable& table) {
 
 }  // namespace
 
-DistributedImage::DistributedImage(MPI_Comm world, const BlockedFile& file, std::vector<HeldPiece> held)
+DistributedImage::DistributedImage(MPI_Comm world, const BlockedFile& file, std::vector<StoredCopy> held)
     : world_(world),
       file_(file),
       holders_(static_cast<std::size_t>(file.blocks()), -1),
@@ -62,7 +62,7 @@ DistributedImage::DistributedImage(MPI_Comm world, const BlockedFile& file, std:
   NANOTRON_CHECK_MPI(MPI_Comm_rank(world_, &rank));
   std::vector<std::int32_t> times(holders_.size(), 0);
   collectively(world_, [&] {
-    for (const HeldPiece& piece : held) {
+    for (const StoredCopy& piece : held) {
       for (const auto& [block, hash] : piece.table.blocks) {
         const auto at = static_cast<std::size_t>(block);
         holders_[at] = rank, piece_of_[at] = static_cast<std::int32_t>(files_.size()), ++times[at];

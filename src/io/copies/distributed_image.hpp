@@ -8,15 +8,15 @@
 #include <span>
 #include <vector>
 
+#include "io/copies/copy_folder.hpp"
 #include "nanotron/io/blocks/block_exchange.hpp"
 #include "nanotron/io/checkpoint/verified_file.hpp"
-#include "piece_table.hpp"
 
 namespace nanotron::io {
 
 /// A piece that this rank reads for the others.
-struct HeldPiece {
-  PieceTable table;
+struct StoredCopy {
+  CopyTable table;
   std::filesystem::path blocks;
 };
 
@@ -28,7 +28,7 @@ inline constexpr std::int64_t fetched_bytes = std::int64_t{32} << 20;
 class DistributedImage : public TensorSource {
  public:
   /// held: the pieces of this rank; all ranks' together have each block of the file once, else Error(data_error).
-  DistributedImage(MPI_Comm world, const BlockedFile& file, std::vector<HeldPiece> held);
+  DistributedImage(MPI_Comm world, const BlockedFile& file, std::vector<StoredCopy> held);
 
   std::int64_t bytes() const override { return file_.bytes; }
 

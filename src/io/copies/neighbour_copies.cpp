@@ -11,14 +11,14 @@
 #include <random>
 #include <sstream>
 
+#include "copy_exchange.hpp"
 #include "copy_folder.hpp"
 #include "io/blocks/block_queue.hpp"
 #include "io/checkpoint/checkpoint_image.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"
-#include "nanotron/comm/agreement.hpp"
+#include "nanotron/comm/communicator.hpp"
 #include "nanotron/io/files/text_file.hpp"
-#include "piece_exchange.hpp"
 
 namespace nanotron::io {
 namespace {
@@ -75,8 +75,8 @@ std::string run_identity(MPI_Comm world, const fs::path& directory, Identity ide
 
 struct NeighbourCopies::Draft {
   std::uint64_t generation = 0;
-  std::optional<PieceWriter> own{};
-  std::vector<std::unique_ptr<PieceWriter>> of_partners{};  // in the order of partners_to()
+  std::optional<CopyWriter> own{};
+  std::vector<std::unique_ptr<CopyWriter>> of_partners{};  // in the order of partners_to()
 };
 
 NeighbourCopies::NeighbourCopies(MPI_Comm world, CopyLocation place, Log& log)
@@ -175,13 +175,13 @@ bool NeighbourCopies::write(const CheckpointContents& contents) {
 void NeighbourCopies::write_draft(const CheckpointContents& contents, Draft& draft) {
   FileImage image(folder_of(contents.state.step).string());
   const ImageLayout layout = lay_out(world_, image, contents);
-  const PieceTable table{.name = {.step = contents.state.step,
-                                  .generation = draft.generation,
-                                  .rank = rank_,
-                                  .ranks = std::ssize(location_.hosts)},
-                         .run = location_.run,
-                         .file = {layout.bytes, copy_block_bytes},
-                         .metadata = comm::text_of_root(world_, [&] { return packed_extents(image); })};
+  const CopyTable table{.name = {.step = contents.state.step,
+                                 .generation = draft.generation,
+                                 .rank = rank_,
+                                 .ranks = std::ssize(location_.hosts)},
+                        .run = location_.run,
+                        .file = {layout.bytes, copy_block_bytes},
+                        .metadata = comm::text_of_root(world_, [&] { return packed_extents(image); })};
   collectively(world_, [&] {
     folder_->create();
     draft.own.emplace(*folder_, table, *memory_);
@@ -196,15 +196,15 @@ void NeighbourCopies::write_draft(const CheckpointContents& contents, Draft& dra
 }
 
 void NeighbourCopies::exchange(Draft& draft) {
-  const PieceExchange exchange{world_, hosts_.partner_of(rank_), hosts_.partners_to(rank_)};
-  const PieceTable& mine = draft.own->table();
-  const std::vector<PieceExchange::Blocks> lists = exchange.lists(mine.blocks);
+  const CopyExchange exchange{world_, hosts_.partner_of(rank_), hosts_.partners_to(rank_)};
+  const CopyTable& mine = draft.own->table();
+  const std::vector<CopyExchange::Blocks> lists = exchange.lists(mine.blocks);
   collectively(world_, [&] {
     for (const int source : exchange.sources) {
-      PieceTable table = mine;
+      CopyTable table = mine;
       table.name.rank = source;
       table.blocks.clear();
-      draft.of_partners.push_back(std::make_unique<PieceWriter>(*folder_, std::move(table), *memory_));
+      draft.of_partners.push_back(std::make_unique<CopyWriter>(*folder_, std::move(table), *memory_));
     }
   });
   exchange.pieces(mine, draft.own->blocks(), lists, draft.of_partners);

@@ -8,10 +8,10 @@
 
 #include "copy_folder.hpp"
 #include "distributed_image.hpp"
+#include "io/copies/copy_folder.hpp"
 #include "nanotron/base/error.hpp"
-#include "nanotron/comm/agreement.hpp"
+#include "nanotron/comm/communicator.hpp"
 #include "nanotron/io/copies/neighbour_copies.hpp"
-#include "piece_table.hpp"
 
 namespace nanotron::io {
 
@@ -19,7 +19,7 @@ using comm::collectively;
 
 // Copies that belong together, of which every piece is on a host.
 struct NeighbourCopies::Candidate {
-  PieceName name;                       // of any of them
+  CopyName name;                        // of any of them
   std::vector<std::vector<int>> hosts;  // by rank that wrote: that have its piece and are not known to be damaged
 
   bool is_complete() const {
@@ -32,18 +32,18 @@ namespace {
 constexpr std::int64_t max_pieces = std::int64_t{1} << 24;
 
 // The lists of all ranks, one after the other.
-std::vector<PieceName> gather_names(MPI_Comm world, const std::vector<PieceName>& mine, std::vector<int>& counts) {
+std::vector<CopyName> gather_names(MPI_Comm world, const std::vector<CopyName>& mine, std::vector<int>& counts) {
   int size = 1;
   NANOTRON_CHECK_MPI(MPI_Comm_size(world, &size));
   counts.assign(static_cast<std::size_t>(size), 0);
-  const int count = static_cast<int>(mine.size() * sizeof(PieceName));
+  const int count = static_cast<int>(mine.size() * sizeof(CopyName));
   NANOTRON_CHECK_MPI(MPI_Allgather(&count, 1, MPI_INT, counts.data(), 1, MPI_INT, world));
   std::vector<int> begins(counts.size(), 0);
   for (std::size_t i = 1; i < counts.size(); ++i) begins[i] = begins[i - 1] + counts[i - 1];
-  std::vector<PieceName> all(static_cast<std::size_t>(begins.back() + counts.back()) / sizeof(PieceName));
+  std::vector<CopyName> all(static_cast<std::size_t>(begins.back() + counts.back()) / sizeof(CopyName));
   NANOTRON_CHECK_MPI(
       MPI_Allgatherv(mine.data(), count, MPI_BYTE, all.data(), counts.data(), begins.data(), MPI_BYTE, world));
-  for (int& bytes : counts) bytes /= static_cast<int>(sizeof(PieceName));
+  for (int& bytes : counts) bytes /= static_cast<int>(sizeof(CopyName));
   return all;
 }
 
@@ -69,7 +69,7 @@ void NeighbourCopies::note_unseen(bool here) {
 
 // The newest first.
 std::vector<NeighbourCopies::Candidate> NeighbourCopies::candidates(std::int64_t from) {
-  std::vector<PieceName> mine;
+  std::vector<CopyName> mine;
   bool is_unseen = false;
   try {
     if (hosts_.leads(rank_)) mine = folder_->list();
@@ -77,14 +77,14 @@ std::vector<NeighbourCopies::Candidate> NeighbourCopies::candidates(std::int64_t
     is_unseen = true;
   }
   note_unseen(is_unseen);
-  std::erase_if(mine, [&](const PieceName& name) { return name.step < from || name.ranks > max_pieces; });
+  std::erase_if(mine, [&](const CopyName& name) { return name.step < from || name.ranks > max_pieces; });
   std::vector<int> counts;
-  const std::vector<PieceName> all = gather_names(world_, mine, counts);
+  const std::vector<CopyName> all = gather_names(world_, mine, counts);
   std::map<std::pair<std::int64_t, std::uint64_t>, Candidate> found;
   std::size_t at = 0;
   for (std::size_t rank = 0; rank < counts.size(); ++rank) {
     for (int i = 0; i < counts[rank]; ++i, ++at) {
-      const PieceName& name = all[at];
+      const CopyName& name = all[at];
       Candidate& candidate = found[{-name.step, name.generation}];
       if (candidate.hosts.empty()) {
         candidate.name = name;
@@ -107,7 +107,7 @@ std::vector<NeighbourCopies::Candidate> NeighbourCopies::candidates(std::int64_t
 
 // Lets a rank of a host read each piece and compare its hashes, and where they are wrong one of another host. False: a
 // piece is good nowhere. mine: the tables of those that this rank reads.
-bool NeighbourCopies::choose_whole(Candidate& candidate, std::vector<PieceTable>& mine) {
+bool NeighbourCopies::choose_whole(Candidate& candidate, std::vector<CopyTable>& mine) {
   const std::size_t pieces = candidate.hosts.size();
   std::vector<std::uint8_t> asked(pieces, 1);
   while (std::ranges::count(asked, 1) > 0) {
@@ -116,11 +116,11 @@ bool NeighbourCopies::choose_whole(Candidate& candidate, std::vector<PieceTable>
     for (std::size_t piece = 0; piece < pieces; ++piece) {
       const std::vector<int>& readers = hosts_.ranks_of(candidate.hosts[piece].front());
       if (asked[piece] == 0 || readers[piece % readers.size()] != rank_) continue;
-      PieceName name = candidate.name;
+      CopyName name = candidate.name;
       name.rank = static_cast<std::int64_t>(piece);
       try {
-        PieceTable table = read_piece_table(*folder_, name, location_.run);
-        verify_piece(folder_->blocks_of(name), table);
+        CopyTable table = read_copy_table(*folder_, name, location_.run);
+        verify_copy(folder_->blocks_of(name), table);
         mine.push_back(std::move(table));
       } catch (const Error& error) {
         is_bad[piece] = 1;
@@ -146,20 +146,20 @@ bool NeighbourCopies::choose_whole(Candidate& candidate, std::vector<PieceTable>
 }
 
 std::optional<CheckpointReader> NeighbourCopies::open(Candidate& candidate) {
-  std::vector<PieceTable> mine;
+  std::vector<CopyTable> mine;
   if (!choose_whole(candidate, mine)) return std::nullopt;
   const std::vector<int>& readers = hosts_.ranks_of(candidate.hosts.front().front());
   std::string metadata;
   BlockedFile file;
-  for (const PieceTable& table : mine)
+  for (const CopyTable& table : mine)
     if (table.name.rank == 0) metadata = table.metadata, file = table.file;
   broadcast(world_, metadata, readers.front());
   NANOTRON_CHECK_MPI(MPI_Bcast(&file, sizeof file, MPI_BYTE, readers.front(), world_));
   try {
-    std::vector<HeldPiece> held;
+    std::vector<StoredCopy> held;
     auto image = std::make_unique<FileImage>(folder_of(candidate.name.step).string());
     collectively(world_, [&] {
-      for (PieceTable& table : mine) {
+      for (CopyTable& table : mine) {
         const bool is_same = table.file.bytes == file.bytes && table.file.block_bytes == file.block_bytes;
         if (!is_same) fail(ExitCode::data_error, {.what = "copies of one step are of different files"});
         const std::filesystem::path blocks = folder_->blocks_of(table.name);

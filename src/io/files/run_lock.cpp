@@ -18,7 +18,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"
-#include "nanotron/base/host.hpp"
+#include "nanotron/base/process.hpp"
 #include "nanotron/base/timer.hpp"
 
 namespace nanotron::io {

@@ -12,9 +12,9 @@
 #include <cstring>
 #include <thread>
 
-#include "nanotron/base/host.hpp"
+#include "nanotron/base/process.hpp"
 #include "nanotron/base/timer.hpp"
-#include "nanotron/comm/agreement.hpp"
+#include "nanotron/comm/communicator.hpp"
 
 namespace nanotron::io {
 namespace {

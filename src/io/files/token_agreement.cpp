@@ -11,9 +11,8 @@
 #include <xxhash.h>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/base/host.hpp"
+#include "nanotron/base/process.hpp"
 #include "nanotron/base/timer.hpp"
-#include "nanotron/comm/agreement.hpp"
 #include "nanotron/comm/communicator.hpp"
 
 namespace nanotron::io {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "io/checkpoint/known_good.hpp"
 #include "io/checkpoint/step_folders.hpp"
 #include "metrics_table.hpp"
 #include "nanotron/base/error.hpp"

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "metrics_columns.hpp"
-#include "nanotron/data/files/block_read.hpp"
+#include "nanotron/data/files/read_only_file.hpp"
 
 namespace nanotron::io {
 namespace {

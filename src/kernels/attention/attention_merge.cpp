@@ -1,4 +1,4 @@
-#include "nanotron/kernels/attention/attention_merge.hpp"
+#include "nanotron/kernels/attention/attention.hpp"
 
 #include <cmath>
 

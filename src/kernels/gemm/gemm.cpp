@@ -2,7 +2,7 @@
 
 #include "kernels/gemm/gemm_backend.hpp"
 #include "nanotron/base/error.hpp"
-#include "nanotron/kernels/elementwise/copy_matrix.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
 
 namespace nanotron::kernels {

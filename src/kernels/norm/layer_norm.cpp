@@ -1,4 +1,4 @@
-#include "nanotron/kernels/norm/layer_norm.hpp"
+#include "nanotron/kernels/norm/norm.hpp"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "nanotron/kernels/norm/rms_norm.hpp"
+#include "nanotron/kernels/norm/norm.hpp"
 
 #include <cmath>
 

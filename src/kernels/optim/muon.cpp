@@ -6,7 +6,6 @@
 
 #include "kernels/optim/stored_copy.hpp"
 #include "nanotron/base/error.hpp"
-#include "nanotron/kernels/elementwise/copy_matrix.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
 #include "nanotron/kernels/loop/loop.hpp"

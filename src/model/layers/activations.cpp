@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "nanotron/base/instantiate.hpp"
+#include "nanotron/base/types.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
-#include "nanotron/kernels/norm/rms_norm.hpp"
+#include "nanotron/kernels/norm/norm.hpp"
 
 namespace nanotron::model {
 namespace {

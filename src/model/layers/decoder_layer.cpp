@@ -1,8 +1,8 @@
 #include "nanotron/model/layers/decoder_layer.hpp"
 
 #include "nanotron/base/flight_recorder.hpp"
-#include "nanotron/base/instantiate.hpp"
-#include "nanotron/kernels/elementwise/copy_matrix.hpp"
+#include "nanotron/base/types.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
 
 namespace nanotron::model {
 namespace {

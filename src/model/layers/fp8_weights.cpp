@@ -4,7 +4,7 @@
 
 #include "feed_forward_parts.hpp"
 
-#include "nanotron/base/instantiate.hpp"
+#include "nanotron/base/types.hpp"
 
 namespace nanotron::model {
 namespace {

@@ -1,6 +1,6 @@
 #include "nanotron/model/layers/micro_batch_tokens.hpp"
 
-#include "nanotron/kernels/elementwise/copy_matrix.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
 
 namespace nanotron::model {
 

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "nanotron/base/instantiate.hpp"
-#include "nanotron/kernels/elementwise/copy_matrix.hpp"
+#include "nanotron/base/types.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 
 namespace nanotron::model {

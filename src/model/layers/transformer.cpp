@@ -4,7 +4,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/flight_recorder.hpp"
-#include "nanotron/base/instantiate.hpp"
+#include "nanotron/base/types.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "transformer_parts.hpp"
 

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "nanotron/deck/config.hpp"
+
 namespace nanotron::model {
 
 Scaling scaling_of(const deck::ModelConfig& m, Role role) {
@@ -16,5 +18,28 @@ Scaling scaling_of(const deck::ModelConfig& m, Role role) {
 
 double adamw_rate(double fan_in_ratio) { return 1.0 / fan_in_ratio; }
 double muon_rate(double fan_in_ratio) { return 1.0 / std::sqrt(fan_in_ratio); }
+
+void check_parametrization(const deck::Config& c, deck::Findings& f) {
+  const deck::ModelConfig& m = c.model;
+  if (!f.is_valid({"model.parametrization", "model.base_hidden_size"})) return;
+  if (m.parametrization == deck::Parametrization::standard) {
+    if (m.base_hidden_size > 0) {
+      f.error({"model.base_hidden_size"}, "base_hidden_size has no effect with parametrization = 'standard'",
+              "parametrization = 'mup', or no base_hidden_size");
+    }
+    return;
+  }
+  if (m.base_hidden_size == 0) {
+    f.error({"model.parametrization"}, "parametrization = 'mup' scales from a base model, and base_hidden_size is 0",
+            "base_hidden_size of the model that initializer_range and learning_rate were tuned for");
+  }
+  if (m.tie_word_embeddings && f.is_valid({"model.tie_word_embeddings"})) {
+    f.error(
+        {"model.tie_word_embeddings", "model.parametrization"},
+        "parametrization = 'mup' gives head and embedding their own initial deviation and learning rate; tied they are "
+        "one tensor",
+        "tie_word_embeddings = .false., or parametrization = 'standard'");
+  }
+}
 
 }  // namespace nanotron::model

@@ -3,8 +3,8 @@
 #include <array>
 #include <utility>
 
-#include "nanotron/base/instantiate.hpp"
-#include "nanotron/kernels/elementwise/cast.hpp"
+#include "nanotron/base/types.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
 
 namespace nanotron::model {
 namespace {

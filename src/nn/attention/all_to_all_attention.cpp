@@ -1,11 +1,10 @@
-#include "nn/attention/all_to_all_attention.hpp"
+#include "nn/attention/context_parallel_attention.hpp"
 
 #include <algorithm>
 #include <array>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/kernels/attention/attention_merge.hpp"
-#include "nanotron/kernels/elementwise/copy_matrix.hpp"
+#include "nanotron/kernels/attention/attention.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 
 // A message between two ranks is a matrix: the tokens of one rank, the columns of the other's heads.

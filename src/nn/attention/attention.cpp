@@ -1,8 +1,8 @@
 #include "nanotron/nn/attention/attention.hpp"
 
-#include "nanotron/base/instantiate.hpp"
-#include "nanotron/kernels/elementwise/copy_matrix.hpp"
-#include "nanotron/kernels/norm/rms_norm.hpp"
+#include "nanotron/base/types.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
+#include "nanotron/kernels/norm/norm.hpp"
 #include "nanotron/nn/attention/attention_core.hpp"
 
 namespace nanotron::nn {

@@ -1,8 +1,7 @@
 #include "nanotron/nn/attention/attention_core.hpp"
 
-#include "nanotron/kernels/elementwise/copy_matrix.hpp"
-#include "nn/attention/all_to_all_attention.hpp"
-#include "nn/attention/ring_attention.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
+#include "nn/attention/context_parallel_attention.hpp"
 
 namespace nanotron::nn {
 namespace {

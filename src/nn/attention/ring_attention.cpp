@@ -1,10 +1,9 @@
-#include "nn/attention/ring_attention.hpp"
+#include "nn/attention/context_parallel_attention.hpp"
 
 #include <limits>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/kernels/attention/attention_merge.hpp"
-#include "nanotron/kernels/elementwise/copy_matrix.hpp"
+#include "nanotron/kernels/attention/attention.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 
 // In step i rank r computes with the keys and values of rank (r - i) mod c, and receives the next block meanwhile. With

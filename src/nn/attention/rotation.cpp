@@ -1,6 +1,6 @@
 #include "nanotron/nn/attention/rotation.hpp"
 
-#include "nanotron/base/instantiate.hpp"
+#include "nanotron/base/types.hpp"
 #include "nanotron/kernels/attention/rotary.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 

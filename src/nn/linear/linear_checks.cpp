@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "nanotron/deck/checks/phrases.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
 
 namespace nanotron::nn {

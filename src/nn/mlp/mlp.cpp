@@ -1,6 +1,6 @@
 #include "nanotron/nn/mlp/mlp.hpp"
 
-#include "nanotron/base/instantiate.hpp"
+#include "nanotron/base/types.hpp"
 
 namespace nanotron::nn {
 

@@ -1,6 +1,6 @@
 #include "nanotron/nn/moe/expert_capacity.hpp"
 
-#include "nanotron/kernels/elementwise/copy_matrix.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/moe/expert_rows.hpp"
 
 namespace nanotron::nn {

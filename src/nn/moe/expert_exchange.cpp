@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/kernels/elementwise/copy_matrix.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/moe/expert_rows.hpp"
 #include "nanotron/kernels/moe/routing.hpp"
 #include "nn/linear/rows.hpp"

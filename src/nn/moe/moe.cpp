@@ -1,7 +1,7 @@
 #include "nanotron/nn/moe/moe.hpp"
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/base/instantiate.hpp"
+#include "nanotron/base/types.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/mlp/swiglu.hpp"
 #include "nanotron/kernels/moe/expert_rows.hpp"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "nanotron/deck/checks/phrases.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/table/parameters.hpp"
 #include "nanotron/tensor/layout_checks.hpp"

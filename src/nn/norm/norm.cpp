@@ -1,7 +1,9 @@
 #include "nanotron/nn/norm/norm.hpp"
 
-#include "nanotron/kernels/norm/layer_norm.hpp"
-#include "nanotron/kernels/norm/rms_norm.hpp"
+#include "nanotron/deck/checks/findings.hpp"
+#include "nanotron/deck/config.hpp"
+#include "nanotron/kernels/norm/norm.hpp"
+#include "nanotron/nn/checks.hpp"
 
 namespace nanotron::nn {
 namespace {
@@ -81,5 +83,14 @@ std::unique_ptr<const Norm<T>> make_norm(deck::Normalization kind, const NormWei
                                                     const kernels::RowSegments&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
+
+void check_norm(const deck::Config& c, deck::Findings& f) {
+  if (!f.is_valid({"model.normalization"})) return;
+  if (c.model.normalization == deck::Normalization::rms_norm) {
+    refuse_unused(c, {"model.layer_norm_epsilon"}, "LayerNorm", "normalization = 'layer_norm', or rms_norm_eps", f);
+  } else if (!c.model.qk_norm) {  // qk_norm is RMSNorm in every model
+    refuse_unused(c, {"model.rms_norm_eps"}, "RMSNorm", "normalization = 'rms_norm', or layer_norm_epsilon", f);
+  }
+}
 
 }  // namespace nanotron::nn

@@ -1,6 +1,6 @@
 #include "nanotron/nn/checks.hpp"
 
-#include "nanotron/deck/checks/phrases.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
 
 namespace nanotron::nn {

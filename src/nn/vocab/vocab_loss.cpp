@@ -1,6 +1,6 @@
 #include "nanotron/nn/vocab/vocab_loss.hpp"
 
-#include "nanotron/base/instantiate.hpp"
+#include "nanotron/base/types.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
 #include "nanotron/kernels/vocab/cross_entropy.hpp"
 #include "nn/linear/rows.hpp"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/comm/agreement.hpp"
+#include "nanotron/comm/communicator.hpp"
 
 namespace nanotron::parallel {
 namespace {

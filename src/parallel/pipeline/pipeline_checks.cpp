@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "nanotron/deck/checks/phrases.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/deck/layer_counts.hpp"
+#include "nanotron/parallel/pipeline/pipeline_partition.hpp"
 
 namespace nanotron::parallel {
 namespace {
@@ -16,7 +16,7 @@ void check_stage_layers(const deck::Config& c, deck::Findings& f) {
   const std::int64_t stages = deck::pipeline_stages(c.parallel), layers = c.model.num_hidden_layers;
   if (c.parallel.pp_layers.empty() || !f.is_valid({keys[0], "parallel.pp", "model.num_hidden_layers"})) return;
   const std::string expected = counted(stages, "number") + " whose sum is " + text(layers);
-  const auto counts = deck::layer_counts(c.parallel.pp_layers);
+  const auto counts = layer_counts(c.parallel.pp_layers);
   if (!counts) {
     f.error(keys, deck::quoted(c.parallel.pp_layers) + " is not a list of layer counts, at least 1 per stage",
             expected);

@@ -1,13 +1,40 @@
 #include "nanotron/parallel/pipeline/pipeline_partition.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/deck/layer_counts.hpp"
 
 namespace nanotron::parallel {
+
+std::optional<std::vector<std::int64_t>> layer_counts(std::string_view text) {
+  std::vector<std::int64_t> counts;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  const auto skip_blanks = [&] {
+    while (at != end && *at == ' ') ++at;
+  };
+  for (skip_blanks(); at != end;) {
+    std::int64_t count = 0;
+    const auto [behind, error] = std::from_chars(at, end, count);
+    if (error != std::errc() || count < 1) return std::nullopt;
+    counts.push_back(count);
+    at = behind;
+    skip_blanks();
+    if (at == end) break;
+    if (*at == ',') {
+      ++at;
+      skip_blanks();
+      if (at == end) return std::nullopt;
+    } else if (at == behind) {
+      return std::nullopt;
+    }
+  }
+  if (counts.empty()) return std::nullopt;
+  return counts;
+}
 
 // best[s][i]: min over partitions of layers [0, i) into s stages of the max stage cost. The last stage begins at j:
 //
@@ -65,7 +92,7 @@ std::vector<Range> stage_layers(const deck::Config& config) {
   }
   std::vector<Range> cut;
   index_t begin = 0;
-  const std::vector<std::int64_t> counts = *deck::layer_counts(config.parallel.pp_layers);
+  const std::vector<std::int64_t> counts = *layer_counts(config.parallel.pp_layers);
   for (const std::int64_t count : counts) {
     cut.push_back({begin, begin + count});
     begin += count;

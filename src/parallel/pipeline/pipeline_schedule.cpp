@@ -77,6 +77,10 @@ int PipelineSchedule::stage_of(int rank, index_t virtual_stage) const {
   return virtual_stage == 0 ? rank : 2 * ranks - 1 - rank;
 }
 
+bool splits_backward(const deck::ParallelConfig& config) {
+  return config.pp > 1 && config.pp_schedule == deck::PpSchedule::zero_bubble;
+}
+
 PipelineSchedule make_schedule(deck::PpSchedule kind, int ranks, int virtual_stages, index_t micro_batches) {
   PipelineSchedule schedule{.ranks = ranks,
                             .virtual_stages = virtual_stages,

@@ -2,11 +2,15 @@
 
 #include "parallel/reducers/strategies.hpp"
 
-#include "nanotron/base/instantiate.hpp"
+#include "nanotron/base/types.hpp"
+#include "nanotron/parallel/checks.hpp"
 #include "nanotron/parallel/reducers/reducers.hpp"
+#include "nanotron/tensor/layout_checks.hpp"
 
 namespace nanotron::parallel {
 namespace {
+
+using namespace deck::phrases;
 
 template <class T>
 struct Strategy {
@@ -41,7 +45,27 @@ constexpr Strategy<T> strategies[] = {
     {[](const auto&) { return true; }, make_all_reduce<T>},
 };
 
+// Compression is for the gradient all-reduce.
+void check_compression(const deck::Config& c, deck::Findings& f) {
+  const deck::ParallelConfig& p = c.parallel;
+  if (p.compression == deck::Compression::none) return;
+  if (p.zero_stage > 0 && f.is_valid({"parallel.compression", "parallel.zero_stage"})) {
+    f.error({"parallel.compression", "parallel.zero_stage"},
+            "compression is for the gradient all-reduce, which zero_stage = " + text(p.zero_stage) + " does not have",
+            "compression = 'none', or zero_stage = 0");
+  }
+  refuse_layout(c, f, "parallel.compression", "compression", "compression = 'none'");
+}
+
 }  // namespace
+
+void check_reducers(const deck::Config& c, deck::Findings& f) {
+  check_zero(c, f);
+  check_compression(c, f);
+  check_adasum(c, f);
+}
+
+bool keeps_no_state(const deck::ParallelConfig& p) { return p.compression != deck::Compression::powersgd; }
 
 template <class T>
 std::unique_ptr<GradientReducer<T>> make_reducer(const ReducerContext<T>& context) {

@@ -1,12 +1,19 @@
 #pragma once
 
-// One maker for each strategy of gradient reduction; the classes, and what they do, are in the sources.
+// The maker of each strategy of gradient reduction, and what some require of a deck. The classes are in the sources.
 
 #include <memory>
 
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/parallel/reducers/gradient_reducer.hpp"
 
 namespace nanotron::parallel {
+
+/// zero_size against zero_stage, dp x cp and experts.
+void check_zero(const deck::Config& config, deck::Findings& findings);
+
+/// Adasum needs on each data-parallel rank the whole gradient of its own samples.
+void check_adasum(const deck::Config& config, deck::Findings& findings);
 
 template <class T>
 std::unique_ptr<GradientReducer<T>> make_all_reduce(const ReducerContext<T>& context);

@@ -5,7 +5,7 @@
 
 #include "nanotron/base/cuda_calls.hpp"
 #include "nanotron/base/error.hpp"
-#include "nanotron/tensor/device_name.hpp"
+#include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/pinned_memory.hpp"
 #include "nanotron/tensor/stream_timers.hpp"
 

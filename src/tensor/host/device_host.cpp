@@ -1,6 +1,6 @@
 #include <new>
 
-#include "nanotron/tensor/device_name.hpp"
+#include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/pinned_memory.hpp"
 #include "nanotron/tensor/stream_timers.hpp"
 

@@ -7,19 +7,19 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/flight_recorder.hpp"
-#include "nanotron/base/instantiate.hpp"
 #include "nanotron/base/timer.hpp"
-#include "nanotron/comm/agreement.hpp"
+#include "nanotron/base/types.hpp"
 #include "nanotron/comm/collectives.hpp"
-#include "nanotron/deck/changes.hpp"
+#include "nanotron/comm/communicator.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/deck/config_forward.hpp"
+#include "nanotron/deck/read_deck.hpp"
 #include "nanotron/io/checkpoint/manifest.hpp"
 #include "nanotron/optim/lr_schedule.hpp"
 #include "nanotron/trainer/data/data_identity.hpp"
-#include "nanotron/trainer/data/run_stages.hpp"
 #include "nanotron/trainer/data/token_files.hpp"
-#include "neighbours.hpp"
+#include "nanotron/trainer/data/training_stages.hpp"
+#include "trainer/checkpoint/resume.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -53,7 +53,8 @@ std::size_t written_bytes(comm::ProcessGrid& grid, const TrainingState<T>& state
   };
   std::size_t bytes = elements_of(state.model.parameters().layouts.master) * sizeof(master_t<T>);
   for (const auto& moment : state.optimizer->moments()) {
-    bytes += elements_of(moment.place) * std::visit([]<class S>(const Vector<S>&) { return sizeof(S); }, moment.values);
+    bytes +=
+        elements_of(moment.layout) * std::visit([]<class S>(const Vector<S>&) { return sizeof(S); }, moment.values);
   }
   bytes /= replicas;
   for (const parallel::PersistentState<master_t<T>>& section : state.reducers.persistent_state())
@@ -166,7 +167,7 @@ bool Checkpointing<T>::read_into(io::CheckpointReader& reader) {
     log_.warn("{}", text);
   const bool with_moments = has_our_moments(info);
   std::vector<io::StateGroup> moments;
-  if (with_moments) moments = moment_groups(Part::held, [](const nn::BufferLayout& place) { return place; });
+  if (with_moments) moments = moment_groups(Part::held, [](const nn::BufferLayout& layout) { return layout; });
   if (!reader.has_types_of(moments, scalar_type_of<M>)) return false;
   read_parameters(reader, state_.model, moments);
   read_compression(reader);
@@ -188,7 +189,7 @@ std::vector<io::StateGroup> Checkpointing<T>::moment_groups(const Parts& part, c
     std::visit(
         [&]<class S>(const Vector<S>& values) {
           groups.push_back({moment.name, scalar_type_of<S>,
-                            moment_tensors<S>(table, moment.over, layout(moment.place), values.data(), part)});
+                            moment_tensors<S>(table, moment.over, layout(moment.layout), values.data(), part)});
         },
         moment.values);
   }
@@ -208,10 +209,10 @@ void Checkpointing<T>::read_compression(io::CheckpointReader& reader) {
   reader.read_compression(persistent_.tensors(), scalar_type_of<M>);
 }
 
-// The part of `place` that this rank owns and writes: a shard group writes each element once.
+// The part of `layout` that this rank owns and writes: a shard group writes each element once.
 template <class T>
-nn::BufferLayout Checkpointing<T>::owned_part(const nn::BufferLayout& place) const {
-  return place.common(model::owned_layout(state_.model.table(), state_.sharding));
+nn::BufferLayout Checkpointing<T>::owned_part(const nn::BufferLayout& layout) const {
+  return layout.common(model::owned_layout(state_.model.table(), state_.sharding));
 }
 
 template <class T>
@@ -222,7 +223,7 @@ void Checkpointing<T>::with_contents(io::CheckpointState counters, const Write& 
   const Parts part = written_parts(grid_);
   const auto parameters =
       state_tensors<M>(table, owned_part(layouts.master), state_.model.parameters().master.data(), part);
-  const auto moments = moment_groups(part, [&](const nn::BufferLayout& place) { return owned_part(place); });
+  const auto moments = moment_groups(part, [&](const nn::BufferLayout& layout) { return owned_part(layout); });
   const auto carried = persistent_.tensors();
   counters.adam_step = state_.optimizer->steps();
   write({.parameters = parameters,

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/base/instantiate.hpp"
+#include "nanotron/base/types.hpp"
 #include "nanotron/comm/collectives.hpp"
 
 namespace nanotron::trainer {

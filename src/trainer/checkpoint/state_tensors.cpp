@@ -98,10 +98,10 @@ std::vector<Block> blocks_of(const nn::ParameterSpec& spec, index_t layer, const
   return blocks;
 }
 
-// The parts of a share that `place` holds. It is one part if `place` holds all of it in one piece and the layers are
+// The parts of a share that `layout` holds. It is one part if `layout` holds all of it in one piece and the layers are
 // consecutive.
 template <class S>
-std::vector<io::StatePart> state_parts(const nn::ParameterSpec& spec, const nn::BufferLayout& place, S* data,
+std::vector<io::StatePart> state_parts(const nn::ParameterSpec& spec, const nn::BufferLayout& layout, S* data,
                                        const Share& share) {
   const auto& [layers, rows] = share;
   const index_t columns = spec.local_columns();
@@ -112,13 +112,13 @@ std::vector<io::StatePart> state_parts(const nn::ParameterSpec& spec, const nn::
   const auto number = [&](index_t layer) { return spec.layer_numbers[static_cast<std::size_t>(layer)]; };
   const Range all{flat(layers.begin).begin, flat(layers.end - 1).end};
   const Range numbers{number(layers.begin), number(layers.end - 1) + 1};
-  const std::vector<nn::BufferLayout::Part> held = place.within(all);
+  const std::vector<nn::BufferLayout::Part> held = layout.within(all);
   if (numbers.size() == layers.size() && held.size() == 1 && held.front().range == all) {
     return {state_part(spec, {numbers, rows, {0, columns}}, data + held.front().at)};
   }
   std::vector<io::StatePart> parts;
   for (index_t layer = layers.begin; layer < layers.end; ++layer) {
-    for (const nn::BufferLayout::Part& p : place.within(flat(layer))) {
+    for (const nn::BufferLayout::Part& p : layout.within(flat(layer))) {
       const index_t first = p.range.begin - spec.offset_of(layer);
       for (const Block& block : blocks_of(spec, layer, {first, first + p.range.size()})) {
         const index_t at = block.rows.begin * columns + block.columns.begin;
@@ -132,7 +132,7 @@ std::vector<io::StatePart> state_parts(const nn::ParameterSpec& spec, const nn::
 }  // namespace
 
 template <class S>
-std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, const nn::BufferLayout& place, S* data,
+std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, const nn::BufferLayout& layout, S* data,
                                            const Parts& part) {
   std::vector<io::StateTensor> tensors;
   for (const nn::ParameterSpec& spec : table.specs) {
@@ -146,7 +146,7 @@ std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, c
     const auto row_bytes = spec.local_columns() * static_cast<index_t>(sizeof(S));
     for (const Share& share : shares_of(spec.local_layers(), owned, row_bytes, part.of(spec.replicas),
                                         turn_of(spec, static_cast<index_t>(sizeof(S)), std::ssize(tensors)))) {
-      std::ranges::move(state_parts(spec, place, data, share), std::back_inserter(tensors.back().parts));
+      std::ranges::move(state_parts(spec, layout, data, share), std::back_inserter(tensors.back().parts));
     }
   }
   return tensors;
@@ -154,10 +154,10 @@ std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, c
 
 template <class S>
 std::vector<io::StateTensor> moment_tensors(const model::ParameterTable& table, optim::Covers over,
-                                            const nn::BufferLayout& place, S* data, const Parts& part) {
+                                            const nn::BufferLayout& layout, S* data, const Parts& part) {
   model::ParameterTable covered = table;
   std::erase_if(covered.specs, [&](const nn::ParameterSpec& spec) { return !optim::covers(over, spec); });
-  return state_tensors<S>(covered, place, data, part);
+  return state_tensors<S>(covered, layout, data, part);
 }
 
 #define NANOTRON_INSTANTIATE(S)                                                                                  \

@@ -7,12 +7,12 @@
 #include <map>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/comm/agreement.hpp"
+#include "nanotron/comm/communicator.hpp"
 #include "nanotron/data/order/blend.hpp"
 #include "nanotron/data/order/training_stages.hpp"
 #include "nanotron/deck/blend_stages.hpp"
-#include "nanotron/deck/changes.hpp"
 #include "nanotron/deck/named_files.hpp"
+#include "nanotron/deck/read_deck.hpp"
 
 namespace nanotron::trainer {
 namespace {

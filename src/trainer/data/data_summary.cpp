@@ -6,8 +6,8 @@
 #include <filesystem>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/base/whole_path.hpp"
-#include "nanotron/comm/agreement.hpp"
+#include "nanotron/base/files.hpp"
+#include "nanotron/comm/communicator.hpp"
 #include "nanotron/deck/blend_stages.hpp"
 #include "nanotron/deck/named_files.hpp"
 
@@ -109,13 +109,13 @@ std::string entropy_text(const TokenFiles& files, const deck::DataConfig& data) 
   return text.empty() ? "" : fmt::format("unigram entropy of the data: {} nats per token", text);
 }
 
-std::vector<std::string> data_tables(const RunStages& stages, const std::vector<Loaders>& loaders) {
+std::vector<std::string> data_tables(const TrainingStages& stages, const std::vector<Loaders>& loaders) {
   std::vector<std::string> tables;
   std::vector<index_t> sequences;
   for (const Loaders& of_stage : loaders) sequences.push_back(of_stage.training.number_of_sequences());
   if (stages.has_several()) tables.push_back(stages.table(sequences));
   for (std::size_t k = 0; k < stages.size(); ++k) {
-    const RunStages::Point begin = stages.begin_of(k), end = stages.end_of(k, begin);
+    const TrainingStages::Point begin = stages.begin_of(k), end = stages.end_of(k, begin);
     if (stages.has_several() && end.step <= begin.step) continue;
     const std::string blend = blend_text(stages.config(k), loaders[k], begin.sample, end.sample);
     if (!blend.empty()) tables.push_back(stages.has_several() ? stages.name(k) + ": " + blend : blend);
@@ -131,12 +131,12 @@ std::string describe_data(const deck::Config& config, MPI_Comm world) {
     const TokenFiles tokens(config);
     Log log(false);
     check_token_files(tokens, config, MPI_COMM_SELF, log);
-    const RunStages stages(config);
+    const TrainingStages stages(config);
     std::vector<Loaders> loaders;
     double epochs = 0.0;
     for (std::size_t k = 0; k < stages.size(); ++k) {
       loaders.push_back(in_stage(stages, k, [&] { return make_loaders(stages.config(k), tokens, {}); }));
-      const RunStages::Point begin = stages.begin_of(k), end = stages.end_of(k, begin);
+      const TrainingStages::Point begin = stages.begin_of(k), end = stages.end_of(k, begin);
       epochs += static_cast<double>(std::max<index_t>(end.sample - begin.sample, 0)) /
                 static_cast<double>(loaders[k].training.number_of_sequences());
     }

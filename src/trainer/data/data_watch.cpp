@@ -1,9 +1,9 @@
-#include "nanotron/trainer/data/data_watch.hpp"
+#include "nanotron/trainer/data/loaders.hpp"
 
 #include <fmt/format.h>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/comm/agreement.hpp"
+#include "nanotron/comm/communicator.hpp"
 
 namespace nanotron::trainer {
 namespace {

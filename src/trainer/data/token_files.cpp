@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/base/host.hpp"
-#include "nanotron/comm/agreement.hpp"
+#include "nanotron/base/process.hpp"
+#include "nanotron/comm/communicator.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/named_files.hpp"
 #include "nanotron/io/files/shared_file.hpp"

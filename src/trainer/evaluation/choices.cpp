@@ -9,23 +9,157 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <span>
+#include <vector>
 
-#include "choice_scores.hpp"
 #include "loaded_model.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"
-#include "nanotron/comm/agreement.hpp"
 #include "nanotron/comm/collectives.hpp"
+#include "nanotron/comm/communicator.hpp"
+#include "nanotron/comm/process_grid.hpp"
+#include "nanotron/data/batch_loader.hpp"
+#include "nanotron/data/choices/choice_sequences.hpp"
 #include "nanotron/io/files/shared_file.hpp"
 #include "nanotron/io/files/text_file.hpp"
-#include "nanotron/trainer/data/run_stages.hpp"
 #include "nanotron/trainer/data/token_files.hpp"
+#include "nanotron/trainer/data/training_stages.hpp"
 #include "nanotron/trainer/evaluation/evaluation.hpp"
-#include "nanotron/trainer/state/run_grid.hpp"
-#include "trainer/start/block_times.hpp"
+#include "nanotron/trainer/start/measured_keys.hpp"
+#include "nanotron/trainer/state/forward_backward.hpp"
+#include "nanotron/trainer/state/run_resources.hpp"
+#include "nanotron/trainer/state/token_buffer.hpp"
+#include "nanotron/trainer/state/training_state.hpp"
 
 namespace nanotron::trainer {
 namespace {
+
+// The log-likelihood of choices, over all ranks, and the accuracy of the best ones.
+
+/// Element c: the sum of ln p(token | context, tokens of the choice before it) over the tokens of choice c, in their
+/// order; on rank 0 of the world, zeros elsewhere. loader: of `sequences`, for this rank. Collective over the world;
+/// overwrites the tokens of the state.
+template <class T>
+std::vector<double> choice_scores(Device& device, comm::ProcessGrid& grid, const TrainingState<T>& state,
+                                  ForwardBackwardSchedule<T>& schedule, TokenBuffer& tokens, data::BatchLoader& loader,
+                                  const data::ChoiceSequences& sequences, const deck::Config& config);
+
+/// By what a log-likelihood is divided before choices are compared.
+enum class ChoiceLength { one, characters, bytes };
+
+/// The choice of the question with the largest score / length, from 0; of equal ones the first.
+index_t best_choice(const data::ChoiceFile& file, const data::Question& question, std::span<const double> scores,
+                    ChoiceLength length);
+
+struct Accuracy {
+  double mean = 0.0;            // of the questions, the share whose best choice is the answer
+  double standard_error = 0.0;  // sqrt(mean (1 - mean) / (questions - 1)); 0 for a single question
+};
+Accuracy accuracy(const data::ChoiceFile& file, std::span<const double> scores, ChoiceLength length);
+
+using Segment = data::ChoiceSequences::Segment;
+
+// The index in this shard's tokens of a position of the sequence; -1 if another rank has it.
+index_t token_at(const SequenceShard& shard, index_t position) {
+  for (const auto& [positions, token] : shard.pieces()) {
+    if (positions.contains(position)) return token + position - positions.begin;
+  }
+  return -1;
+}
+
+// The targets of a global batch, sequence by sequence: where those of each sequence begin, and how many there are.
+struct BatchTargets {
+  index_t first_sample;
+  std::vector<std::size_t> begins{0};
+
+  BatchTargets(const data::ChoiceSequences& sequences, index_t first, index_t batch) : first_sample(first) {
+    for (index_t s = first; s < std::min(first + batch, sequences.count()); ++s) {
+      begins.push_back(begins.back() + static_cast<std::size_t>(sequences.targets(s)));
+    }
+  }
+  index_t sequences() const { return static_cast<index_t>(begins.size()) - 1; }
+};
+
+// Calls use(segment, position, index among the batch's targets) for each target of a sequence.
+template <class Use>
+void for_each_target(const data::ChoiceSequences& sequences, const BatchTargets& batch, index_t sample,
+                     const Use& use) {
+  std::size_t at = batch.begins[static_cast<std::size_t>(sample)];
+  for (const Segment& segment : sequences.segments(batch.first_sample + sample)) {
+    for (index_t p = segment.first_target(); p < segment.position + segment.length; ++p) use(segment, p, at++);
+  }
+}
+
+template <class T>
+std::vector<double> choice_scores(Device& device, comm::ProcessGrid& grid, const TrainingState<T>& state,
+                                  ForwardBackwardSchedule<T>& schedule, TokenBuffer& tokens, data::BatchLoader& loader,
+                                  const data::ChoiceSequences& sequences, const deck::Config& config) {
+  const SequenceLayout layout = sequence_layout(config);
+  const SequenceShard& shard = layout[grid.cp_rank()];
+  const auto rows = Kokkos::create_mirror(state.loss_rows);
+  std::vector<double> scores;
+  for (index_t b = 0; b < loader.number_of_batches(); ++b) {
+    const BatchTargets batch(sequences, b * config.data.global_batch_size, config.data.global_batch_size);
+    tokens.load(device, loader, batch.first_sample);
+    schedule.forward();
+    Kokkos::deep_copy(device.exec(), rows, state.loss_rows);
+    device.fence();
+    // One rank has the loss of a token, and all others add zero: the sum is exact.
+    std::vector<double> losses(batch.begins.back(), 0.0);
+    for (index_t j = 0; j < loader.per_rank(batch.first_sample) && grid.tp_rank() == 0; ++j) {
+      const index_t in_batch = loader.sample_of(batch.first_sample, j) - batch.first_sample;
+      if (in_batch >= batch.sequences()) continue;
+      for_each_target(sequences, batch, in_batch, [&](const Segment&, index_t position, std::size_t at) {
+        const index_t token = token_at(shard, position);
+        if (token >= 0) losses[at] = rows(static_cast<std::size_t>(j * shard.length() + token));
+      });
+    }
+    const bool collects = grid.world().rank() == 0;
+    NANOTRON_CHECK_MPI(MPI_Reduce(collects ? MPI_IN_PLACE : losses.data(), losses.data(),
+                                  static_cast<int>(losses.size()), MPI_DOUBLE, MPI_SUM, 0, grid.world().mpi()));
+    for (index_t s = 0; s < batch.sequences(); ++s) {
+      for_each_target(sequences, batch, s, [&](const Segment& segment, index_t, std::size_t at) {
+        const auto choice = static_cast<std::size_t>(segment.choice);
+        if (choice >= scores.size()) scores.resize(choice + 1, 0.0);
+        if (collects) scores[choice] -= losses[at];
+      });
+    }
+  }
+  return scores;
+}
+
+index_t best_choice(const data::ChoiceFile& file, const data::Question& question, std::span<const double> scores,
+                    ChoiceLength length) {
+  const auto value = [&](index_t choice) {
+    const auto c = static_cast<std::size_t>(choice);
+    const index_t divisor = length == ChoiceLength::one          ? 1
+                            : length == ChoiceLength::characters ? file.choices()[c].characters
+                                                                 : file.choices()[c].bytes;
+    return scores[c] / static_cast<double>(divisor);
+  };
+  index_t best = question.choices.begin;
+  for (index_t c = best + 1; c < question.choices.end; ++c) {
+    if (value(c) > value(best)) best = c;
+  }
+  return best - question.choices.begin;
+}
+
+Accuracy accuracy(const data::ChoiceFile& file, std::span<const double> scores, ChoiceLength length) {
+  index_t right = 0;
+  for (const data::Question& q : file.questions()) {
+    if (best_choice(file, q, scores, length) == q.answer) ++right;
+  }
+  const auto n = static_cast<double>(file.questions().size());
+  const double mean = static_cast<double>(right) / n;
+  return {mean, n > 1.0 ? std::sqrt(mean * (1.0 - mean) / (n - 1.0)) : 0.0};
+}
+
+#define NANOTRON_INSTANTIATE(T)                                                                                \
+  template std::vector<double> choice_scores<T>(Device&, comm::ProcessGrid&, const TrainingState<T>&,          \
+                                                ForwardBackwardSchedule<T>&, TokenBuffer&, data::BatchLoader&, \
+                                                const data::ChoiceSequences&, const deck::Config&);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 data::ChoiceFile open_choices(const deck::Config& config, const std::string& path, comm::Group& world, Log& log) {
   std::optional<data::ChoiceFile> file;

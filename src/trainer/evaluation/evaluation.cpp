@@ -5,14 +5,14 @@
 
 #include "loaded_model.hpp"
 #include "nanotron/base/error.hpp"
-#include "nanotron/base/whole_path.hpp"
-#include "nanotron/comm/agreement.hpp"
+#include "nanotron/base/files.hpp"
+#include "nanotron/comm/communicator.hpp"
 #include "nanotron/deck/named_files.hpp"
-#include "nanotron/trainer/data/run_stages.hpp"
 #include "nanotron/trainer/data/token_files.hpp"
-#include "nanotron/trainer/state/run_grid.hpp"
-#include "trainer/start/block_times.hpp"
-#include "trainer/state/mean_loss.hpp"
+#include "nanotron/trainer/data/training_stages.hpp"
+#include "nanotron/trainer/start/measured_keys.hpp"
+#include "nanotron/trainer/state/forward_backward.hpp"
+#include "nanotron/trainer/state/run_resources.hpp"
 
 namespace nanotron::trainer {
 namespace {

@@ -7,8 +7,8 @@
 #include "nanotron/trainer/plan/plan.hpp"
 #include "nanotron/trainer/start/gemm_algorithms.hpp"
 #include "nanotron/trainer/state/forward_backward.hpp"
-#include "nanotron/trainer/state/run_memory.hpp"
-#include "nanotron/trainer/state/token_stage.hpp"
+#include "nanotron/trainer/state/run_resources.hpp"
+#include "nanotron/trainer/state/token_buffer.hpp"
 
 namespace nanotron::trainer {
 
@@ -17,7 +17,7 @@ struct LoadedModel {
   Device& device;
   TrainingState<T>& state;
   ForwardBackwardSchedule<T>& schedule;
-  TokenStage& tokens;
+  TokenBuffer& tokens;
 };
 
 /// Calls use(LoadedModel<T>). Takes the memory of a training. config is resolved. Collective.
@@ -30,7 +30,7 @@ void with_loaded_model(const deck::Config& config, comm::ProcessGrid& grid, io::
   RunMemory memory(config, grid, plan_step(config, grid.coordinate()).memory);
   TrainingState<T> state(config, grid, device, memory.arena());
   const auto schedule = make_forward_backward<T>(config, grid, device, state);
-  TokenStage tokens(state.inputs, state.targets, state.document_starts, state.sequence_tokens);
+  TokenBuffer tokens(state.inputs, state.targets, state.document_starts, state.sequence_tokens);
   const comm::AbortOnException guard;
   read_parameters(reader, state.model);
   state.model.refresh_compute_weights();

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "nanotron/base/instantiate.hpp"
+#include "nanotron/base/types.hpp"
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/deck/config.hpp"
 

@@ -9,7 +9,7 @@
 
 #include "nanotron/base/log.hpp"
 #include "nanotron/comm/process_grid.hpp"
-#include "nanotron/deck/config_forward.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 
 namespace nanotron::trainer {
 

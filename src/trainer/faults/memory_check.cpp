@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "faulty_hosts.hpp"
-#include "nanotron/base/instantiate.hpp"
+#include "nanotron/base/types.hpp"
 #include "nanotron/kernels/reduction/content_hash.hpp"
 
 namespace nanotron::trainer {
@@ -20,18 +20,18 @@ MemoryCheck<T>::MemoryCheck(const deck::Config& config, comm::ProcessGrid& grid,
                          static_cast<const void*>(p.compute.data()) != p.master.data();
   if (is_stored) add("compute weights of", p.layouts.compute, p.compute);
   for (const optim::Moment<M>& moment : state.optimizer->moments()) {
-    std::visit([&](const auto& values) { add(moment.name + " of", moment.place, values); }, moment.values);
+    std::visit([&](const auto& values) { add(moment.name + " of", moment.layout, values); }, moment.values);
   }
   hashes_ = Kokkos::View<std::uint64_t*, MemorySpace>("memory check", pieces_.size());
 }
 
 template <class T>
 template <class U>
-void MemoryCheck<T>::add(const std::string& what, const nn::BufferLayout& place, const Vector<U>& values) {
+void MemoryCheck<T>::add(const std::string& what, const nn::BufferLayout& layout, const Vector<U>& values) {
   for (const nn::ParameterSpec& spec : state_.model.table().specs) {
     for (index_t l = 0; l < spec.local_layers(); ++l) {
       const index_t begin = spec.offset_of(l);
-      for (const nn::BufferLayout::Part& part : place.within({begin, begin + spec.local_size()})) {
+      for (const nn::BufferLayout::Part& part : layout.within({begin, begin + spec.local_size()})) {
         const std::string layer =
             spec.is_stacked ? fmt::format(", layer {}", spec.layer_numbers[static_cast<std::size_t>(l)]) : "";
         pieces_.push_back({fmt::format("{} {}{}", what, spec.name, layer), values.data() + part.at,

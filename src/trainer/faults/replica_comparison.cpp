@@ -6,7 +6,7 @@
 
 #include "faulty_hosts.hpp"
 #include "nanotron/base/error.hpp"
-#include "nanotron/base/instantiate.hpp"
+#include "nanotron/base/types.hpp"
 #include "nanotron/kernels/reduction/content_hash.hpp"
 
 namespace nanotron::trainer {
@@ -34,15 +34,15 @@ template <class T>
 void ReplicaComparison<T>::compare(SectionCheck& check, std::int64_t step) {
   const nn::ParameterBuffers<T>& p = state_.model.parameters();
   std::uint64_t hash = 0;
-  const auto add = [&]<class U>(const nn::BufferLayout& place, const Range& range, const Vector<U>& values) {
-    for (const nn::BufferLayout::Part& part : place.within(range)) {
+  const auto add = [&]<class U>(const nn::BufferLayout& layout, const Range& range, const Vector<U>& values) {
+    for (const nn::BufferLayout::Part& part : layout.within(range)) {
       hash = 3 * hash + kernels::content_hash<U>(device_, Vector<const U>(values.data() + part.at, part.range.size()));
     }
   };
   if (check.replicate.has_replicas()) {
     add(p.layouts.master.common(p.layouts.moments), check.section.flat, p.master);
     for (const optim::Moment<M>& moment : state_.optimizer->moments()) {
-      std::visit([&](const auto& values) { add(moment.place, check.section.flat, values); }, moment.values);
+      std::visit([&](const auto& values) { add(moment.layout, check.section.flat, values); }, moment.values);
     }
     check.replicate.require_equal(hash, step);
   }
@@ -51,7 +51,7 @@ void ReplicaComparison<T>::compare(SectionCheck& check, std::int64_t step) {
   add(p.layouts.compute, check.section.flat, p.compute);
   add(p.layouts.master, check.section.params_1d, p.master);  // not sharded
   for (const optim::Moment<M>& moment : state_.optimizer->moments()) {
-    std::visit([&](const auto& values) { add(moment.place, check.section.params_1d, values); }, moment.values);
+    std::visit([&](const auto& values) { add(moment.layout, check.section.params_1d, values); }, moment.values);
   }
   check.data.require_equal(hash, step);
 }

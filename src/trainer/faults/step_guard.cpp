@@ -10,7 +10,7 @@
 
 #include "faulty_hosts.hpp"
 #include "nanotron/base/error.hpp"
-#include "nanotron/base/instantiate.hpp"
+#include "nanotron/base/types.hpp"
 #include "nanotron/kernels/reduction/content_hash.hpp"
 
 namespace nanotron::trainer {

@@ -10,7 +10,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"
-#include "nanotron/base/stop_signals.hpp"
+#include "nanotron/base/process.hpp"
 #include "nanotron/base/timer.hpp"
 
 namespace nanotron::trainer {

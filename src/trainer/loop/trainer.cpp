@@ -7,9 +7,9 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/flight_recorder.hpp"
-#include "nanotron/base/instantiate.hpp"
+#include "nanotron/base/types.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
-#include "trainer/state/mean_loss.hpp"
+#include "nanotron/trainer/state/forward_backward.hpp"
 
 namespace nanotron::trainer {
 namespace {

@@ -14,9 +14,9 @@
 #include <sstream>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/base/host.hpp"
+#include "nanotron/base/process.hpp"
 #include "nanotron/base/rank_ranges.hpp"
-#include "nanotron/tensor/device_name.hpp"
+#include "nanotron/tensor/device.hpp"
 #include "trainer/faults/faulty_hosts.hpp"
 
 namespace nanotron::trainer {

@@ -6,8 +6,8 @@
 #include <map>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/base/host.hpp"
-#include "nanotron/comm/agreement.hpp"
+#include "nanotron/base/process.hpp"
+#include "nanotron/comm/communicator.hpp"
 #include "trainer/faults/faulty_hosts.hpp"
 
 namespace nanotron::trainer {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "nanotron/deck/config_forward.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/kernels/attention/attention.hpp"
 
 namespace nanotron::trainer {

@@ -3,25 +3,13 @@
 #include <fmt/format.h>
 
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/table/parameters.hpp"
 #include "nanotron/parallel/pipeline/pipeline_partition.hpp"
 
 namespace nanotron::trainer {
 namespace {
 
 constexpr index_t chart_units = 72;
-
-const char* name_of(deck::PpSchedule schedule) {
-  switch (schedule) {
-    case deck::PpSchedule::gpipe:
-      return "gpipe";
-    case deck::PpSchedule::one_f_one_b:
-      return "1f1b";
-    case deck::PpSchedule::interleaved_1f1b:
-      return "interleaved_1f1b";
-    default:
-      return "zero_bubble";
-  }
-}
 
 std::string stage_line(const deck::Config& c, const parallel::PipelineSchedule& schedule, const std::vector<Range>& cut,
                        int stage) {
@@ -45,8 +33,8 @@ std::string describe_pipeline(const deck::Config& config) {
   const std::vector<Range> cut = parallel::stage_layers(config);
   std::string text =
       fmt::format("pipeline: {}, {} ranks, {} stages, {} micro-batches; bubble {:.1f} % of the step in theory\n",
-                  name_of(config.parallel.pp_schedule), schedule.ranks, schedule.stages(), schedule.micro_batches,
-                  100.0 * parallel::simulate(schedule).bubble());
+                  std::get<std::string>(deck::parameter("parallel", "pp_schedule").get(config)), schedule.ranks,
+                  schedule.stages(), schedule.micro_batches, 100.0 * parallel::simulate(schedule).bubble());
   if (config.parallel.pp_cut == deck::PpCut::time && config.parallel.pp_layers.empty()) {
     text += "  the run measures the blocks and splits by their times (pp_cut = 'time'); by modelled FLOPs:\n";
   }

@@ -2,12 +2,13 @@
 
 #include <fmt/format.h>
 
-#include "nanotron/comm/grid_checks.hpp"
+#include "nanotron/comm/process_grid.hpp"
 #include "nanotron/data/data_checks.hpp"
 #include "nanotron/data/order/training_stages.hpp"
 #include "nanotron/deck/read_deck.hpp"
 #include "nanotron/io/checkpoint/checkpoint_checks.hpp"
 #include "nanotron/model/model_checks.hpp"
+#include "nanotron/model/parameters/parametrization.hpp"
 #include "nanotron/nn/checks.hpp"
 #include "nanotron/optim/optim_checks.hpp"
 #include "nanotron/parallel/checks.hpp"
@@ -63,12 +64,9 @@ constexpr deck::Feature features[] = {
     {data::check_data},
     {io::check_checkpoint},
     {data::check_batch},
-    {parallel::check_zero},
-    {parallel::check_compression},
-    {optim::check_muon},
-    {optim::check_moments},
+    {parallel::check_reducers},
+    {optim::check_optimizer},
     {check_layout, fill_layout},  // checks degrees only where no error was found before
-    {parallel::check_adasum},
     {nn::check_moe, nn::fill_moe},
     {model::check_size},
     {check_stage_configs},

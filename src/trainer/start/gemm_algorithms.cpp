@@ -5,9 +5,9 @@
 #include <fstream>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/base/whole_path.hpp"
-#include "nanotron/comm/agreement.hpp"
+#include "nanotron/base/files.hpp"
 #include "nanotron/comm/collectives.hpp"
+#include "nanotron/comm/communicator.hpp"
 #include "nanotron/comm/transport/nccl_memory.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/kernels/gemm/gemm_algorithms.hpp"
@@ -49,10 +49,10 @@ void use_gemm_algorithms(const deck::Config& config, Device& device, comm::Group
                      [&] { kernels::use_gemm_algorithms(device, kernels::read_gemm_algorithms(text, file), file); });
 }
 
-void tell_gemm_choices(const deck::Config& config, const Device& device, comm::Group& world, Log& log) {
+void report_gemm_algorithms(const deck::Config& config, const Device& device, comm::Group& world, Log& log) {
   const std::string& file = config.run.gemm_algorithms;
   if (file.empty()) return;
-  const kernels::GemmChoices here = kernels::gemm_choices(device);
+  const kernels::GemmAlgorithmCounts here = kernels::gemm_algorithm_counts(device);
   const auto most = [&](int count) { return comm::max(world, static_cast<std::int64_t>(count)); };
   const std::int64_t given = most(here.given), by_heuristic = most(here.by_heuristic);
   if (given + by_heuristic == 0) return;

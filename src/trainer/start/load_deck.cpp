@@ -1,4 +1,3 @@
-#include "nanotron/trainer/start/load_deck.hpp"
 
 #include <fmt/core.h>
 
@@ -6,9 +5,9 @@
 #include <numeric>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/comm/agreement.hpp"
-#include "nanotron/deck/layer_counts.hpp"
+#include "nanotron/comm/communicator.hpp"
 #include "nanotron/deck/read_deck.hpp"
+#include "nanotron/parallel/pipeline/pipeline_partition.hpp"
 #include "nanotron/trainer/data/data_summary.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
 
@@ -31,7 +30,7 @@ std::vector<std::string> overrides_of_root(MPI_Comm world, const std::vector<std
 
 // The pp that the layer counts in pp_layers imply.
 std::int64_t named_stages(const deck::ParallelConfig& p) {
-  const auto counts = deck::layer_counts(p.pp_layers);
+  const auto counts = parallel::layer_counts(p.pp_layers);
   return counts ? static_cast<std::int64_t>(counts->size()) / deck::virtual_stages(p) : 1;
 }
 

@@ -3,7 +3,7 @@
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
 #include "nanotron/kernels/gemm/peak/gemm_peak.hpp"
-#include "nanotron/tensor/device_name.hpp"
+#include "nanotron/tensor/device.hpp"
 #include "nanotron/trainer/start/gemm_algorithms.hpp"
 #include "steps.hpp"
 

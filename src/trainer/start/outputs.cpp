@@ -2,10 +2,10 @@
 #include <filesystem>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/comm/agreement.hpp"
+#include "nanotron/comm/communicator.hpp"
 #include "nanotron/deck/named_files.hpp"
 #include "nanotron/io/files/text_file.hpp"
-#include "nanotron/trainer/state/run_grid.hpp"
+#include "nanotron/trainer/state/run_resources.hpp"
 #include "steps.hpp"
 
 namespace nanotron::trainer {

@@ -1,4 +1,4 @@
-#include "nanotron/base/resident.hpp"
+#include "nanotron/base/process.hpp"
 #include "nanotron/trainer/plan/plan.hpp"
 #include "nanotron/trainer/report/host_memory.hpp"
 #include "steps.hpp"
@@ -17,7 +17,7 @@ void tell_filled(const deck::Config& config, const std::vector<Loaders>& loaders
 }  // namespace
 
 PlannedMemory plan_memory(PreparedRun& run) {
-  const RunStages& stages = *run.stages;
+  const TrainingStages& stages = *run.stages;
   PlannedMemory memory{.largest = {.program = resident_bytes(), .staging = staging_bytes(run.grid), .plan = {}},
                        .plans = {}};
   RankMemory& largest = memory.largest;

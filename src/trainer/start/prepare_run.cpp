@@ -1,10 +1,9 @@
 #include <filesystem>
 #include <utility>
 
-#include "block_times.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"
-#include "nanotron/comm/agreement.hpp"
+#include "nanotron/comm/communicator.hpp"
 #include "nanotron/comm/session/waiting.hpp"
 #include "nanotron/comm/watch/recorded_groups.hpp"
 #include "nanotron/io/files/shared_file.hpp"
@@ -13,11 +12,10 @@
 #include "nanotron/trainer/data/data_summary.hpp"
 #include "nanotron/trainer/report/binding.hpp"
 #include "nanotron/trainer/report/pipeline_text.hpp"
-#include "nanotron/trainer/start/choose_bucket.hpp"
-#include "nanotron/trainer/state/run_grid.hpp"
+#include "nanotron/trainer/start/measured_keys.hpp"
+#include "nanotron/trainer/state/run_resources.hpp"
 #include "steps.hpp"
-#include "trainer/checkpoint/lost_checkpoints.hpp"
-#include "trainer/checkpoint/neighbours.hpp"
+#include "trainer/checkpoint/resume.hpp"
 #include "trainer/faults/faulty_hosts.hpp"
 #include "trainer/report/model_summary.hpp"
 
@@ -95,7 +93,7 @@ void open_data(PreparedRun& run) {
   const MPI_Comm world = run.grid.world().mpi();
   run.tokens = open_token_files(run.config, world, run.log);
   const std::vector<io::DataFile> data = data_of(*run.tokens, run.config, world);
-  const RunStages& stages = run.stages.emplace(run.config);
+  const TrainingStages& stages = run.stages.emplace(run.config);
   for (std::size_t k = 0; k < stages.size(); ++k) {
     run.loaders.push_back(
         in_stage(stages, k, [&] { return make_loaders(stages.config(k), *run.tokens, run.grid.coordinate()); }));
@@ -109,7 +107,7 @@ void open_data(PreparedRun& run) {
 void choose_by_measurement(PreparedRun& run) {
   for (deck::Config& stage : run.stages->configs()) choose_pipeline_cut(stage, run.grid);
   choose_bucket(run.stages->configs().front(), run.grid, run.log);
-  run.stages->share_choices();
+  run.stages->share_bucket_size();
   if (run.config.parallel.pp == 1) return;
   for (const deck::Config& stage : run.stages->configs()) run.log.info("{}", describe_pipeline(stage));
 }

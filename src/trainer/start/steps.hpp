@@ -15,8 +15,8 @@
 #include "nanotron/io/files/run_lock.hpp"
 #include "nanotron/io/files/run_status.hpp"
 #include "nanotron/tensor/device.hpp"
-#include "nanotron/trainer/data/run_stages.hpp"
 #include "nanotron/trainer/data/token_files.hpp"
+#include "nanotron/trainer/data/training_stages.hpp"
 #include "nanotron/trainer/hang/watchdog.hpp"
 #include "nanotron/trainer/loop/stop_conditions.hpp"
 #include "nanotron/trainer/report/progress.hpp"
@@ -38,7 +38,7 @@ struct PreparedRun {
   std::optional<io::RunStatus> status;
   Provenance provenance;
   std::unique_ptr<TokenFiles> tokens;
-  std::optional<RunStages> stages;
+  std::optional<TrainingStages> stages;
   std::vector<Loaders> loaders;                 // of each stage
   std::unique_ptr<io::NeighbourCopies> copies;  // null: none
 };

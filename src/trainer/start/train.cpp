@@ -5,20 +5,23 @@
 #include <vector>
 
 #include "nanotron/base/energy_meter.hpp"
+#include "nanotron/base/error.hpp"
 #include "nanotron/base/flight_recorder.hpp"
-#include "nanotron/base/resident.hpp"
+#include "nanotron/base/log.hpp"
+#include "nanotron/base/process.hpp"
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/comm/session/mpi_session.hpp"
-#include "nanotron/comm/watch/timed_groups.hpp"
-#include "nanotron/tensor/device_name.hpp"
+#include "nanotron/comm/watch/watched_groups.hpp"
+#include "nanotron/io/files/run_status.hpp"
+#include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/stream_timers.hpp"
-#include "nanotron/trainer/data/run_stages.hpp"
+#include "nanotron/trainer/data/training_stages.hpp"
 #include "nanotron/trainer/loop/trainer.hpp"
 #include "nanotron/trainer/report/run_report.hpp"
 #include "nanotron/trainer/start/gemm_algorithms.hpp"
-#include "nanotron/trainer/state/run_memory.hpp"
+#include "nanotron/trainer/state/run_resources.hpp"
 #include "steps.hpp"
-#include "trainer/checkpoint/neighbours.hpp"
+#include "trainer/checkpoint/resume.hpp"
 #include "trainer/report/model_summary.hpp"
 
 namespace nanotron::trainer {
@@ -41,7 +44,8 @@ template <class T>
 class StagedTraining {
  public:
   /// plans: of each stage, on this rank. The largest is allocated now.
-  StagedTraining(RunStages& stages, const std::vector<MemoryPlan>& plans, Device& device, const StageContext& context)
+  StagedTraining(TrainingStages& stages, const std::vector<MemoryPlan>& plans, Device& device,
+                 const StageContext& context)
       : stages_(stages),
         plans_(plans),
         device_(device),
@@ -62,7 +66,7 @@ class StagedTraining {
   /// Before the trainer of the present stage runs, to the step that is returned. cost: what is not of a stage.
   std::int64_t enter(Progress& progress, const StepCost& cost) {
     begin_ = {trainer_->step(), trainer_->sample_cursor()};
-    const RunStages::Point end = stages_.end_of(stage_, begin_);
+    const TrainingStages::Point end = stages_.end_of(stage_, begin_);
     announce(progress, cost, end);
     return end.step;
   }
@@ -93,7 +97,7 @@ class StagedTraining {
   }
 
  private:
-  void announce(Progress& progress, const StepCost& cost, const RunStages::Point& end) {
+  void announce(Progress& progress, const StepCost& cost, const TrainingStages::Point& end) {
     const bool is_last = end.step == config().run.steps;
     progress.enter(config(), cost_of_step(cost),
                    {.from_step = is_last ? 0 : end.step, .flops = is_last ? 0.0 : stages_.flops_after(stage_, end)});
@@ -102,7 +106,7 @@ class StagedTraining {
   // Into the stage that begins here, unless its first step would be too late.
   StopReason next_stage(StopConditions& stop, Progress& progress, const StepCost& cost) {
     const NotedRegion region("resume");
-    const RunStages::Point here{trainer_->step(), trainer_->sample_cursor()};
+    const TrainingStages::Point here{trainer_->step(), trainer_->sample_cursor()};
     const std::size_t next = stages_.at(here.sample);
     stage_ = next;
     announce(progress, cost, stages_.end_of(next, here));
@@ -126,12 +130,12 @@ class StagedTraining {
     trainer_->resume(std::move(checkpoint));
   }
 
-  RunStages& stages_;
+  TrainingStages& stages_;
   std::vector<MemoryPlan> plans_;
   Device& device_;
   StageContext context_;
   std::size_t largest_, stage_ = 0;
-  RunStages::Point begin_;  // where the trainer of this stage began in this start
+  TrainingStages::Point begin_;  // where the trainer of this stage began in this start
   RunMemory memory_;
   std::unique_ptr<Trainer<T>> trainer_;
   double tokens_ = 0.0, flops_ = 0.0;
@@ -147,7 +151,7 @@ std::unique_ptr<Timers> make_timers(const deck::Config& config) {
 // What the libraries chose, and the memory that was used.
 void report_resources(PreparedRun& run, Device& device, RankMemory memory) {
   comm::Group& world = run.grid.world();
-  tell_gemm_choices(run.stages->config(0), device, world, run.log);
+  report_gemm_algorithms(run.stages->config(0), device, world, run.log);
   memory.peak = peak_resident_bytes();
   run.log.summary("{}", peak_text(of_largest(memory, memory.peak, world)));
   if (const std::string text = nccl_text(world); !text.empty()) run.log.summary("{}", text);
@@ -215,6 +219,23 @@ ExitCode train(const deck::Config& config, MPI_Comm world, const std::string& st
       with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) { return train_as<T>(*run); });
   comm::barrier(run->grid.world());  // before the first watchdog ends
   return code;
+}
+
+void LastWords::belong_to(const std::filesystem::path& output_dir, const std::filesystem::path& status) {
+  log_ = output_dir / "run.log";
+  status_ = status;
+}
+
+void LastWords::tell(int exit_code, const std::string& message) const {
+  if (log_.empty()) return;
+  Log log(true);
+  log.set_quiet(true);
+  try {
+    log.open(log_);
+    log.info("{}\nended with exit code {}", message, exit_code);
+  } catch (const Error&) {  // the message is on stderr
+  }
+  io::mark_failed(status_, exit_code, message);
 }
 
 }  // namespace nanotron::trainer

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/comm/watch/timed_groups.hpp"
+#include "nanotron/comm/watch/watched_groups.hpp"
 
 namespace nanotron::trainer {
 

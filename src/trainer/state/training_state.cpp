@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <iterator>
 
-#include "nanotron/base/instantiate.hpp"
+#include "nanotron/base/types.hpp"
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/data/order/batch_ramp.hpp"
-#include "nanotron/deck/sum_shards.hpp"
+#include "nanotron/deck/config.hpp"
 #include "nanotron/model/layers/transformer.hpp"
 #include "nanotron/optim/update_decision.hpp"
 #include "nanotron/parallel/pipeline/pipeline.hpp"
@@ -80,7 +80,7 @@ bool computes_bad_steps_again(const deck::Config& config) {
   const deck::RunConfig& run = config.run;
   const bool is_wanted =
       run.spike_factor > 0.0 || run.on_bad_step != deck::OnBadStep::skip || run.check_memory_every > 0;
-  return is_wanted && config.parallel.compression != deck::Compression::powersgd;
+  return is_wanted && parallel::keeps_no_state(config.parallel);
 }
 
 kernels::BackwardAlgorithm attention_backward_of(const deck::Config& config) {
@@ -93,7 +93,6 @@ model::TransformerSetup transformer_setup(const deck::Config& config, comm::Proc
   std::vector<model::VirtualStage> stages;
   index_t hidden_gradients = 1;
   const deck::SumShards shards = deck::sum_shards(config);
-  const bool zero_bubble = config.parallel.pp > 1 && config.parallel.pp_schedule == deck::PpSchedule::zero_bubble;
   if (config.parallel.pp > 1) {
     for (const index_t batch_size : data::BatchRamp(config.data).sizes()) {  // fewer micro-batches may need more slots
       const parallel::PipelineSchedule schedule = parallel::schedule_of(config, batch_size);
@@ -115,7 +114,7 @@ model::TransformerSetup transformer_setup(const deck::Config& config, comm::Proc
           .key_length = config.data.sequence_length,
           .stages = std::move(stages),
           .hidden_gradients = hidden_gradients,
-          .backward = zero_bubble ? model::Backward::two_parts : model::Backward::whole,
+          .backward = parallel::splits_backward(config.parallel) ? model::Backward::two_parts : model::Backward::whole,
           .attention_backward = attention_backward_of(config),
           .tp_mode = config.parallel.tp_mode,
           .overlap = nn::tp_overlap(config.parallel),

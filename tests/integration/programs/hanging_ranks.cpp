@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "nanotron/base/stop_signals.hpp"
+#include "nanotron/base/process.hpp"
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/comm/session/mpi_session.hpp"
 #include "nanotron/comm/watch/recorded_groups.hpp"

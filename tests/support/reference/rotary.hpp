@@ -8,7 +8,7 @@
 #include <numbers>
 #include <vector>
 
-#include "nanotron/kernels/attention/rotary_scaling.hpp"
+#include "nanotron/kernels/attention/rotary.hpp"
 #include "nanotron/tensor/tensor.hpp"
 
 namespace nanotron::kernels::reference {

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "nanotron/base/host.hpp"
+#include "nanotron/base/process.hpp"
 #include "nanotron/base/provenance.hpp"
 #include "support/world.hpp"
 

@@ -1,5 +1,5 @@
 // ranks: 1
-#include "nanotron/base/standard_streams.hpp"
+#include "nanotron/base/process.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

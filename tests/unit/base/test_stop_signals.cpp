@@ -6,7 +6,7 @@
 #include <csignal>
 #include <cstring>
 
-#include "nanotron/base/stop_signals.hpp"
+#include "nanotron/base/process.hpp"
 
 namespace nanotron {
 namespace {

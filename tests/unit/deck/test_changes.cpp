@@ -1,6 +1,6 @@
 // ranks: 1
-#include "nanotron/deck/changes.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/read_deck.hpp"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/simulation/collective_time.hpp"
+#include "nanotron/simulation/operation_time.hpp"
 
 namespace nanotron::simulation {
 namespace {

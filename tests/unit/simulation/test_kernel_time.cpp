@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "nanotron/simulation/kernel_time.hpp"
+#include "nanotron/simulation/operation_time.hpp"
 #include "nanotron/trainer/plan/kernel_time.hpp"
 
 namespace nanotron::simulation {

@@ -24,7 +24,7 @@ void choose_waiting(MPI_Comm world);
 bool waits_asleep();
 
 /// Number of cores, min 1, that the ranks of `node` (all on one node) may use together: the union of their affinity
-/// masks, or fewer where control groups limit them (core_quota.hpp). Collective.
+/// masks, or fewer where control groups limit them (comm/limits/limits.hpp). Collective.
 int usable_cores(MPI_Comm node);
 
 }  // namespace nanotron::comm

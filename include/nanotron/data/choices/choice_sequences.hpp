@@ -26,7 +26,7 @@ class ChoiceSequences final : public Sequences {
   ChoiceSequences(const ChoiceFile& file, index_t length, ChoicePacking packing);
 
   /// Where a choice is.
-  struct Piece {
+  struct Segment {
     index_t choice = 0;
     index_t token = 0;     // of its first input, in /tokens
     index_t position = 0;  // of that input in the sequence
@@ -35,7 +35,7 @@ class ChoiceSequences final : public Sequences {
     index_t first_target() const { return position + length - scored; }
   };
   /// In the order of their positions.
-  std::span<const Piece> pieces(index_t sequence) const;
+  std::span<const Segment> segments(index_t sequence) const;
   /// Positions of a sequence that have a target.
   index_t targets(index_t sequence) const;
   /// Choices whose context was cut.
@@ -51,8 +51,8 @@ class ChoiceSequences final : public Sequences {
   const ChoiceFile& file_;
   index_t length_;
   index_t cut_ = 0;
-  std::vector<Piece> pieces_;        // sequence by sequence
-  std::vector<std::size_t> begins_;  // sequence i has pieces_[begins_[i] .. begins_[i + 1])
+  std::vector<Segment> segments_;    // sequence by sequence
+  std::vector<std::size_t> begins_;  // sequence i has segments_[begins_[i] .. begins_[i + 1])
 };
 
 }  // namespace nanotron::data

@@ -1,12 +1,57 @@
 #pragma once
 
+// Reads of blocks whose hash is known. A bit flip or failure on the way from disk is distinguished from file damage by
+// reading again.
+
+#include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <span>
 #include <string>
 
-#include "nanotron/data/files/block_read.hpp"
-#include "nanotron/data/files/file_status.hpp"
+#include "nanotron/base/error.hpp"
 
 namespace nanotron::data {
+
+/// What the system says of a file, without its content. Times in ns.
+struct FileStatus {
+  std::int64_t device = 0, inode = 0, bytes = 0, modified = 0, changed = 0;
+  bool operator==(const FileStatus&) const = default;
+
+  bool is_same_file(const FileStatus& other) const { return device == other.device && inode == other.inode; }
+  /// Whether the file was written to in between. chmod or another link to the file do not count.
+  bool is_unwritten_since(const FileStatus& before) const {
+    return bytes == before.bytes && modified == before.modified;
+  }
+};
+
+/// Of a call that failed with this errno: data_error where there is no such file, else system_error.
+ExitCode exit_code_of(int error);
+
+/// Error(exit_code_of(errno)) with the words of the system.
+FileStatus status_of(const std::filesystem::path& path);
+FileStatus status_of(int descriptor, const std::filesystem::path& path);
+/// Nothing where there is no such file; else as status_of().
+std::optional<FileStatus> find_status(const std::filesystem::path& path);
+
+/// Bytes that can be read again.
+class BlockSource {
+ public:
+  virtual ~BlockSource() = default;
+  virtual const std::string& name() const = 0;
+  /// Error(data_error) at the end, Error(system_error) where the system reports one.
+  virtual void read(void* target, std::int64_t bytes, std::int64_t position) const = 0;
+  /// The next read of these bytes asks the disk or the network again, as far as the system follows the advice.
+  virtual void forget(std::int64_t bytes, std::int64_t position) const = 0;
+};
+
+/// XXH3-64 with seed 0.
+std::uint64_t block_hash(std::span<const char> block);
+
+/// Fills `block` with the bytes from `begin` on and returns their block_hash. A read that fails or has another hash
+/// than `expected` is repeated, three times in all: then the hash, if it was the same each time; Error(system_error)
+/// naming host and bytes if a read failed or two had different wrong hashes.
+std::uint64_t read_block(const BlockSource& source, std::int64_t begin, std::span<char> block, std::uint64_t expected);
 
 /// A file read by this process only, at any position and from any thread.
 class ReadOnlyFile final : public BlockSource {

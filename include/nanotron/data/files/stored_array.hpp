@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "nanotron/base/types.hpp"
-#include "nanotron/data/files/block_read.hpp"
 #include "nanotron/data/files/hdf5.hpp"
 #include "nanotron/data/files/read_only_file.hpp"
 

@@ -2,11 +2,11 @@
 
 // The sequences of a token file, of s = data%sequence_length positions each; a position has an input and a target, the
 // next token, unless the file has a loss mask that ignores it. The last positions may be empty, see
-// tensor/filled_positions.hpp. By data%sequences:
+// tensor/sequence_layout.hpp. By data%sequences:
 //
 //   'stream'      sequence k has inputs tokens[ks .. ks+s-1] and targets tokens[ks+1 .. ks+s]
 //   'documents'   whole documents, packed with few unused positions; only documents longer than a sequence are split
-//                 (data/order/packed_documents.hpp)
+//                 (data/order/documents.hpp)
 
 #include <cstdint>
 #include <memory>
@@ -24,7 +24,7 @@ inline constexpr std::int32_t no_token = -1;
 /// The training or the validation part of a file.
 enum class Split {
   training,    // all but validation_fraction
-  validation,  // validation_fraction (data/order/held_out.hpp), or all of a file of validation_path
+  validation,  // validation_fraction (data/order/sample_order.hpp), or all of a file of validation_path
 };
 
 /// Sequences of one split. Not collective; nothing is allocated after construction.

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "nanotron/deck/config_forward.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/namelist/namelist.hpp"
 
 namespace nanotron::deck {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "nanotron/comm/agreement.hpp"
+#include "nanotron/comm/communicator.hpp"
 #include "nanotron/data/files/hdf5.hpp"
 #include "nanotron/io/blocks/state_tensor.hpp"
 #include "nanotron/tensor/shard.hpp"

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "nanotron/data/files/block_read.hpp"
+#include "nanotron/data/files/read_only_file.hpp"
 
 namespace nanotron::io {
 

@@ -29,8 +29,8 @@ namespace nanotron::io {
 
 class CopyFolder;
 class PageBuffers;
-struct PieceName;
-struct PieceTable;
+struct CopyName;
+struct CopyTable;
 
 inline constexpr std::int64_t copy_block_bytes = std::int64_t{1} << 20;
 /// Of a run, including the one being written: the other one is complete.
@@ -94,7 +94,7 @@ class NeighbourCopies {
   void note_unseen(bool here);
   std::vector<Candidate> candidates(std::int64_t from);
   std::optional<CheckpointReader> open(Candidate& candidate);
-  bool choose_whole(Candidate& candidate, std::vector<PieceTable>& mine);
+  bool choose_whole(Candidate& candidate, std::vector<CopyTable>& mine);
 
   MPI_Comm world_;
   int rank_ = 0;

@@ -12,7 +12,7 @@
 #include "nanotron/base/log.hpp"
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/base/types.hpp"
-#include "nanotron/data/files/file_store.hpp"
+#include "nanotron/data/files/byte_store.hpp"
 #include "nanotron/io/metrics/metrics_rows.hpp"
 
 namespace nanotron::io {

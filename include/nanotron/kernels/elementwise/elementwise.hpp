@@ -35,4 +35,17 @@ void bias_backward(Device& device, MatrixRef<const T> dy, Vector<master_t<T>> db
                    index_t segments = 1);
 index_t bias_workspace_size(Processor processor, index_t rows, index_t columns, index_t segments = 1);
 
+/// to = from, both (rows, columns), each with its own leading dimension. No aliasing.
+template <class T>
+void copy_matrix(Device& device, MatrixRef<const T> from, MatrixRef<T> to);
+
+/// to = from, of equal extents. No aliasing.
+template <class T>
+void copy(Device& device, Vector<const T> from, Vector<T> to);
+
+/// y = x, rounded to nearest even, both (n). A and B are any of double, float and bf16; call with
+/// both explicit. No aliasing.
+template <class A, class B>
+void cast(Device& device, Vector<const A> x, Vector<B> y);
+
 }  // namespace nanotron::kernels

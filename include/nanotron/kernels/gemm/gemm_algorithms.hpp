@@ -39,9 +39,9 @@ void measure_gemm_algorithms(Device& device);
 GemmAlgorithms measured_gemm_algorithms(const Device& device);
 
 /// GEMMs run since use_gemm_algorithms, by shape: with an algorithm of the file, and with the heuristic's.
-struct GemmChoices {
+struct GemmAlgorithmCounts {
   int given = 0, by_heuristic = 0;
 };
-GemmChoices gemm_choices(const Device& device);
+GemmAlgorithmCounts gemm_algorithm_counts(const Device& device);
 
 }  // namespace nanotron::kernels

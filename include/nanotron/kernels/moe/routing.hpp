@@ -11,13 +11,13 @@
 //   dl_e = p_e (dp_e - sum_i p_i dp_i) + (2 zeta / T) z p_e
 //
 // where n_e counts the choices of e in the token's sequence, S are the sequence's tokens and T those of the global
-// batch. At empty positions (tensor/filled_positions.hpp) p, w, z and dl are 0, and no expert is chosen.
+// batch. At empty positions (tensor/sequence_layout.hpp) p, w, z and dl are 0, and no expert is chosen.
 
 #include <cmath>
 #include <cstdint>
 
 #include "nanotron/tensor/device.hpp"
-#include "nanotron/tensor/filled_positions.hpp"
+#include "nanotron/tensor/sequence_layout.hpp"
 #include "nanotron/tensor/tensor.hpp"
 
 namespace nanotron::kernels {

@@ -11,7 +11,7 @@
 
 #include "nanotron/kernels/optim/update_scalars.hpp"
 #include "nanotron/tensor/device.hpp"
-#include "nanotron/tensor/logical_index.hpp"
+#include "nanotron/tensor/shard.hpp"
 #include "nanotron/tensor/tensor.hpp"
 
 namespace nanotron::kernels {

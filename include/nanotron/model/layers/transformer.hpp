@@ -17,7 +17,6 @@
 #include "nanotron/model/layers/transformer_setup.hpp"
 #include "nanotron/model/parameters/unit_weights.hpp"
 #include "nanotron/nn/moe/moe.hpp"
-#include "nanotron/nn/vocab/learned_positions.hpp"
 #include "nanotron/nn/vocab/vocab_embedding.hpp"
 
 namespace nanotron::model {

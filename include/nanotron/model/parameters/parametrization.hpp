@@ -1,5 +1,6 @@
 #pragma once
 
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/keys/model.hpp"
 
 // How the initial standard deviation and the learning rate scale with the width: model%parametrization.
@@ -33,5 +34,8 @@ Scaling scaling_of(const deck::ModelConfig& model, Role role);
 /// Factors on the learning rate.
 double adamw_rate(double fan_in_ratio);
 double muon_rate(double fan_in_ratio);
+
+/// base_hidden_size and untied embeddings with 'mup'.
+void check_parametrization(const deck::Config& config, deck::Findings& findings);
 
 }  // namespace nanotron::model

@@ -10,7 +10,7 @@
 // n, y and their gradients are rows of the hidden states; TensorParallelRegion gathers and reduces them. Functions that
 // take a non-const TensorParallelRegion are collective over the tensor-parallel group.
 
-#include "nanotron/kernels/norm/row_segments.hpp"
+#include "nanotron/kernels/norm/norm.hpp"
 #include "nanotron/nn/attention/heads.hpp"
 #include "nanotron/nn/attention/rotation.hpp"
 #include "nanotron/nn/attention/token_batch.hpp"

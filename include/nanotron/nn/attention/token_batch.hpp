@@ -6,7 +6,7 @@
 #include <span>
 
 #include "nanotron/kernels/attention/attention.hpp"
-#include "nanotron/tensor/filled_positions.hpp"
+#include "nanotron/tensor/sequence_layout.hpp"
 
 namespace nanotron::nn {
 

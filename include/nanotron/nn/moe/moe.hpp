@@ -19,7 +19,7 @@
 //             (Fedus et al. 2022, eq. 4; per sequence as DeepSeek-AI 2024, section 2.1.2)
 //   z         zeta mean over tokens of z^2 (Zoph et al. 2022, eq. 5)
 //
-// S: tokens of the sequence, T: of the global batch. Empty positions (tensor/filled_positions.hpp) are not tokens: they
+// S: tokens of the sequence, T: of the global batch. Empty positions (tensor/sequence_layout.hpp) are not tokens: they
 // are not routed, counted, averaged or dropped, and no expert computes them.
 // alpha: router_aux_loss_coef, scaled as router_aux_loss_scale says; zeta: router_z_loss_coef.
 

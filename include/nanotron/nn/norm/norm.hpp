@@ -2,15 +2,15 @@
 
 // The norm of the hidden states, as model%normalization says:
 //
-//   RMSNorm      y = x / sqrt(mean(x^2) + eps) w                      kernels/norm/rms_norm.hpp
-//   LayerNorm    y = (x - mean(x)) / sqrt(var(x) + eps) w + b         kernels/norm/layer_norm.hpp
+//   RMSNorm      y = x / sqrt(mean(x^2) + eps) w                      kernels/norm/norm.hpp
+//   LayerNorm    y = (x - mean(x)) / sqrt(var(x) + eps) w + b         kernels/norm/norm.hpp
 //
 // With sequence-parallel hidden states the gradients of w and b are partial sums over the tensor-parallel group.
 
 #include <memory>
 
 #include "nanotron/deck/keys/model.hpp"
-#include "nanotron/kernels/norm/row_segments.hpp"
+#include "nanotron/kernels/norm/norm.hpp"
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/tensor.hpp"
 

@@ -9,7 +9,6 @@
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/nn/parameters/buffer_layout.hpp"
 #include "nanotron/tensor/arena.hpp"
-#include "nanotron/tensor/logical_index.hpp"
 #include "nanotron/tensor/shard.hpp"
 #include "nanotron/tensor/tensor.hpp"
 

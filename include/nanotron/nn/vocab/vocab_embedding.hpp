@@ -31,4 +31,30 @@ class VocabEmbedding {
   index_t token_segments_;
 };
 
+// Learned absolute positions (GPT-2): one vector per position, added to the token embedding. The rows of the table are
+// sharded over the tensor-parallel group as the vocabulary is. Each rank adds its rows to its partial sum of the
+// embedding, so each position is added once.
+
+template <class T>
+class LearnedPositions {
+ public:
+  using M = master_t<T>;
+
+  /// table (positions.size(), hidden) and its gradient. token_segments: as in VocabEmbedding.
+  LearnedPositions(Range positions, Matrix<const T> table, Matrix<M> gradient, index_t token_segments = 1)
+      : positions_(positions), table_(table), gradient_(gradient), token_segments_(token_segments) {}
+
+  /// at (n): the position of each token. x (n, hidden) += this rank's rows of the table.
+  void forward(Device& device, Vector<const std::int32_t> at, Matrix<T> x) const;
+
+  /// dx (n, hidden). Accumulates the gradient of the table.
+  void backward(Device& device, Vector<const std::int32_t> at, Matrix<const T> dx) const;
+
+ private:
+  Range positions_;
+  Matrix<const T> table_;
+  Matrix<M> gradient_;
+  index_t token_segments_;
+};
+
 }  // namespace nanotron::nn

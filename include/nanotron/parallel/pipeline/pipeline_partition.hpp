@@ -3,6 +3,9 @@
 // Partitions a model's layers into pipeline stages: consecutive, none empty, the embedding in the first stage and the
 // head in the last. It minimises the cost of the most expensive stage.
 
+#include <cstdint>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "nanotron/model/cost.hpp"
@@ -27,5 +30,8 @@ std::vector<model::VirtualStage> virtual_stages_of_rank(const std::vector<Range>
 PipelineSchedule schedule_of(const deck::Config& config);
 /// The same for a step of this many sequences instead of global_batch_size.
 PipelineSchedule schedule_of(const deck::Config& config, index_t batch_size);
+
+/// parallel%pp_layers: numbers of at least 1, separated by blanks or a comma. Nothing when the text is something else.
+std::optional<std::vector<std::int64_t>> layer_counts(std::string_view text);
 
 }  // namespace nanotron::parallel

@@ -57,6 +57,9 @@ struct PipelineSchedule {
   int stage_of(int rank, index_t virtual_stage) const;
 };
 
+/// Whether the backward of a layer is two actions: of its input, and later of its weights.
+bool splits_backward(const deck::ParallelConfig& config);
+
 /// virtual_stages: per rank; 1 for gpipe and 1f1b, 2 for zero_bubble. Every virtual stage takes the micro-batches in
 /// ascending order, in forward and in backward.
 PipelineSchedule make_schedule(deck::PpSchedule kind, int ranks, int virtual_stages, index_t micro_batches);

@@ -9,6 +9,9 @@
 
 namespace nanotron::parallel {
 
+/// Whether a reduction depends on the gradients of its step alone: a step can be computed again with the same result.
+bool keeps_no_state(const deck::ParallelConfig& config);
+
 /// The deck's strategy for one section: the first row of the table in strategies.cpp that applies.
 template <class T>
 std::unique_ptr<GradientReducer<T>> make_reducer(const ReducerContext<T>& context);

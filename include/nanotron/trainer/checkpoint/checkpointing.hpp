@@ -82,7 +82,7 @@ class Checkpointing {
   bool has_our_moments(const io::CheckpointInfo& info) const;
   bool read_into(io::CheckpointReader& reader);  // false, and nothing read: types that are not converted
   void read_compression(io::CheckpointReader& reader);
-  nn::BufferLayout owned_part(const nn::BufferLayout& place) const;
+  nn::BufferLayout owned_part(const nn::BufferLayout& layout) const;
   template <class Layout>
   std::vector<io::StateGroup> moment_groups(const Parts& part, const Layout& layout);
   template <class Write>

@@ -36,15 +36,15 @@ struct Parts {
   Part of(comm::ReplicaSet replicas) const { return replicas == comm::ReplicaSet::data_parallel ? dense : experts; }
 };
 
-/// The tensors of one buffer (parameters or a moment). data: its first element; place: its layout. S is double, float
+/// The tensors of one buffer (parameters or a moment). data: its first element; layout: its layout. S is double, float
 /// or bf16.
 template <class S>
-std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, const nn::BufferLayout& place, S* data,
+std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, const nn::BufferLayout& layout, S* data,
                                            const Parts& part);
 
-/// The same for a moment: only the tensors that it covers. place: the layout of the moment, or a part of it.
+/// The same for a moment: only the tensors that it covers. layout: the layout of the moment, or a part of it.
 template <class S>
 std::vector<io::StateTensor> moment_tensors(const model::ParameterTable& table, optim::Covers over,
-                                            const nn::BufferLayout& place, S* data, const Parts& part);
+                                            const nn::BufferLayout& layout, S* data, const Parts& part);
 
 }  // namespace nanotron::trainer

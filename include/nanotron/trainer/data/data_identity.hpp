@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "nanotron/base/log.hpp"
-#include "nanotron/deck/config_forward.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/io/checkpoint/checkpoint.hpp"
 #include "nanotron/trainer/data/token_files.hpp"
 

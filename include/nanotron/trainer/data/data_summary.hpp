@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "nanotron/trainer/data/run_stages.hpp"
 #include "nanotron/trainer/data/token_files.hpp"
+#include "nanotron/trainer/data/training_stages.hpp"
 
 namespace nanotron::trainer {
 
@@ -17,7 +17,7 @@ std::string entropy_text(const TokenFiles& files, const deck::DataConfig& data);
 
 /// The stages of training as a table, where there are several; of files with names, for each stage, the weights, the
 /// sequences of each file and the epochs of it that the stage takes. Loaders: of each stage.
-std::vector<std::string> data_tables(const RunStages& stages, const std::vector<Loaders>& loaders);
+std::vector<std::string> data_tables(const TrainingStages& stages, const std::vector<Loaders>& loaders);
 
 /// Opens and checks the data of the deck on rank 0 and describes them; names the files that are missing. Collective.
 std::string describe_data(const deck::Config& config, MPI_Comm world);

@@ -1,14 +1,49 @@
 #pragma once
 
-// What a trainer reads its batches from.
+// Whether the token files of a run stay what they were when it opened them.
 
+#include <mpi.h>
+
+#include <span>
 #include <vector>
 
+#include "nanotron/base/log.hpp"
 #include "nanotron/data/batch_loader.hpp"
+#include "nanotron/data/tokens/token_file.hpp"
+#include "nanotron/deck/keys/data.hpp"
 #include "nanotron/io/checkpoint/checkpoint.hpp"
-#include "nanotron/trainer/data/data_watch.hpp"
 
 namespace nanotron::trainer {
+
+/// Compares sizes and times of the files, without reading them; before each validation and each checkpoint, so that
+/// none is written of data that changed. A run whose file is renamed or replaced under its path continues with the one
+/// that it opened.
+class DataWatch {
+ public:
+  DataWatch() = default;
+  /// The files have to outlive this. contents: of each file in this order what data::content_of() gave as it was
+  /// opened; 0 or none: not known, except for a file with hashes.
+  DataWatch(std::span<const data::TokenFile> training, std::span<const data::TokenFile> validation,
+            std::span<const std::uint64_t> contents);
+
+  /// A file that was written to in place: if it has the same content, by its hashes or read again, a line in the log;
+  /// else Error(data_error), the same on all ranks; or, where nothing is known of its content, with OnChange::warn a
+  /// warning. A file that was replaced: a warning, once. Collective.
+  void check(MPI_Comm world, deck::OnChange on_change, Log& log);
+
+ private:
+  struct Watched {
+    const data::TokenFile* file;
+    data::FileStatus before;
+    std::uint64_t content = 0;  // of a file without hashes; 0: not known
+    bool is_replaced = false;   // and reported
+  };
+  static void check(Watched& watched, deck::OnChange on_change, Log& log);
+
+  std::vector<Watched> files_;
+};
+
+// What a trainer reads its batches from.
 
 /// The batch loaders. validation: the sets of the deck in its order, then the held-out split if the deck has one.
 struct Loaders {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "nanotron/comm/process_grid.hpp"
-#include "nanotron/deck/config_forward.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/trainer/state/training_state.hpp"
 
 namespace nanotron::trainer {
@@ -37,7 +37,7 @@ class MemoryCheck {
     std::size_t bytes;
   };
   template <class U>
-  void add(const std::string& what, const nn::BufferLayout& place, const Vector<U>& values);
+  void add(const std::string& what, const nn::BufferLayout& layout, const Vector<U>& values);
   std::vector<std::uint64_t> hashes();
 
   const deck::Config& config_;

@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "nanotron/deck/config_forward.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/trainer/faults/step_trace.hpp"
 #include "nanotron/trainer/state/training_state.hpp"
 

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "nanotron/comm/watch/payload_watch.hpp"
+#include "nanotron/comm/watch/watched_groups.hpp"
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/tensor.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Reasons to stop before the last step: a signal (base/stop_signals.hpp), the wall-time limit or the number of steps of
+// Reasons to stop before the last step: a signal (base/process.hpp), the wall-time limit or the number of steps of
 // the deck, a file named STOP in the run directory.
 
 #include <filesystem>

@@ -14,7 +14,7 @@
 #include "nanotron/trainer/report/progress.hpp"
 #include "nanotron/trainer/state/forward_backward.hpp"
 #include "nanotron/trainer/state/router_monitor.hpp"
-#include "nanotron/trainer/state/token_stage.hpp"
+#include "nanotron/trainer/state/token_buffer.hpp"
 
 namespace nanotron::trainer {
 
@@ -102,7 +102,7 @@ class Trainer {
   double copy_seconds_ = 0.0;                // the same of copies on other hosts
   std::optional<SavedCheckpoint> finished_;  // while a bad step was answered
   LoadedBatch loaded_;
-  TokenStage tokens_;
+  TokenBuffer tokens_;
 };
 
 }  // namespace nanotron::trainer

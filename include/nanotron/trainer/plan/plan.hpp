@@ -7,7 +7,9 @@
 #include <string>
 
 #include "nanotron/comm/process_grid.hpp"
+#include "nanotron/comm/transport/nccl_memory.hpp"
 #include "nanotron/comm/watch/step_traffic.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/machine.hpp"
 #include "nanotron/tensor/arena.hpp"
@@ -27,5 +29,15 @@ StepPlan plan_step(const deck::Config& config, const comm::GridCoordinate& at, P
 /// The plan of the deck as text: grid, sizes, FLOPs, and memory and traffic of the rank that needs most memory; with a
 /// machine also its roofline.
 std::string describe_plan(const deck::Config& config, const std::optional<deck::Machine>& machine);
+
+// NCCL's communicators of a rank and the GPU memory that they take, for --plan and the search of grids.
+
+/// config is resolved. Consecutive ranks fill a node.
+std::vector<comm::NcclPlan> nccl_plans_of(const deck::Config& config, const comm::GridCoordinate& at,
+                                          int ranks_of_node);
+
+/// Zero where nothing goes through NCCL, and for a machine whose file has no &node.
+comm::NcclMemory nccl_memory_of(const deck::Config& config, const comm::GridCoordinate& at,
+                                const deck::Machine& machine);
 
 }  // namespace nanotron::trainer

@@ -8,9 +8,9 @@
 #include <string>
 
 #include "nanotron/comm/process_grid.hpp"
-#include "nanotron/deck/config_forward.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/machine.hpp"
-#include "nanotron/tensor/processor.hpp"
+#include "nanotron/tensor/tensor.hpp"
 #include "nanotron/tensor/work.hpp"
 
 namespace nanotron::trainer {

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "nanotron/deck/config_forward.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 
 namespace nanotron::trainer {
 

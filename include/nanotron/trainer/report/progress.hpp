@@ -11,7 +11,7 @@
 #include "nanotron/base/log.hpp"
 #include "nanotron/base/timer.hpp"
 #include "nanotron/data/order/batch_ramp.hpp"
-#include "nanotron/deck/config_forward.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/io/checkpoint/checkpoint.hpp"
 #include "nanotron/io/files/run_status.hpp"
 #include "nanotron/io/metrics/metrics_file.hpp"
@@ -29,7 +29,7 @@ struct StepCost {
   double stated_peak = 0.0;  // of the devices; 0: not known
 };
 
-/// What comes after the present stage of a run (trainer/data/run_stages.hpp).
+/// What comes after the present stage of a run (trainer/data/training_stages.hpp).
 struct LaterStages {
   std::int64_t from_step = 0;  // 0: none
   double flops = 0.0;

@@ -1,5 +1,8 @@
 #pragma once
+
 // The list of features, and reading of decks with the checks and filled-in values of all of them.
+
+#include <mpi.h>
 
 #include <cstdint>
 #include <optional>
@@ -8,6 +11,7 @@
 
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/machine.hpp"
 
 namespace nanotron::trainer {
 
@@ -21,5 +25,21 @@ deck::Config read_deck_text(const std::string& text, const std::string& file_nam
                             const std::vector<std::string>& overrides = {}, std::string* warnings = nullptr,
                             std::optional<std::int64_t> ranks = std::nullopt);
 void resolve(deck::Config& config, std::int64_t world_size);
+
+// Decks and machine files, read once for all ranks.
+
+/// How many ranks the grid is resolved for.
+enum class GridRanks {
+  of_world,  // the ranks of the communicator: to run
+  of_deck,   // the degrees in the deck, the smallest that fits where they are 0: to check or plan on one process
+};
+
+/// Rank 0 reads the deck and broadcasts it. Every rank checks and resolves it; vocab_size comes from the token file if
+/// the deck leaves it open. Collective; every error is thrown on every rank.
+deck::Config load_config(MPI_Comm world, const std::string& path, const std::vector<std::string>& overrides,
+                         GridRanks ranks);
+
+/// The machine of a namelist file; nothing for an empty path. Collective.
+std::optional<deck::Machine> load_machine(MPI_Comm world, const std::string& path);
 
 }  // namespace nanotron::trainer

@@ -4,7 +4,7 @@
 
 #include "nanotron/base/log.hpp"
 #include "nanotron/comm/group.hpp"
-#include "nanotron/deck/config_forward.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/tensor/device.hpp"
 
 namespace nanotron::trainer {
@@ -17,6 +17,6 @@ void leave_multiprocessors(const deck::Config& config, Device& device);
 void use_gemm_algorithms(const deck::Config& config, Device& device, comm::Group& world, Log& log);
 
 /// How many GEMMs the file has covered, as a line of the log. Collective.
-void tell_gemm_choices(const deck::Config& config, const Device& device, comm::Group& world, Log& log);
+void report_gemm_algorithms(const deck::Config& config, const Device& device, comm::Group& world, Log& log);
 
 }  // namespace nanotron::trainer

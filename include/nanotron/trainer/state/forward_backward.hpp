@@ -6,6 +6,8 @@
 #include <memory>
 
 #include "nanotron/comm/process_grid.hpp"
+#include "nanotron/data/batch_loader.hpp"
+#include "nanotron/trainer/state/token_buffer.hpp"
 #include "nanotron/trainer/state/training_state.hpp"
 
 namespace nanotron::trainer {
@@ -46,5 +48,17 @@ std::unique_ptr<ForwardBackwardSchedule<T>> make_forward_backward(const deck::Co
 template <class T>
 std::unique_ptr<ForwardBackwardSchedule<T>> make_pipeline_executor(const deck::Config& config, comm::ProcessGrid& grid,
                                                                    Device& device, TrainingState<T>& state);
+
+struct MeanLoss {
+  double loss = 0.0;  // nats per token; NaN without a target
+  index_t targets = 0;
+};
+
+/// Forward of all samples of a loader of validation data. Collective over the world; overwrites the tokens of the
+/// state.
+template <class T>
+MeanLoss mean_loss(Device& device, comm::ProcessGrid& grid, TrainingState<T>& state,
+                   ForwardBackwardSchedule<T>& schedule, TokenBuffer& tokens, data::BatchLoader& loader,
+                   index_t global_batch_size);
 
 }  // namespace nanotron::trainer

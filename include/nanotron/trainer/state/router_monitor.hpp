@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "nanotron/comm/process_grid.hpp"
-#include "nanotron/deck/config_forward.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/tensor.hpp"
 

@@ -9,7 +9,7 @@
 #include "nanotron/optim/optimizer.hpp"
 #include "nanotron/optim/update_decision.hpp"
 #include "nanotron/parallel/reducers/reducers.hpp"
-#include "nanotron/trainer/state/token_stage.hpp"
+#include "nanotron/trainer/state/token_buffer.hpp"
 
 namespace nanotron::trainer {
 
@@ -66,7 +66,7 @@ struct TrainingState {
   }
   index_t micro_batches_ = max_micro_batches();
   index_t step_tokens_ = 1;
-  std::span<const index_t> documents_;  // of each micro-batch; in memory of the TokenStage
+  std::span<const index_t> documents_;  // of each micro-batch; in memory of the TokenBuffer
 };
 
 /// How each sequence is sharded over the context-parallel group.

@@ -2,9 +2,11 @@
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
+#include <nccl.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <exception>
 #include <set>
 #include <string>
 #include <string_view>
@@ -12,8 +14,9 @@
 
 #include "comm/transport/device_transport.hpp"
 #include "nanotron/base/error.hpp"
-#include "nanotron/base/host.hpp"
-#include "nanotron/comm/agreement.hpp"
+#include "nanotron/base/process.hpp"
+#include "nanotron/comm/communicator.hpp"
+#include "nanotron/comm/transport/registered_memory.hpp"
 #include "nccl_communicator.hpp"
 
 namespace nanotron::comm {
@@ -160,4 +163,26 @@ void abort_device_transports() { NcclCommunicators::of_process().abort_all(); }
 std::uint64_t device_transport_bytes() { return NcclCommunicators::of_process().bytes(); }
 
 }  // namespace detail
+
+RegisteredMemory::RegisteredMemory(ProcessGrid& grid, std::size_t bytes, deck::MemoryRegistration how) : grid_(grid) {
+  void* memory = nullptr;
+  const ncclResult_t status = ncclMemAlloc(&memory, bytes);
+  if (status != ncclSuccess) {
+    fail(ExitCode::system_error, {.what = "NCCL cannot allocate the memory of the run",
+                                  .expected = fmt::format("{} MiB on this rank", bytes >> 20),
+                                  .found = ncclGetErrorString(status),
+                                  .where = "parallel%register_memory",
+                                  .change = "register_memory = 'none', or a run that takes less memory"});
+  }
+  bytes_ = {static_cast<std::byte*>(memory), bytes};
+  grid_.register_memory({bytes_, how});
+}
+
+RegisteredMemory::~RegisteredMemory() {
+  if (std::uncaught_exceptions() > 0) return;
+  cudaDeviceSynchronize();  // ncclMemFree does not wait
+  grid_.register_memory({});
+  ncclMemFree(bytes_.data());
+}
+
 }  // namespace nanotron::comm

@@ -1,4 +1,4 @@
-// GPU memory through a pinned host buffer and a host channel, in pieces. For ranks that share a GPU, which NCCL
+// GPU memory through a pinned host buffer and a host channel, in chunks. For ranks that share a GPU, which NCCL
 // refuses: correct, not fast. Every call waits for its CUDA stream; started operations complete at once.
 
 #include <cuda_runtime_api.h>
@@ -30,7 +30,7 @@ class StagedChannel final : public Channel {
   ~StagedChannel() override { cudaFreeHost(buffer_); }
 
   void all_reduce(void* data, std::size_t n, DataType type, ReduceOp op, const Stream& stream) override {
-    in_pieces(n, type, 1, [&](std::size_t at, std::size_t count) {
+    in_chunks(n, type, 1, [&](std::size_t at, std::size_t count) {
       const std::size_t bytes = count * bytes_of(type);
       std::byte* device = static_cast<std::byte*>(data) + at * bytes_of(type);
       copy(buffer_, device, bytes, stream);
@@ -40,7 +40,7 @@ class StagedChannel final : public Channel {
   }
 
   void all_gather(const void* send, std::size_t n, void* recv, DataType type, const Stream& stream) override {
-    in_pieces(n, type, size_, [&](std::size_t at, std::size_t count) {
+    in_chunks(n, type, size_, [&](std::size_t at, std::size_t count) {
       const std::size_t size = bytes_of(type), bytes = count * size;
       copy(buffer_ + rank_ * bytes, static_cast<const std::byte*>(send) + at * size, bytes, stream);
       host_->all_gather(buffer_ + rank_ * bytes, count, buffer_, type, {});
@@ -50,7 +50,7 @@ class StagedChannel final : public Channel {
 
   void reduce_scatter(void* send, void* recv, std::size_t n, DataType type, ReduceOp op,
                       const Stream& stream) override {
-    in_pieces(n, type, size_, [&](std::size_t at, std::size_t count) {
+    in_chunks(n, type, size_, [&](std::size_t at, std::size_t count) {
       const std::size_t size = bytes_of(type), bytes = count * size;
       copy_rows(buffer_, bytes, static_cast<const std::byte*>(send) + at * size, n * size, bytes, stream);
       std::byte* mine = buffer_ + rank_ * bytes;
@@ -60,7 +60,7 @@ class StagedChannel final : public Channel {
   }
 
   void broadcast(void* data, std::size_t n, DataType type, int root, const Stream& stream) override {
-    in_pieces(n, type, 1, [&](std::size_t at, std::size_t count) {
+    in_chunks(n, type, 1, [&](std::size_t at, std::size_t count) {
       const std::size_t bytes = count * bytes_of(type);
       std::byte* device = static_cast<std::byte*>(data) + at * bytes_of(type);
       const bool sends = rank_ == static_cast<std::size_t>(root);
@@ -70,19 +70,19 @@ class StagedChannel final : public Channel {
     });
   }
 
-  // In rounds of one piece per pair of ranks. Both ranks of a pair know when its data is complete.
+  // In rounds of one chunk per pair of ranks. Both ranks of a pair know when its data is complete.
   void all_to_all(const void* send, std::span<const std::size_t> send_counts, void* recv,
                   std::span<const std::size_t> recv_counts, DataType type, const Stream& stream) override {
-    const std::size_t size = bytes_of(type), piece = buffer_bytes / 2 / size_ / size;
+    const std::size_t size = bytes_of(type), chunk = buffer_bytes / 2 / size_ / size;
     const std::size_t most = std::max(*std::max_element(send_counts.begin(), send_counts.end()),
                                       *std::max_element(recv_counts.begin(), recv_counts.end()));
     std::byte* const in = buffer_ + buffer_bytes / 2;
-    for (std::size_t at = 0; at < most; at += piece) {
+    for (std::size_t at = 0; at < most; at += chunk) {
       const auto* from = static_cast<const std::byte*>(send);
       std::byte* packed = buffer_;
       for (std::size_t r = 0; r < size_; from += send_counts[r++] * size) {
-        sent_[r] = std::min(piece, send_counts[r] - std::min(at, send_counts[r]));
-        received_[r] = std::min(piece, recv_counts[r] - std::min(at, recv_counts[r]));
+        sent_[r] = std::min(chunk, send_counts[r] - std::min(at, send_counts[r]));
+        received_[r] = std::min(chunk, recv_counts[r] - std::min(at, recv_counts[r]));
         copy(packed, from + at * size, sent_[r] * size, stream);
         packed += sent_[r] * size;
       }
@@ -118,7 +118,7 @@ class StagedChannel final : public Channel {
 
  private:
   template <class F>
-  static void in_pieces(std::size_t n, DataType type, std::size_t parts, F&& move) {
+  static void in_chunks(std::size_t n, DataType type, std::size_t parts, F&& move) {
     const std::size_t most = std::max<std::size_t>(1, buffer_bytes / bytes_of(type) / parts);
     for (std::size_t at = 0; at < n; at += most) move(at, std::min(most, n - at));
   }

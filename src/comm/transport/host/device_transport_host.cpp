@@ -1,7 +1,10 @@
 // Build without GPUs: host memory only.
 
+#include <new>
+
 #include "comm/transport/device_transport.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/comm/transport/registered_memory.hpp"
 
 namespace nanotron::comm {
 
@@ -48,4 +51,21 @@ void abort_device_transports() {}
 std::uint64_t device_transport_bytes() { return 0; }
 
 }  // namespace detail
+
+namespace {
+
+constexpr std::align_val_t alignment{256};
+
+}  // namespace
+
+RegisteredMemory::RegisteredMemory(ProcessGrid& grid, std::size_t bytes, deck::MemoryRegistration how)
+    : grid_(grid), bytes_(static_cast<std::byte*>(::operator new(bytes, alignment)), bytes) {
+  grid_.register_memory({bytes_, how});
+}
+
+RegisteredMemory::~RegisteredMemory() {
+  grid_.register_memory({});
+  ::operator delete(bytes_.data(), alignment);
+}
+
 }  // namespace nanotron::comm

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/tensor/device_name.hpp"
+#include "nanotron/tensor/device.hpp"
 
 namespace nanotron {
 namespace kernels::detail {
@@ -238,18 +238,18 @@ const GemmPlan* GemmHandles::plan_of(const PlannedGemm& gemm) const {
 void GemmHandles::use(const kernels::GemmAlgorithms& given) {
   plans_.clear();
   algorithms = given;
-  choices = {};
+  counts = {};
 }
 
 const GemmPlan& GemmHandles::make_plan(const PlannedGemm& gemm, cudaStream_t stream, const RunGemm& run) {
   auto plan = std::make_unique<GemmPlan>(gemm);
   const std::string name = name_of(gemm);
-  if (choice == Choice::measured) {
+  if (source == Source::measured) {
     measure(*plan, name, stream, run);
   } else if (give_algorithm(*plan, name)) {
-    ++choices.given;
+    ++counts.given;
   } else {
-    ++choices.by_heuristic;
+    ++counts.by_heuristic;
     plan->algorithm = candidates(*plan, 1).front().algorithm;
   }
   return *plans_.emplace(gemm, std::move(plan)).first->second;
@@ -280,13 +280,13 @@ void leave_multiprocessors(Device& device, int count) {
 
 void measure_gemm_algorithms(Device& device) {
   GemmHandles& all = gemm_handles(device);
-  all.choice = GemmHandles::Choice::measured;
+  all.source = GemmHandles::Source::measured;
   all.algorithms = {.library = library_name(), .of = {}};
 }
 
 GemmAlgorithms measured_gemm_algorithms(const Device& device) { return gemm_handles(device).algorithms; }
 
-GemmChoices gemm_choices(const Device& device) { return gemm_handles(device).choices; }
+GemmAlgorithmCounts gemm_algorithm_counts(const Device& device) { return gemm_handles(device).counts; }
 
 }  // namespace kernels
 }  // namespace nanotron

@@ -79,9 +79,9 @@ struct GemmHandles {
   cublasLtHandle_t lt = nullptr;
   cublasHandle_t cublas = nullptr;
   std::int32_t multiprocessors = 0;  // for GEMMs from now on, as PlannedGemm
-  enum class Choice { heuristic, measured } choice = Choice::heuristic;
+  enum class Source { heuristic, measured } source = Source::heuristic;
   kernels::GemmAlgorithms algorithms;  // given, or measured so far
-  kernels::GemmChoices choices;
+  kernels::GemmAlgorithmCounts counts;
 
  private:
   // Named: nvcc 13 ends with an internal error at a vector of a struct that has but a typedef.

@@ -1,3 +1,10 @@
+// Which library runs which GEMM, as measured for h = 512 on one core of Sapphire Rapids and of Zen 4:
+//   fp64  BLAS
+//   fp32  oneDNN: 115 GFLOP/s, against 70 of an older OpenBLAS that falls back to AVX2 kernels.
+//         A^T B uses its matmul, which transposes A first; the rest uses its sgemm.
+//   bf16  own tiles (gemm_tiles_host.cpp) where the processor has them: AMX 870 GFLOP/s, AVX-512 219 against 204 of
+//         oneDNN; for few rows oneDNN's matmul; without bf16 instructions fp32 GEMM of the widened operands.
+
 #include <cblas.h>
 
 #include <algorithm>
@@ -7,15 +14,10 @@
 #include "kernels/gemm/gemm_dnnl.hpp"
 #include "kernels/gemm/gemm_tiles.hpp"
 #include "nanotron/base/error.hpp"
-
-// Which library runs which GEMM, as measured for h = 512 on one core of Sapphire Rapids and of Zen 4:
-//   fp64  BLAS
-//   fp32  oneDNN: 115 GFLOP/s, against 70 of an older OpenBLAS that falls back to AVX2 kernels.
-//         A^T B uses its matmul, which transposes A first; the rest uses its sgemm.
-//   bf16  own tiles (gemm_tiles_host.cpp) where the processor has them: AMX 870 GFLOP/s, AVX-512 219 against 204 of
-//         oneDNN; for few rows oneDNN's matmul; without bf16 instructions fp32 GEMM of the widened operands.
+#include "nanotron/kernels/gemm/gemm_algorithms.hpp"
 
 namespace nanotron::kernels {
+
 namespace detail {
 namespace {
 
@@ -210,5 +212,19 @@ const char* gemm_library() {
 #define NANOTRON_INSTANTIATE(T) template const char* gemm_library<T>();
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
+
+void use_gemm_algorithms(Device&, const GemmAlgorithms&, const std::string&) {}
+
+void leave_multiprocessors(Device&, int) {}
+
+void measure_gemm_algorithms(Device&) {
+  fail(ExitCode::deck_error, {.what = "there are no GEMM algorithms to measure",
+                              .expected = "a build for GPUs",
+                              .found = "a build for CPUs: its libraries choose by themselves"});
+}
+
+GemmAlgorithms measured_gemm_algorithms(const Device&) { return {}; }
+
+GemmAlgorithmCounts gemm_algorithm_counts(const Device&) { return {}; }
 
 }  // namespace nanotron::kernels

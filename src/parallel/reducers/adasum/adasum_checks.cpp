@@ -1,10 +1,10 @@
-#include "nanotron/parallel/checks.hpp"
 
 #include <string>
 
-#include "nanotron/deck/checks/phrases.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/tensor/layout_checks.hpp"
+#include "parallel/reducers/strategies.hpp"
 
 namespace nanotron::parallel {
 

@@ -15,7 +15,6 @@
 #include <memory>
 #include <vector>
 
-#include "nanotron/kernels/elementwise/cast.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/reduction/gram.hpp"
 #include "nanotron/parallel/reducers/adasum/adasum_plan.hpp"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/base/instantiate.hpp"
+#include "nanotron/base/types.hpp"
 #include "nanotron/kernels/reduction/scaled_half.hpp"
 #include "parallel/reducers/strategies.hpp"
 

@@ -21,8 +21,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "nanotron/deck/sum_shards.hpp"
-#include "nanotron/kernels/elementwise/copy_matrix.hpp"
+#include "nanotron/deck/config.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "parallel/reducers/strategies.hpp"
 

@@ -1,6 +1,6 @@
 #include <memory>
 
-#include "nanotron/kernels/elementwise/cast.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "parallel/reducers/all_reduce/bucketed_all_reduce.hpp"
 #include "parallel/reducers/strategies.hpp"
 

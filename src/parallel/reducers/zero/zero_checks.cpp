@@ -1,7 +1,7 @@
-#include "nanotron/parallel/checks.hpp"
 
-#include "nanotron/deck/checks/phrases.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
+#include "parallel/reducers/strategies.hpp"
 
 namespace nanotron::parallel {
 namespace {

@@ -8,7 +8,7 @@
 #include <map>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/data/order/best_fit.hpp"
+#include "nanotron/data/order/documents.hpp"
 #include "support/world.hpp"
 #include "unit/data/scratch.hpp"
 #include "unit/data/token_file_maker.hpp"
@@ -78,23 +78,23 @@ TEST_P(ChoicesOf, HaveEveryTargetOnceBehindItsContext) {
     sequences.read(s, {0, length}, inputs.data(), next.data());
     sequences.document_starts(s, starts);
     index_t here = 0;
-    for (const auto& piece : sequences.pieces(s)) {
-      const Choice& choice = file.choices()[static_cast<std::size_t>(piece.choice)];
-      EXPECT_EQ(piece.token + piece.length + 1, choice.tokens.end);
-      EXPECT_EQ(piece.length, std::min(choice.tokens.size() - 1, length)) << "context is cut only where it must be";
-      for (index_t p = piece.position; p < piece.position + piece.length; ++p) {
+    for (const auto& segment : sequences.segments(s)) {
+      const Choice& choice = file.choices()[static_cast<std::size_t>(segment.choice)];
+      EXPECT_EQ(segment.token + segment.length + 1, choice.tokens.end);
+      EXPECT_EQ(segment.length, std::min(choice.tokens.size() - 1, length)) << "context is cut only where it must be";
+      for (index_t p = segment.position; p < segment.position + segment.length; ++p) {
         const auto i = static_cast<std::size_t>(p);
-        EXPECT_EQ(inputs[i], piece.token + p - piece.position);
-        EXPECT_EQ(starts[i], piece.position);
-        const bool scored = p >= piece.first_target();
+        EXPECT_EQ(inputs[i], segment.token + p - segment.position);
+        EXPECT_EQ(starts[i], segment.position);
+        const bool scored = p >= segment.first_target();
         EXPECT_EQ(next[i], scored ? inputs[i] + 1 : no_target);
         if (scored) ++targets[next[i]], ++here;
       }
-      filled += piece.length;
+      filled += segment.length;
     }
     EXPECT_EQ(sequences.targets(s), here);
-    const index_t tokens = sequences.tokens(s), last = sequences.pieces(s).back().position;
-    EXPECT_EQ(tokens, last + sequences.pieces(s).back().length);
+    const index_t tokens = sequences.tokens(s), last = sequences.segments(s).back().position;
+    EXPECT_EQ(tokens, last + sequences.segments(s).back().length);
     EXPECT_TRUE(std::all_of(inputs.begin() + tokens, inputs.end(), [](std::int32_t t) { return t == 0; })) << "empty";
     EXPECT_EQ(std::ranges::count_if(next, [](std::int32_t t) { return t != no_target; }), here);
     for (index_t begin = 0; begin < length; begin += 5) {

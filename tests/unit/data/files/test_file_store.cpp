@@ -1,5 +1,5 @@
 // ranks: 1
-#include "nanotron/data/files/file_store.hpp"
+#include "nanotron/data/files/byte_store.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // ranks: 1
-#include "nanotron/data/order/held_out.hpp"
+#include "nanotron/data/order/sample_order.hpp"
 
 #include <gtest/gtest.h>
 
@@ -38,22 +38,22 @@ TEST(HeldOut, NothingIsMovedWhereNothingIsHeldOut) {
   for (const index_t k : {0, 1, 500, 999}) EXPECT_EQ(parts.training(k), k);
 }
 
-// 156,250 sequences, 1 % of them: 256 pieces of 6 or 7 neighbours, about 610 apart.
-TEST(HeldOut, HasPiecesAtTheSameDistances) {
+// 156,250 sequences, 1 % of them: 256 segments of 6 or 7 neighbours, about 610 apart.
+TEST(HeldOut, HasSegmentsAtTheSameDistances) {
   const HeldOut parts(156250, 1563);
-  index_t pieces = 0, last = -2, begin = 0;
+  index_t segments = 0, last = -2, begin = 0;
   for (index_t v = 0; v < parts.validation_count(); ++v) {
     const index_t k = parts.validation(v);
     if (k != last + 1) {
-      if (pieces > 0) {
+      if (segments > 0) {
         EXPECT_NEAR(static_cast<double>(k - begin), 156250.0 / 256, 3.0);
       }
       begin = k;
-      ++pieces;
+      ++segments;
     }
     last = k;
   }
-  EXPECT_EQ(pieces, 256);
+  EXPECT_EQ(segments, 256);
   EXPECT_EQ(last, 156249);
 }
 

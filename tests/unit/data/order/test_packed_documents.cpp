@@ -1,5 +1,5 @@
 // ranks: 1
-#include "nanotron/data/order/packed_documents.hpp"
+#include "nanotron/data/order/documents.hpp"
 
 #include <gtest/gtest.h>
 

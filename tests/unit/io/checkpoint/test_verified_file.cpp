@@ -5,7 +5,7 @@
 
 #include <fstream>
 
-#include "nanotron/base/host.hpp"
+#include "nanotron/base/process.hpp"
 #include "support/world.hpp"
 #include "unit/data/scratch.hpp"
 #include "unit/io/manifest_of.hpp"

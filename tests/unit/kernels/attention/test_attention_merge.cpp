@@ -1,5 +1,5 @@
 // ranks: 1
-#include "nanotron/kernels/attention/attention_merge.hpp"
+#include "nanotron/kernels/attention/attention.hpp"
 #include "support/reference/attention.hpp"
 #include "unit/kernels/kernel_test.hpp"
 

@@ -1,6 +1,5 @@
 // ranks: 1
 
-#include "nanotron/kernels/elementwise/cast.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "unit/kernels/kernel_test.hpp"
 

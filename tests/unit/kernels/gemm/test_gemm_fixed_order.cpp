@@ -1,7 +1,7 @@
 // ranks: 1
 #include <bit>
 
-#include "nanotron/deck/sum_shards.hpp"
+#include "nanotron/deck/config.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
 #include "support/reference/gemm.hpp"
 #include "unit/kernels/kernel_test.hpp"

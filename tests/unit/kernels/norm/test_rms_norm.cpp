@@ -1,5 +1,5 @@
 // ranks: 1
-#include "nanotron/kernels/norm/rms_norm.hpp"
+#include "nanotron/kernels/norm/norm.hpp"
 #include "support/reference/rms_norm.hpp"
 #include "unit/kernels/kernel_test.hpp"
 

@@ -1,5 +1,5 @@
 // ranks: 1
-#include "nanotron/model/generation/sampling.hpp"
+#include "nanotron/model/generation/generation.hpp"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "nanotron/comm/collectives.hpp"
-#include "nanotron/comm/watch/timed_groups.hpp"
+#include "nanotron/comm/watch/watched_groups.hpp"
 #include "nanotron/trainer/report/run_report.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/world.hpp"

@@ -4,7 +4,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/trainer/state/run_memory.hpp"
+#include "nanotron/trainer/state/run_resources.hpp"
 #include "support/world.hpp"
 
 namespace nanotron::trainer {

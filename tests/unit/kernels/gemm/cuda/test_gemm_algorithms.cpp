@@ -55,8 +55,8 @@ TEST_F(GemmAlgorithms, AreUsedAgain) {
   EXPECT_TRUE(same(product(given, 48, 64), measured));
   product(given, 16, 80);
   product(given, 32, 32);
-  EXPECT_EQ(kernels::gemm_choices(given).given, 2);
-  EXPECT_EQ(kernels::gemm_choices(given).by_heuristic, 1);
+  EXPECT_EQ(kernels::gemm_algorithm_counts(given).given, 2);
+  EXPECT_EQ(kernels::gemm_algorithm_counts(given).by_heuristic, 1);
 }
 
 TEST_F(GemmAlgorithms, AreOfTheMultiprocessorsThatOthersLeave) {
@@ -89,7 +89,7 @@ TEST_F(GemmAlgorithms, UnknownOnesAreNotUsed) {
   kernels::use_gemm_algorithms(device, read, "file");
   expect_near(product(device, 48, 64), expected);
 #if defined(NANOTRON_EMULATED_GPU)
-  EXPECT_EQ(kernels::gemm_choices(device).by_heuristic, 1);
+  EXPECT_EQ(kernels::gemm_algorithm_counts(device).by_heuristic, 1);
 #endif
 }
 

@@ -1,0 +1,119 @@
+#include "nanotron/simulation/operation_time.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/trainer/plan/kernel_time.hpp"
+
+namespace nanotron::simulation {
+namespace {
+
+void require(const GroupPlacement& group, const deck::Machine& m) {
+  const bool lacks_node = m.node.ranks == 0, lacks_network = group.nodes > 1 && m.network.rails == 0;
+  if (!lacks_node && !lacks_network) return;
+  fail(ExitCode::deck_error, {.what = "the machine file does not describe how its ranks are connected",
+                              .expected = lacks_node ? "a group &node" : "a group &network",
+                              .found = m.name,
+                              .change = "see input/machines/h100.nml"});
+}
+
+}  // namespace
+
+GroupPlacement placement_of(const std::vector<int>& ranks, const deck::Machine& machine) {
+  std::set<int> nodes;
+  for (const int rank : ranks) nodes.insert(machine.node.ranks == 0 ? 0 : rank / machine.node.ranks);
+  return {static_cast<int>(ranks.size()), static_cast<int>(nodes.size())};
+}
+
+double collective_seconds(comm::Operation operation, double bytes, const GroupPlacement& group,
+                          const deck::Machine& m) {
+  if (group.ranks <= 1) return 0.0;
+  require(group, m);
+  const auto n = static_cast<double>(group.ranks), nodes = static_cast<double>(group.nodes);
+  const double g = n / nodes, share_of_others = (n - 1.0) / n;
+  const bool crosses = group.nodes > 1;
+  const double rail = crosses ? m.network.rails * m.network.rail / m.node.ranks : 0.0;
+  const double bandwidth = crosses ? std::min(m.node.link, g * rail) : m.node.link;
+  const double near = m.node.latency, far = crosses ? m.network.latency : 0.0;
+  const double ring_steps = (n - nodes) * near + (nodes - 1.0) * far;
+  const double tree_steps = (g - 1.0) * near + std::ceil(std::log2(nodes)) * far;
+  switch (operation) {
+    case comm::Operation::all_reduce:
+      return 2.0 * (share_of_others * bytes / bandwidth + std::min(ring_steps, tree_steps));
+    case comm::Operation::all_gather:
+    case comm::Operation::reduce_scatter:
+      return share_of_others * bytes / bandwidth + ring_steps;
+    case comm::Operation::broadcast:
+      return bytes / bandwidth + tree_steps;
+    case comm::Operation::all_to_all: {
+      const double inside = (g - 1.0) / n * bytes / m.node.link, outside = crosses ? (n - g) / n * bytes / rail : 0.0;
+      return std::max(inside, outside) + (g - 1.0) * near + (n - g) * far;
+    }
+    default:
+      return bytes / (crosses ? rail : m.node.link) + (crosses ? far : near);
+  }
+}
+
+namespace {
+
+using trainer::gemm_seconds, trainer::is_attention, trainer::is_gemm;
+
+// Bytes that a pass over `elements` of two bytes moves.
+double pass(double elements) { return 2.0 * elements; }
+
+// Scores of all heads in memory, masked ones too. Forward: Q K^T, scale and softmax (read, write), dropout (read,
+// write, mask of one byte), P V. Backward: four GEMMs, dropout (read, write, mask), softmax (two reads, a write).
+double unfused_attention(const WorkRow& row, const deck::Machine& machine, const Software& software) {
+  const GemmExtents& e = row.work.gemm;
+  const double scores = static_cast<double>(e.m) * static_cast<double>(e.n) * static_cast<double>(e.count);
+  const double values = static_cast<double>(e.n) * static_cast<double>(e.k) * static_cast<double>(e.count);
+  const auto gemm = [&](const GemmExtents& extents) {
+    return gemm_seconds(extents, row.work.type, pass(2.0 * values + scores), machine) + machine.launch;
+  };
+  const double score = gemm({e.m, e.n, e.k, e.count}), value = gemm({e.m, e.k, e.n, e.count});
+  const double dropout = software.dropout ? 2.5 : 0.0;
+  const double forward = score + value + pass((2.0 + dropout) * scores) / machine.memory + 2.0 * machine.launch;
+  if (row.kernel.starts_with("attention_forward")) return forward;
+  const double backward = 2.0 * score + 2.0 * value + pass((3.0 + dropout) * scores) / machine.memory;
+  return backward + 2.0 * machine.launch + (software.attention == AttentionForm::recomputed ? forward : 0.0);
+}
+
+// Passes over the hidden states. Ours in forward: residual sum and norm in one kernel, two reads and two writes. With
+// dropout: sum (two reads, a write, a mask of half a pass), norm (read, write). Backward: ours three reads and a write,
+// with dropout a kernel more of a read, a write and the mask.
+double dropout_factor(const WorkRow& row, const Software& software) {
+  if (!software.dropout) return 1.0;
+  if (row.kernel == "add_layer_norm_forward" || row.kernel == "add_rms_norm_forward") return 5.5 / 4.0;
+  if (row.kernel == "layer_norm_backward" || row.kernel == "rms_norm_backward") return 6.5 / 4.0;
+  return 1.0;
+}
+
+// The last GEMM of a layer has the extents of the input gradient of the first GEMM of the feed-forward network: with
+// recomputation of the whole layer three such calls for two.
+double repeated_gemm(const GemmExtents& e, const Software& software, const LayerSizes& sizes) {
+  const bool is_last = e.n == sizes.hidden && e.k == sizes.intermediate;
+  return software.recomputes_whole_layers && is_last ? 1.5 : 1.0;
+}
+
+double gradient_addition(const WorkRow& row, const deck::Machine& machine, const Software& software) {
+  const GemmExtents& e = row.work.gemm;
+  const double of_c = static_cast<double>(e.m) * static_cast<double>(e.n) * static_cast<double>(e.count);
+  const bool adds = row.work.written >= 4.0 * of_c && row.work.type == ScalarType::bf16;  // float gradients
+  return software.adds_gradients_apart && adds ? pass(3.0 * of_c) / machine.memory + machine.launch : 0.0;
+}
+
+}  // namespace
+
+double kernel_seconds(const WorkRow& row, const deck::Machine& machine, const Software& software,
+                      const LayerSizes& sizes) {
+  if (is_attention(row) && software.attention != AttentionForm::fused) {
+    return unfused_attention(row, machine, software);
+  }
+  const double one = trainer::work_seconds(row, machine), launching = trainer::launch_seconds(row, machine);
+  if (!is_gemm(row)) return launching + dropout_factor(row, software) * one;
+  return launching + gradient_addition(row, machine, software) + repeated_gemm(row.work.gemm, software, sizes) * one;
+}
+
+}  // namespace nanotron::simulation

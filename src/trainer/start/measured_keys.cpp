@@ -1,0 +1,140 @@
+#include "nanotron/trainer/start/measured_keys.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "nanotron/comm/collectives.hpp"
+#include "nanotron/deck/config.hpp"
+#include "nanotron/model/layers/transformer.hpp"
+#include "nanotron/parallel/pipeline/pipeline_partition.hpp"
+#include "nanotron/parallel/reducers/all_reduce/bucket_size.hpp"
+#include "nanotron/trainer/state/training_state.hpp"
+
+namespace nanotron::trainer {
+
+void choose_bucket(deck::Config& config, comm::ProcessGrid& grid, Log& log) {
+  if (config.parallel.bucket_mb > 0.0) return;
+  if (grid.data_parallel().size() == 1) {
+    config.parallel.bucket_mb = deck::ParallelConfig{}.bucket_mb;  // no gradient all-reduce
+    return;
+  }
+  Timers timers;
+  Device device(timers);
+  const parallel::AllReduceSpeed here = parallel::measure_all_reduce(grid.data_parallel(), device);
+  const parallel::AllReduceSpeed slowest{.latency = comm::max(grid.world(), here.latency),
+                                         .bytes_per_second = comm::min(grid.world(), here.bytes_per_second)};
+  const std::size_t element = config.precision.compute == ScalarType::fp64 ? sizeof(double) : sizeof(float);
+  const double bytes =
+      static_cast<double>(comm::max(grid.world(), model::parameter_table_of(transformer_setup(config, grid)).size *
+                                                      static_cast<std::int64_t>(element)));
+  config.parallel.bucket_mb = parallel::bucket_megabytes(slowest, bytes);
+  log.info(
+      "all-reduce over {} data-parallel ranks: {:.1f} us and {:.2f} GB/s; "
+      "for {:.0f} MiB of gradients bucket_mb = {}",
+      grid.data_parallel().size(), 1e6 * slowest.latency, slowest.bytes_per_second / 1e9, bytes / 1048576.0,
+      config.parallel.bucket_mb);
+}
+
+namespace {
+
+constexpr int repeats = 5;
+
+// A model of embedding, one layer and head, and the tokens of one micro-batch.
+template <class T>
+class OneLayer {
+ public:
+  OneLayer(const deck::Config& config, comm::ProcessGrid& grid) : device_(timers_), world_(grid.world()) {
+    setup_ = {.model = config.model,
+              .recompute = config.parallel.recompute,
+              .sequences = config.data.micro_batch_size,
+              .length = config.data.sequence_length,
+              .key_length = config.data.sequence_length,
+              .tp_mode = config.parallel.tp_mode,
+              .overlap = nn::tp_overlap(config.parallel),
+              .tp = &grid.tp(),
+              .cp = &grid.cp(),
+              .ep = &grid.ep(),
+              .cp_mode = config.parallel.cp_mode};
+    setup_.model.num_hidden_layers = 1;
+    setup_.model.moe.receive_factor = 0.0;  // buffers for the worst case: untrained routers are uneven
+    Arena planning = Arena::planning();
+    static_cast<void>(Memory(setup_, device_, planning));
+    arena_.emplace(planning.plan());
+    memory_.emplace(setup_, device_, *arena_);
+    const nn::ParameterBuffers<T>& p = memory_->model.parameters();
+    model::initialise<master_t<T>>(memory_->model.table(), 1, p.master, p.layouts.master);
+    memory_->model.refresh_compute_weights();
+    fill_tokens();
+  }
+
+  model::BlockCosts seconds() {
+    model::Transformer<T>& model = memory_->model;
+    const Matrix<T> dx = model.hidden_gradient(0);
+    const Vector<const std::int32_t> tokens = memory_->tokens;
+    const double embed = least([&] { model.embed({}, tokens); });
+    const double forward = least([&] { model.forward({}); });
+    const double head = least([&] { model.loss_backward({}, tokens, 1e-3, memory_->losses, dx); });
+    const double backward = least([&] { model.backward_layer({}, 0, dx); });
+    const double embed_backward = least([&] { model.backward_embedding({}, tokens, dx); });
+    return {.embedding = embed + embed_backward, .layer = forward + backward, .head = head};
+  }
+
+ private:
+  struct Memory {
+    model::Transformer<T> model;
+    Vector<std::int32_t> tokens;
+    Vector<double> losses;
+    Memory(const model::TransformerSetup& setup, Device& device, Arena& arena)
+        : model(setup, device, arena),
+          tokens(arena.take<std::int32_t>(MemoryKind::workspace, model.tokens())),
+          losses(arena.take<double>(MemoryKind::workspace, model.tokens())) {}
+  };
+
+  // Different token ids, so that all experts receive tokens.
+  void fill_tokens() {
+    const auto host = Kokkos::create_mirror_view(memory_->tokens);
+    for (std::size_t i = 0; i < host.size(); ++i) {
+      host(i) = static_cast<std::int32_t>(i % static_cast<std::size_t>(setup_.model.vocab_size));
+    }
+    Kokkos::deep_copy(memory_->tokens, host);
+  }
+
+  // Max over ranks of each rank's min over `repeats` runs.
+  template <class F>
+  double least(F&& work) {
+    double seconds = 1e300;
+    for (int i = 0; i < repeats; ++i) {
+      comm::barrier(world_);
+      device_.fence();
+      const double begin = wall_seconds();
+      work();
+      device_.fence();
+      seconds = std::min(seconds, wall_seconds() - begin);
+    }
+    return comm::max(world_, seconds);
+  }
+
+  Timers timers_;
+  Device device_;
+  comm::Group& world_;
+  model::TransformerSetup setup_;
+  std::optional<Arena> arena_;
+  std::optional<Memory> memory_;
+};
+
+}  // namespace
+
+void choose_pipeline_cut(deck::Config& config, comm::ProcessGrid& grid) {
+  if (config.parallel.pp == 1 || !config.parallel.pp_layers.empty() || config.parallel.pp_cut != deck::PpCut::time)
+    return;
+  const model::BlockCosts seconds = with_scalar_type(
+      config.precision.compute, [&]<class T>(std::type_identity<T>) { return OneLayer<T>(config, grid).seconds(); });
+  const auto stages = static_cast<int>(deck::pipeline_stages(config.parallel));
+  std::string& counts = config.parallel.pp_layers;
+  for (const Range& stage : parallel::cut_layers(seconds, config.model.num_hidden_layers, stages)) {
+    counts += fmt::format("{}{}", counts.empty() ? "" : " ", stage.size());
+  }
+}
+
+}  // namespace nanotron::trainer
