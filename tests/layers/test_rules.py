@@ -9,7 +9,7 @@ that clang-format leaves alone); a line 120 columns. Headers: a public one is re
 itself or through another; a private one has a source of its own, or two readers, or no room in its only one. At most
 SHORT_SHARE of the files of include and src have SHORT lines or fewer. Layout: clang-format 14 changes nothing (other
 versions differ in details, and are left out). Names that later versions of a library moved: as these have them.
-Tests: no error that is not a number is lost. Documents: what doc/ sets in code font and looks like a name of C++ occurs
+Tests: no error that is not a number is lost. Documents: what they set in code font and looks like a name of C++ occurs
 in the code; pages that sources, scripts and decks name exist. The test first plants each violation in a scratch tree.
 """
 import argparse
@@ -27,12 +27,12 @@ from skips import has_tool, left_out  # noqa: E402
 SHORT, SHORT_SHARE = 40, 0.19  # measured; files of declarations alone, one idea each
 FORMATTER = 14
 HEADER, SOURCE, FUNCTION, LINE = 150, 400, 60, 120
-DOCUMENTS = ("architecture.md", "choosing_a_grid.md", "parallelism_formulas.md", "numerics.md", "reproducibility.md",
-             "checkpoint_format.md")
+DOCUMENTS = ("doc/architecture.md", "doc/choosing_a_grid.md", "doc/parallelism_formulas.md", "doc/numerics.md",
+             "doc/reproducibility.md", "doc/checkpoint_format.md", "doc/glossary.md", "CONTRIBUTING.md")
 NO_FUNCTION = re.compile(r"^\s*(namespace|struct|class|enum|union|extern|template|#)|=\s*\{$|^[^()]*\{$")
 CODE = re.compile(r"`([^`\n]+)`")
-# nn::Attention, TensorParallelRegion, all_gather_gemm(), a_name_of_parts; not words, deck keys, paths or options.
-NAME = re.compile(r"\b(?:(?:\w+::)+\w+|[A-Z]+[a-z0-9]+(?:[A-Z]+[a-z0-9]*)+|[a-z]\w*_\w+(?=\(\)))\b(?!\.txt)")
+# nn::Attention, TensorParallelRegion, all_gather_gemm(), NANOTRON_SEED; not words, deck keys, paths or options.
+NAME = re.compile(r"\b(?:(?:\w+::)+\w+|[A-Z]+[a-z0-9]+(?:[A-Z]+[a-z0-9]*)+|[a-z]\w*_\w+(?=\(\))|NANOTRON_\w+)\b(?!\.txt)")
 LAUNCHER = {"OMPI_MCA_rmaps_base_oversubscribe": "PRTE_MCA_rmaps_default_mapping_policy",
             "OMPI_MCA_hwloc_base_binding_policy": "PRTE_MCA_hwloc_default_binding_policy"}
 PAGE = re.compile(r"(?<![\w/])doc/[\w/]+\.md\b")
@@ -176,7 +176,7 @@ def words_of(root):
 def unknown_names(root):
     words, problems = words_of(root), []
     for name in DOCUMENTS:
-        path = root / "doc" / name
+        path = root / name
         if not path.exists():
             continue
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
@@ -184,7 +184,7 @@ def unknown_names(root):
                 for found in NAME.findall(code):
                     for part in found.split("::"):
                         if part not in words and part not in ("std", "Kokkos"):
-                            problems.append(f"doc/{name}:{number}: '{part}' of `{code}` is nowhere in the code")
+                            problems.append(f"{name}:{number}: '{part}' of `{code}` is nowhere in the code")
     return problems
 
 
@@ -193,10 +193,10 @@ def stale_listings(root):
     sources = "\n".join(path.read_text() for path in sorted((root / "src").rglob("*.cpp")))
     problems = []
     for document in DOCUMENTS:
-        text = (root / "doc" / document).read_text() if (root / "doc" / document).exists() else ""
+        text = (root / document).read_text() if (root / document).exists() else ""
         for block in re.findall(r"^```cpp\n(.*?)^```", text, re.S | re.M):
             if block not in sources:
-                problems.append(f"doc/{document}: the listing that begins with {block.splitlines()[0]!r} is in no source")
+                problems.append(f"{document}: the listing that begins with {block.splitlines()[0]!r} is in no source")
     return problems
 
 
@@ -272,7 +272,8 @@ def self_test():
                "src/i.cpp": "template class I<double>;\n", "src/l.hpp": "struct L;\n",
                "include, src": {f"src/short/{i}.cpp": "int i;\n" for i in range(8)},
                "jobscripts/i.sh": "export OMPI_MCA_rmaps_base_oversubscribe=1\n",
-               "doc/numerics.md": "`nn::LayerNorm`\n", "doc/architecture.md": "```cpp\nint z();\n```\n"}
+               "doc/numerics.md": "`nn::LayerNorm`\n", "CONTRIBUTING.md:1:": {"CONTRIBUTING.md": "`no_function()`\n"},
+               "'NANOTRON_NOTHING'": {"doc/glossary.md": "`NANOTRON_NOTHING`\n"}, "doc/architecture.md": "```cpp\nint z();\n```\n"}
     problems = []
     for changed in [None, *planted]:
         with tempfile.TemporaryDirectory() as scratch:
