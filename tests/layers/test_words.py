@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-FOLDERS = ("src", "include", "tools", "doc", "jobscripts", "README.md", "CONTRIBUTING.md")
+FOLDERS = ("src", "include", "tools", "doc", "jobscripts", "input", "packaging", ".ci", "cmake", "README.md", "CONTRIBUTING.md")
 SUFFIXES = {".cpp", ".hpp", ".cu", ".cuh", ".py", ".sh", ".md", ".toml", ".txt", ".deck", ".nml", ""}
 # Regular expression, an example that it must find, what to write instead.
 WORDS = (

@@ -101,7 +101,7 @@ class NanotronHpc(CMakePackage, CudaPackage):
                 assert f"{name} " in program("--version", output=str.split, error=str.split)
 
     def test_check_deck(self):
-        """an installed deck is good"""
+        """an installed deck can be planned"""
         program = which(self.prefix.bin.nanotron_hpc, required=True)
         deck = join_path(self.prefix.share.nanotron_hpc.input, "llama_30m.deck")
         out = program("--plan", "--set", "model.vocab_size=256", deck, output=str.split)
