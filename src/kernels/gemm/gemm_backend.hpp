@@ -3,7 +3,6 @@
 // The backends that gemm.cpp calls: gemm_host.cpp (BLAS, oneDNN) or gemm_cuda.cpp (cuBLASLt,
 // cuBLAS).
 
-#include "nanotron/base/fp8.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
 
 namespace nanotron::kernels::detail {
@@ -23,12 +22,6 @@ void multiply(Device& device, const GemmProblem& problem, const T* a, const T* b
 // gemm_cuda.cpp: C = alpha op(A) op(B) + beta D; D and C have the same leading dimension, and may be the same.
 template <class T>
 void multiply_add(Device& device, const GemmProblem& problem, const T* a, const T* b, const T* d, T* c);
-
-// gemm_cuda.cpp: C (m, n) = A B^T + beta D on tensor cores, A (m, k) and B (n, k) codes with scales on the device. n, k
-// and the leading dimensions of A and B are multiples of 16; rows of C and D begin at multiples of 16 bytes.
-template <class A, class C>
-void multiply_fp8(Device& device, const GemmProblem& problem, const A* a, const float* scale_a, const e4m3* b,
-                  const float* scale_b, const C* d, C* c);
 
 // gemm_fixed_order_host.cpp, gemm_fixed_order_cuda.cpp
 template <class T, class C>

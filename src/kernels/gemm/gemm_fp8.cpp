@@ -1,6 +1,6 @@
 #include "nanotron/kernels/gemm/gemm_fp8.hpp"
 
-#include "kernels/gemm/gemm_backend.hpp"
+#include "kernels/gemm/gemm_fp8_backend.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/tensor/kernel_region.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/kernels/mlp/swiglu.hpp"
+#include "nanotron/kernels/mlp/swiglu_fp8.hpp"
 #include "nanotron/nn/linear/linear.hpp"
 
 namespace nanotron::nn {

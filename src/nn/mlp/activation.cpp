@@ -3,6 +3,7 @@
 #include "nanotron/kernels/fp8/quantise.hpp"
 #include "nanotron/kernels/mlp/gelu.hpp"
 #include "nanotron/kernels/mlp/swiglu.hpp"
+#include "nanotron/kernels/mlp/swiglu_fp8.hpp"
 
 namespace nanotron::nn {
 namespace {

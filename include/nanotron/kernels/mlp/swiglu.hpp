@@ -2,9 +2,10 @@
 
 // Gated linear unit with SiLU (Shazeer, 2020): h = silu(gate) * up, silu(x) = x / (1 + exp(-x)).
 //
-// maxima (tokens): max |x| of each row that is written (kernels/fp8/quantise.hpp); empty where not needed.
+// maxima (tokens): max |x| of each row that is written (row_maxima of kernels/fp8/quantise.hpp); empty where not
+// needed.
 
-#include "nanotron/kernels/fp8/quantise.hpp"
+#include "nanotron/kernels/loop/scalar_math.hpp"
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/sum_order.hpp"
 #include "nanotron/tensor/tensor.hpp"
@@ -23,6 +24,20 @@ template <class T>
 void swiglu_backward(Device& device, Matrix<const T> gate_up, Matrix<const T> dh, Matrix<T> dgate_up,
                      Vector<float> maxima = {});
 
+/// One element of swiglu_backward.
+template <class T>
+struct GateUp {
+  T gate, up;
+};
+
+template <class T>
+NANOTRON_FUNCTION GateUp<T> swiglu_gradient(T gate, T up, T dh) {
+  using M = master_t<T>;
+  const M x = static_cast<M>(gate), u = static_cast<M>(up), g = static_cast<M>(dh);
+  const M s = M(1) / (M(1) + exponential(-x));
+  return {static_cast<T>(g * u * s * (M(1) + x * (M(1) - s))), static_cast<T>(g * x * s)};
+}
+
 // SwiGLU of an expert, each row scaled by the routing weight of its token. Scaled here, the output of the down
 // projection needs no weight, and backward needs no saved copy of it:
 //
@@ -37,16 +52,5 @@ void weighted_swiglu_forward(Device& device, Matrix<const T> gate_up, Vector<con
 template <class T>
 void weighted_swiglu_backward(Device& device, Matrix<T> gate_up, Vector<const master_t<T>> weights, Matrix<const T> dh,
                               Vector<master_t<T>> dweights, const SumOrder& order = {});
-
-// The gradient of SwiGLU's input where it is only an FP8 operand: it is never stored, but computed twice, once for its
-// largest value and once for its codes. Bit by bit quantise(swiglu_backward(gate_up, dh)), with two bytes less per
-// element through memory.
-
-/// maxima (tokens): max |x| of each row of dgate | dup.
-void swiglu_backward_maxima(Device& device, Matrix<const bf16> gate_up, Matrix<const bf16> dh, Vector<float> maxima);
-
-/// y (tokens, 2 f): both layouts, overwritten. f is a multiple of fp8_padding.
-void quantise_swiglu_backward(Device& device, Matrix<const bf16> gate_up, Matrix<const bf16> dh,
-                              Vector<const float> maxima, const Fp8Matrix<e5m2>& y);
 
 }  // namespace nanotron::kernels

@@ -27,30 +27,15 @@ cublasLtMatrixLayout_t layout(cudaDataType_t type, Op op, index_t rows, index_t 
   return made;
 }
 
-const char* name_of_type(cudaDataType_t type) {
-  switch (type) {
-    case CUDA_R_64F:
-      return "fp64";
-    case CUDA_R_32F:
-      return "fp32";
-    case CUDA_R_8F_E4M3:
-      return "e4m3";
-    case CUDA_R_8F_E5M2:
-      return "e5m2";
-    default:
-      return "bf16";
-  }
-}
-
 // In a file of algorithms: no two GEMMs have the same.
 std::string name_of(const PlannedGemm& gemm) {
   const GemmProblem& p = gemm.problem;
   const auto letter = [](Op op) { return op == Op::none ? 'n' : 't'; };
   const std::string share = gemm.multiprocessors > 0 ? fmt::format(" multiprocessors {}", gemm.multiprocessors) : "";
   return fmt::format("{}{} {} {} {} {} x {} x {} ld {} {} {} alpha {} beta {} align {} {} {} {} workspace {}{}",
-                     letter(p.op_a), letter(p.op_b), name_of_type(gemm.types.a), name_of_type(gemm.types.b),
-                     name_of_type(gemm.types.c), p.m, p.n, p.k, p.leading_a, p.leading_b, p.leading_c, p.alpha, p.beta,
-                     gemm.alignments.a, gemm.alignments.b, gemm.alignments.c, gemm.alignments.d, gemm.workspace, share);
+                     letter(p.op_a), letter(p.op_b), gemm.types.a.name, gemm.types.b.name, gemm.types.c.name, p.m, p.n,
+                     p.k, p.leading_a, p.leading_b, p.leading_c, p.alpha, p.beta, gemm.alignments.a, gemm.alignments.b,
+                     gemm.alignments.c, gemm.alignments.d, gemm.workspace, share);
 }
 
 static_assert(sizeof(cublasLtMatmulAlgo_t) == 64, "a file of algorithms has 128 digits for each");
@@ -74,6 +59,12 @@ cublasLtMatmulAlgo_t algorithm_of(const std::string& text) {
 }
 
 std::string library_name() { return fmt::format("cuBLASLt {}, {}", cublasLtGetVersion(), device_name()); }
+
+// In bytes, see Alignments.
+std::uint32_t alignment_of(const void* data) {
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  return static_cast<std::uint32_t>(std::min<std::uintptr_t>(16, address & (~address + 1)));
+}
 
 // Two points of a stream.
 class StreamTimer {
@@ -104,19 +95,14 @@ class StreamTimer {
 
 }  // namespace
 
-std::uint32_t alignment_of(const void* data) {
-  const auto address = reinterpret_cast<std::uintptr_t>(data);
-  return static_cast<std::uint32_t>(std::min<std::uintptr_t>(16, address & (~address + 1)));
-}
-
 cublasComputeType_t compute_type(cudaDataType_t operands) {
   return operands == CUDA_R_64F ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;  // never TF32
 }
 
 GemmPlan::GemmPlan(const PlannedGemm& of) : gemm(of) {
-  const auto& [p, alignments, types, workspace, multiprocessors] = gemm;
-  const cudaDataType_t scale = types.a == CUDA_R_64F ? CUDA_R_64F : CUDA_R_32F;
-  NANOTRON_CHECK_CUBLAS(cublasLtMatmulDescCreate(&operation, compute_type(types.a), scale));
+  const auto& [p, alignments, types, workspace, multiprocessors, fast_accumulation] = gemm;
+  const cudaDataType_t scale = types.a.type == CUDA_R_64F ? CUDA_R_64F : CUDA_R_32F;
+  NANOTRON_CHECK_CUBLAS(cublasLtMatmulDescCreate(&operation, compute_type(types.a.type), scale));
   const cublasOperation_t first = operation_of(p.op_b), second = operation_of(p.op_a);
   NANOTRON_CHECK_CUBLAS(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
   NANOTRON_CHECK_CUBLAS(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
@@ -124,14 +110,13 @@ GemmPlan::GemmPlan(const PlannedGemm& of) : gemm(of) {
     NANOTRON_CHECK_CUBLAS(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET,
                                                          &multiprocessors, sizeof multiprocessors));
   }
-  if (types.a == CUDA_R_8F_E4M3) {
-    const std::int8_t fast = 1;
-    NANOTRON_CHECK_CUBLAS(
-        cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast));
+  if (fast_accumulation != 0) {
+    NANOTRON_CHECK_CUBLAS(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast_accumulation,
+                                                         sizeof fast_accumulation));
   }
-  a = layout(types.b, p.op_b, p.k, p.n, p.leading_b);
-  b = layout(types.a, p.op_a, p.m, p.k, p.leading_a);
-  c = layout(types.c, Op::none, p.m, p.n, p.leading_c);
+  a = layout(types.b.type, p.op_b, p.k, p.n, p.leading_b);
+  b = layout(types.a.type, p.op_a, p.m, p.k, p.leading_a);
+  c = layout(types.c.type, Op::none, p.m, p.n, p.leading_c);
 }
 
 GemmPlan::~GemmPlan() {
@@ -145,6 +130,23 @@ GemmHandles& gemm_handles(const Device& device) {
   auto& gemms = device.gemm_handles();
   if (gemms == nullptr) gemms = std::make_shared<GemmHandles>();
   return *gemms;
+}
+
+PlannedGemm planned(const Device& device, const GemmProblem& p, const OperandTypes& types, const void* a, const void* b,
+                    const void* d, const void* c) {
+  return {.problem = p,
+          .alignments = {alignment_of(b), alignment_of(a), alignment_of(d), alignment_of(c)},  // exchanged
+          .types = types,
+          .workspace = device.gemm_workspace().extent(0),
+          .multiprocessors = gemm_handles(device).multiprocessors};
+}
+
+void run(Device& device, const GemmPlan& plan, const Factor& alpha, const Factor& beta, const void* a, const void* b,
+         const void* d, void* c) {
+  const auto& workspace = device.gemm_workspace();
+  NANOTRON_CHECK_CUBLAS(cublasLtMatmul(gemm_handles(device).lt, plan.operation, &alpha, b, plan.a, a, plan.b, &beta, d,
+                                       plan.c, c, plan.c, &plan.algorithm, workspace.data(), workspace.extent(0),
+                                       device.exec().cuda_stream()));
 }
 
 }  // namespace kernels::detail
@@ -165,7 +167,7 @@ std::size_t GemmHandles::Hash::operator()(const PlannedGemm& gemm) const {
   const GemmProblem& p = gemm.problem;
   std::size_t hash = 0;
   for (const index_t value : {p.m, p.n, p.k, p.leading_a, p.leading_b, p.leading_c, static_cast<index_t>(p.op_a),
-                              static_cast<index_t>(p.op_b), static_cast<index_t>(gemm.types.c)}) {
+                              static_cast<index_t>(p.op_b), static_cast<index_t>(gemm.types.c.type)}) {
     hash = hash * 0x9E3779B97F4A7C15u + static_cast<std::size_t>(value);
   }
   return hash;

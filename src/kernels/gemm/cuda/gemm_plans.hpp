@@ -19,8 +19,19 @@ namespace nanotron {
 
 namespace kernels::detail {
 
+struct OperandType {
+  cudaDataType_t type = CUDA_R_32F;
+  const char* name = "fp32";  // in a file of algorithms
+  bool operator==(const OperandType& other) const { return type == other.type; }
+};
+template <class T>
+constexpr OperandType operand_type{std::is_same_v<T, double>  ? CUDA_R_64F
+                                   : std::is_same_v<T, float> ? CUDA_R_32F
+                                                              : CUDA_R_16BF,
+                                   name_of(scalar_type_of<T>)};
+
 struct OperandTypes {
-  cudaDataType_t a = CUDA_R_32F, b = CUDA_R_32F, c = CUDA_R_32F;
+  OperandType a{}, b{}, c{};
   bool operator==(const OperandTypes&) const = default;
 };
 
@@ -30,7 +41,6 @@ struct Alignments {
   std::uint32_t a = 16, b = 16, c = 16, d = 16;
   friend bool operator==(const Alignments&, const Alignments&) = default;
 };
-std::uint32_t alignment_of(const void* data);
 
 inline cublasOperation_t operation_of(Op op) { return op == Op::none ? CUBLAS_OP_N : CUBLAS_OP_T; }
 cublasComputeType_t compute_type(cudaDataType_t operands);
@@ -40,8 +50,9 @@ struct PlannedGemm {
   GemmProblem problem{};
   Alignments alignments{};
   OperandTypes types{};
-  std::size_t workspace = 0;         // bytes
-  std::int32_t multiprocessors = 0;  // of the GPU, for this GEMM; 0: all
+  std::size_t workspace = 0;          // bytes
+  std::int32_t multiprocessors = 0;   // of the GPU, for this GEMM; 0: all
+  std::int8_t fast_accumulation = 0;  // 1: sums stay in the tensor cores' accumulator, of fewer bits than fp32
   friend bool operator==(const PlannedGemm&, const PlannedGemm&) = default;
 };
 
@@ -101,6 +112,35 @@ struct GemmHandles {
 
 namespace kernels::detail {
 GemmHandles& gemm_handles(const Device& device);
+
+// alpha or beta in the accumulation type.
+union Factor {
+  double wide;
+  float narrow;
+};
+template <class M>
+Factor factor(double value) {
+  Factor f{};
+  if constexpr (std::is_same_v<M, double>)
+    f.wide = value;
+  else
+    f.narrow = static_cast<float>(value);
+  return f;
 }
+
+// C = alpha op(A) op(B) + beta D on the device's stream, with its workspace.
+PlannedGemm planned(const Device& device, const GemmProblem& p, const OperandTypes& types, const void* a, const void* b,
+                    const void* d, const void* c);
+void run(Device& device, const GemmPlan& plan, const Factor& alpha, const Factor& beta, const void* a, const void* b,
+         const void* d, void* c);
+// run_plan(plan) launches the GEMM.
+template <class F>
+void run_planned(Device& device, const PlannedGemm& gemm, const F& run_plan) {
+  GemmHandles& all = gemm_handles(device);
+  const GemmPlan* plan = all.plan_of(gemm);
+  run_plan(plan != nullptr ? *plan : all.make_plan(gemm, device.exec().cuda_stream(), run_plan));
+}
+
+}  // namespace kernels::detail
 
 }  // namespace nanotron

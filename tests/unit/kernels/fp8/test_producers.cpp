@@ -2,6 +2,7 @@
 // What kernels say of the rows that they write, and codes that are computed in place of a stored tensor.
 #include "nanotron/kernels/fp8/quantise.hpp"
 #include "nanotron/kernels/mlp/swiglu.hpp"
+#include "nanotron/kernels/mlp/swiglu_fp8.hpp"
 #include "nanotron/kernels/norm/norm.hpp"
 #include "unit/kernels/kernel_test.hpp"
 
