@@ -1,10 +1,14 @@
 #include "command_line.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <filesystem>
+#include <map>
 
 #include "../shared/command_line.hpp"
+#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/table/parameters.hpp"
 
 namespace nanotron::apps::bench {
 namespace {
@@ -45,6 +49,18 @@ std::string find_default_deck() {
                               .change = "give one: --deck input.deck"});
 }
 
+// The values of precision%compute.
+CLI::Validator compute_type() {
+  const deck::Parameter& row = deck::parameter("precision", "compute");
+  std::map<std::string, ScalarType> types;
+  for (const std::string& value : row.legal_values) {
+    deck::Config config;
+    row.set(config, deck::Scalar(value));
+    types.emplace(value, config.precision.compute);
+  }
+  return CLI::CheckedTransformer(types).description(fmt::format("{{{}}}", fmt::join(row.legal_values, ",")));
+}
+
 void add_options(CLI::App& app, Options& o) {
   app.add_option("--deck", o.deck, "the deck that is measured")
       ->type_name(deck_value)
@@ -58,7 +74,7 @@ void add_options(CLI::App& app, Options& o) {
       ->check(CLI::IsMember({"gemm", "kernels", "collectives", "overlap", "pipeline", "data", "step"}));
   app.add_option("--types", o.types, "compute types, separated by commas and measured in turn (default: the deck's)")
       ->delimiter(',')
-      ->transform(training_type());
+      ->transform(compute_type());
   app.add_option("--rounds", o.rounds, "how often the GEMM rate and the steps are measured in turn")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

@@ -19,13 +19,6 @@ inline CLI::Validator scalar_type() {
   return CLI::CheckedTransformer(types).description("{fp64,fp32,bf16}");
 }
 
-// For options that name a compute type of training.
-inline CLI::Validator training_type() {
-  static const std::map<std::string, ScalarType> types{
-      {"fp64", ScalarType::fp64}, {"fp32", ScalarType::fp32}, {"bf16", ScalarType::bf16}, {"fp8", ScalarType::fp8}};
-  return CLI::CheckedTransformer(types).description("{fp64,fp32,bf16,fp8}");
-}
-
 // For --set: in a word without a value the argument after it would be taken for the deck.
 inline CLI::Validator assignment() {
   return CLI::Validator(
