@@ -15,6 +15,11 @@ index_t contiguous_end(const nn::BufferLayout& layout, const Range& range) {
   return layout.within(range).front().range.end;
 }
 
+bool has_float_master(const deck::Config& c) {
+  return with_scalar_type(c.precision.compute,
+                          []<class T>(std::type_identity<T>) { return std::is_same_v<master_t<T>, float>; });
+}
+
 // precision%moments = 'bf16' is for 'adamw' with master weights in fp32.
 void check_moments(const deck::Config& c, deck::Findings& f) {
   if (c.precision.moments == deck::MomentType::master || !f.is_valid({"precision.moments"})) return;
@@ -22,9 +27,9 @@ void check_moments(const deck::Config& c, deck::Findings& f) {
     f.error({"precision.moments", "optimizer.name"}, "moments = 'bf16' is for 'adamw', and optimizer%name is 'muon'",
             "moments = 'master' with 'muon'");
   }
-  if (c.precision.compute == ScalarType::fp64) {
+  if (!has_float_master(c)) {
     f.error({"precision.moments", "precision.compute"}, "moments = 'bf16' with compute = 'fp64'",
-            "compute = 'fp32', 'bf16' or 'fp8', or moments = 'master'");
+            deck::phrases::values_with("precision", "compute", has_float_master) + ", or moments = 'master'");
   }
 }
 

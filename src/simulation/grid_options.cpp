@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/table/parameters.hpp"
@@ -126,9 +127,10 @@ double min_memory(const deck::Config& base, const GridOptions& o) {
       3.0 * static_cast<double>(m.num_hidden_layers * m.moe.num_experts * m.hidden_size * m.moe.moe_intermediate_size);
   const double here = ((all - of_experts) + of_experts / static_cast<double>(o.ep)) / static_cast<double>(o.tp * o.pp);
   const auto shards = static_cast<double>(o.dp * o.cp);
-  const bool is_narrow = base.precision.compute == ScalarType::bf16 || base.precision.compute == ScalarType::fp8;
-  const double master = base.precision.compute == ScalarType::fp64 ? 8.0 : 4.0;
-  const double weights = is_narrow ? 2.0 : master, states = (is_narrow ? 3.0 : 2.0) * master;
+  const auto [weights, master] = with_scalar_type(base.precision.compute, []<class T>(std::type_identity<T>) {
+    return std::pair<double, double>{sizeof(T), sizeof(master_t<T>)};
+  });
+  const double states = (weights < master ? 3.0 : 2.0) * master;
   const double parameters =
       here * (weights / (o.zero_stage == 3 ? shards : 1.0) + master / (o.zero_stage >= 2 ? shards : 1.0) +
               states / (o.zero_stage >= 1 ? shards : 1.0));

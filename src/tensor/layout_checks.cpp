@@ -18,11 +18,7 @@ std::string admitted(std::int64_t shards) {
   for (std::int64_t d = 1; d <= shards; ++d) {
     if (deck::holds_node(shards, d)) degrees.push_back(text(d));
   }
-  std::string all;
-  for (std::size_t i = 0; i < degrees.size(); ++i) {
-    all += (i == 0 ? "" : i + 1 == degrees.size() ? " or " : ", ") + degrees[i];
-  }
-  return all;
+  return one_of(degrees);
 }
 
 void check_shard_counts(const deck::Config& c, deck::Findings& f) {

@@ -68,6 +68,8 @@ struct Machine {
   double buffer_limit() const {
     return node.memory_bytes > 0.0 ? node.memory_bytes - node.reserved_bytes : std::numeric_limits<double>::infinity();
   }
+  /// A GPU of Hopper's or a later generation: earlier ones gain nothing by FP8.
+  bool is_hopper_or_later() const { return peak_fp8 > peak_bf16; }
   double peak(ScalarType compute) const { return compute == ScalarType::fp8 ? peak_fp8 : peak_bf16; }
   double gemm(ScalarType type) const {
     switch (type) {

@@ -73,6 +73,25 @@ std::string nearest_divisors(std::int64_t n, std::int64_t of) {
 
 std::string at_most(const std::string& name, std::int64_t n) { return name + (n == 1 ? " = " : " <= ") + text(n); }
 
+std::string one_of(const std::vector<std::string>& words) {
+  std::string all;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    all += (i == 0 ? "" : i + 1 == words.size() ? " or " : ", ") + words[i];
+  }
+  return all;
+}
+
+std::string values_with(const std::string& group, const std::string& name, bool (*fits)(const Config&)) {
+  const Parameter& row = parameter(group, name);
+  std::vector<std::string> values;
+  for (const std::string& value : row.legal_values) {
+    Config config;
+    row.set(config, Scalar(value));
+    if (fits(config)) values.push_back("'" + value + "'");
+  }
+  return name + " = " + one_of(values);
+}
+
 }  // namespace nanotron::deck::phrases
 
 namespace nanotron::deck {

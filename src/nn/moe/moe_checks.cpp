@@ -66,6 +66,10 @@ std::int64_t unfit_width(std::int64_t width, std::int64_t tp) {
   return 0;
 }
 
+bool stores_bf16(const deck::Config& c) {
+  return with_scalar_type(c.precision.compute, []<class T>(std::type_identity<T>) { return std::is_same_v<T, bf16>; });
+}
+
 // Grouped GEMMs multiply bf16 on tensor cores, of which a load takes 8 elements, in sums that follow the rows.
 void check_gemms(const deck::Config& c, deck::Findings& f) {
   const std::string key = "run.expert_gemms";
@@ -74,8 +78,8 @@ void check_gemms(const deck::Config& c, deck::Findings& f) {
     if (f.is_valid({other})) f.error({key, other}, found, expected, "or expert_gemms = 'library'");
   };
   const deck::ModelConfig& m = c.model;
-  if (c.precision.compute != ScalarType::bf16 && c.precision.compute != ScalarType::fp8) {
-    refuse("precision.compute", "grouped GEMMs of experts need bf16", "compute = 'bf16' or 'fp8'");
+  if (!stores_bf16(c)) {
+    refuse("precision.compute", "grouped GEMMs of experts need bf16", values_with("precision", "compute", stores_bf16));
   }
   if (m.hidden_size % 8 != 0) {
     refuse("model.hidden_size",

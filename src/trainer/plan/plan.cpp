@@ -22,11 +22,10 @@ namespace nanotron::trainer {
 namespace {
 
 comm::NcclNode node_of(const deck::Config& config, const deck::Machine& machine) {
-  const bool is_hopper = machine.peak_fp8 > machine.peak_bf16;  // or newer
   return {.ranks = machine.node.ranks,
           .rails = machine.network.rails,
           .rail = machine.network.rail,
-          .multicast = is_hopper && !computes_bad_steps_again(config)};
+          .multicast = machine.is_hopper_or_later() && !computes_bad_steps_again(config)};
 }
 
 }  // namespace

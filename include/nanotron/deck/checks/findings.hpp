@@ -96,6 +96,12 @@ std::string nearest_divisors(std::int64_t n, std::int64_t of);
 /// "tp <= 4", or "tp = 1".
 std::string at_most(const std::string& name, std::int64_t n);
 
+/// "a", "a or b", "a, b or c".
+std::string one_of(const std::vector<std::string>& words);
+
+/// "compute = 'fp32' or 'bf16'": the values of the string group.name that `fits` holds for, in a deck of defaults.
+std::string values_with(const std::string& group, const std::string& name, bool (*fits)(const Config&));
+
 }  // namespace nanotron::deck::phrases
 
 namespace nanotron::deck {

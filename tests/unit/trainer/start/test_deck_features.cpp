@@ -36,7 +36,7 @@ TEST(DeckFeatures, MomentsInBf16) {
   const std::string moments = "precision.moments=bf16";
   EXPECT_EQ(decks.message(small_deck, {moments, "precision.compute=fp32"}), "");
   EXPECT_EQ(decks.message(small_deck, {moments, "precision.compute=bf16", "precision.reproducible=layout"}), "");
-  decks.expect_refused({moments, "precision.compute=fp64"}, "compute = 'fp64'");
+  decks.expect_refused({moments, "precision.compute=fp64"}, "compute = 'fp32', 'bf16' or 'fp8', or moments = 'master'");
   decks.expect_refused({moments, "precision.compute=bf16", "optimizer.name=muon"}, "optimizer%name is 'muon'");
 }
 
