@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "kernels/loop/maxima.hpp"
 #include "kernels/loop/segment_sums.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/random.hpp"
@@ -118,6 +119,18 @@ void bias_backward(Device& device, MatrixRef<const T> dy, Vector<master_t<T>> db
   add_segment_sums<M>(device, sums.data(), pieces, width, width, dbias.data());
 }
 
+template <class T>
+void row_maxima(Device& device, Matrix<const T> x, Vector<float> maxima) {
+  const KernelRegion kernel(device, "row_maxima", reads(x), writes(maxima));
+  NANOTRON_REQUIRE(x.extent(0) == maxima.extent(0), "{} maxima of {} rows", maxima.extent(0), x.extent(0));
+  const T* const from = x.data();
+  float* const to = maxima.data();
+  const auto columns = static_cast<index_t>(x.extent(1));
+  for_each_row(
+      device, "row_maxima", static_cast<index_t>(x.extent(0)),
+      KOKKOS_LAMBDA(const Row& row, const index_t i) { to[i] = max_size_of(row, from + i * columns, columns); });
+}
+
 index_t bias_workspace_size(Processor processor, index_t rows, index_t columns, index_t segments) {
   return pieces_of_bias(processor, segments, rows).count() * columns;
 }
@@ -126,6 +139,7 @@ index_t bias_workspace_size(Processor processor, index_t rows, index_t columns, 
   template void fill<T>(Device&, Vector<T>, double);                           \
   template void add<T>(Device&, Vector<const T>, Vector<T>);                   \
   template void bias_add<T>(Device&, MatrixRef<T>, Vector<const master_t<T>>); \
+  template void row_maxima<T>(Device&, Matrix<const T>, Vector<float>);        \
   template void bias_backward<T>(Device&, MatrixRef<const T>, Vector<master_t<T>>, Vector<master_t<T>>, index_t);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE

@@ -1,9 +1,9 @@
 #include "nanotron/kernels/fp8/quantise.hpp"
 
 #include <cmath>
+#include <limits>
 
 #include "kernels/fp8/codes.hpp"
-#include "kernels/loop/maxima.hpp"
 #include "nanotron/base/error.hpp"
 
 namespace nanotron::kernels {
@@ -46,17 +46,6 @@ void choose_scale(Device& device, Vector<const float> maxima, float* scale) {
         const float amax = row.template max<float>(n, 0.0f, [=](const index_t i) { return from[i]; });
         *scale = ldexpf(1.0f, -exponent_for<E>(amax));
       });
-}
-
-void row_maxima(Device& device, Matrix<const bf16> x, Vector<float> maxima) {
-  const KernelRegion kernel(device, "row_maxima", reads(x), writes(maxima));
-  NANOTRON_REQUIRE(x.extent(0) == maxima.extent(0), "{} maxima of {} rows", maxima.extent(0), x.extent(0));
-  const bf16* const from = x.data();
-  float* const to = maxima.data();
-  const auto columns = static_cast<index_t>(x.extent(1));
-  for_each_row(
-      device, "row_maxima", static_cast<index_t>(x.extent(0)),
-      KOKKOS_LAMBDA(const Row& row, const index_t i) { to[i] = max_size_of(row, from + i * columns, columns); });
 }
 
 // Tile by tile: codes in words along the rows, and through fast memory along the columns.

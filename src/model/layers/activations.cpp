@@ -5,6 +5,7 @@
 #include "nanotron/base/types.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/norm/norm.hpp"
+#include "nanotron/model/layers/gemm_recipe.hpp"
 
 namespace nanotron::model {
 namespace {
@@ -19,37 +20,6 @@ bool keeps_qkv(const LocalSizes& s, Backward backward) { return s.core.rows == 0
 template <class T>
 void take_hidden(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivations<T>& act) {
   act.feed_forward.mlp.hidden = arena.take<T>(kind, s.tokens, s.intermediate);
-}
-
-bool is_dense(const LocalSizes& s) { return s.moe.experts == 0; }
-
-nn::Fp8Columns<e4m3> take_columns(Arena& arena, MemoryKind kind, const nn::TokenChunks& chunks, index_t width) {
-  return {arena.take<e4m3>(kind, width * chunks.padded_tokens()), arena.take<float>(kind, chunks.size())};
-}
-
-// Codes of the inputs of linear layers that wait for backward; of hidden, which 'full' does not multiply again, only
-// where they are kept.
-template <class T>
-void take_codes(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivations<T>& act) {
-  if (s.fp8_chunks == nullptr) return;
-  const auto columns = [&](index_t width) { return take_columns(arena, kind, *s.fp8_chunks, width); };
-  if (!s.is_sharded) act.attention.of_input.kept = columns(s.hidden);
-  act.attention.of_out.kept = columns(s.query);
-  if (!is_dense(s)) return;
-  if (!s.is_sharded) act.feed_forward.mlp.of_input.kept = columns(s.hidden);
-  if (kind == kept) act.feed_forward.mlp.of_hidden.kept = columns(s.intermediate);
-}
-
-// Maxima of rows, from the kernel that writes a tensor to the one that quantises it. The rows of the norms are those of
-// all tokens only where hidden states are replicated.
-template <class T>
-void take_maxima(Arena& arena, const LocalSizes& s, LayerActivations<T>& act) {
-  if (s.fp8_chunks == nullptr) return;
-  if (!s.is_sharded) act.attention.of_input.maxima = arena.take<float>(shared, s.tokens);
-  if (!is_dense(s)) return;
-  nn::MlpActivations<T>& mlp = act.feed_forward.mlp;
-  mlp.of_input.maxima = act.attention.of_input.maxima;
-  mlp.of_hidden.maxima = mlp.gradient_maxima = arena.take<float>(shared, s.tokens);
 }
 
 // What only 'full' recomputes.
@@ -76,55 +46,48 @@ void take_full(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward back
   if (backward == Backward::two_parts) nn::take_doutput(arena, kind, s.moe, act.feed_forward.moe);
 }
 
-// Outputs of the norms for this rank's rows. Where gathered inputs are kept they are used only until the gather, and
-// where FP8 codes are kept only until they are quantised.
-struct NormKinds {
-  MemoryKind input, middle;
-};
-NormKinds norm_kinds(const LocalSizes& s, const ActivationSetup& setup) {
-  if (setup.recompute != deck::Recompute::none || s.kept_inputs > 0) return {shared, shared};
-  if (s.fp8_chunks == nullptr || s.is_sharded) return {kept, kept};
-  return {shared, is_dense(s) ? shared : kept};
-}
-MemoryKind hidden_kind(const LocalSizes& s, const ActivationSetup& setup) {
-  if (setup.recompute != deck::Recompute::none) return shared;
-  return s.fp8_chunks != nullptr && is_dense(s) ? shared : kept;
+// The outputs that each layer keeps. Where gathered inputs are kept, those of the norms are used only until the gather.
+KeptOutputs kept_outputs(const LocalSizes& s, const ActivationSetup& setup, const KeptOutputs& read) {
+  if (setup.recompute != deck::Recompute::none) return {false, false, false};
+  if (s.kept_inputs > 0) return {false, false, read.hidden};
+  return read;
 }
 
 // Activations that all layers share.
 template <class T>
-LayerActivations<T> take_common(Arena& arena, const LocalSizes& s, const ActivationSetup& setup) {
+LayerActivations<T> take_common(Arena& arena, const LocalSizes& s, const ActivationSetup& setup,
+                                const GemmRecipe<T>& recipe) {
   LayerActivations<T> common;
   if (!keeps_qkv(s, setup.backward)) common.attention.qkv = arena.take<T>(shared, s.tokens, s.query + 2 * s.key);
   if (setup.backward == Backward::whole && setup.purpose == Purpose::training) {
     nn::take_doutput(arena, shared, s.moe, common.feed_forward.moe);
   }
-  const NormKinds norms = norm_kinds(s, setup);
-  if (norms.input == shared) common.input_norm = arena.take<T>(shared, s.hidden_rows, s.hidden);
-  if (norms.middle == shared) common.middle_norm = arena.take<T>(shared, s.hidden_rows, s.hidden);
-  if (hidden_kind(s, setup) == shared) take_hidden(arena, shared, s, common);
+  const KeptOutputs keeps = kept_outputs(s, setup, recipe.kept_outputs(s));
+  if (!keeps.input_norm) common.input_norm = arena.take<T>(shared, s.hidden_rows, s.hidden);
+  if (!keeps.middle_norm) common.middle_norm = arena.take<T>(shared, s.hidden_rows, s.hidden);
+  if (!keeps.hidden) take_hidden(arena, shared, s, common);
   if (setup.recompute != deck::Recompute::none) nn::take_selective(arena, shared, s.moe, common.feed_forward.moe);
   if (setup.recompute == deck::Recompute::full) {
     take_full(arena, shared, s, setup.backward, common);
-    take_codes(arena, shared, s, common);
+    recipe.take_codes(arena, shared, s, common);
   }
-  take_maxima(arena, s, common);
+  recipe.take_maxima(arena, s, common);
   return common;
 }
 
 template <class T>
 StageActivations<T> take_stage(Arena& arena, const LocalSizes& s, index_t layers, const ActivationSetup& setup,
-                               const LayerActivations<T>& common) {
+                               const GemmRecipe<T>& recipe, const LayerActivations<T>& common) {
+  const KeptOutputs keeps = kept_outputs(s, setup, recipe.kept_outputs(s));
   StageActivations<T> stage;
   stage.layers.assign(static_cast<std::size_t>(layers), common);
   for (LayerActivations<T>& act : stage.layers) {
-    const NormKinds norms = norm_kinds(s, setup);
-    if (norms.input == kept) act.input_norm = arena.take<T>(kept, s.hidden_rows, s.hidden);
-    if (norms.middle == kept) act.middle_norm = arena.take<T>(kept, s.hidden_rows, s.hidden);
-    if (hidden_kind(s, setup) == kept) take_hidden(arena, kept, s, act);
+    if (keeps.input_norm) act.input_norm = arena.take<T>(kept, s.hidden_rows, s.hidden);
+    if (keeps.middle_norm) act.middle_norm = arena.take<T>(kept, s.hidden_rows, s.hidden);
+    if (keeps.hidden) take_hidden(arena, kept, s, act);
     if (setup.recompute == deck::Recompute::none) {
       nn::take_selective(arena, kept, s.moe, act.feed_forward.moe);
-      take_codes(arena, kept, s, act);
+      recipe.take_codes(arena, kept, s, act);
     }
     if (setup.recompute != deck::Recompute::full) take_full(arena, kept, s, setup.backward, act);
   }
@@ -134,39 +97,20 @@ StageActivations<T> take_stage(Arena& arena, const LocalSizes& s, index_t layers
 
 template <class T>
 std::vector<std::vector<StageActivations<T>>> take_stages(Arena& arena, const LocalSizes& s,
-                                                          const ActivationSetup& setup) {
-  const LayerActivations<T> common = take_common<T>(arena, s, setup);
+                                                          const ActivationSetup& setup, const GemmRecipe<T>& recipe) {
+  const LayerActivations<T> common = take_common<T>(arena, s, setup, recipe);
   std::vector<std::vector<StageActivations<T>>> stages;
   for (const VirtualStage& stage : setup.stages) {
     auto& slots = stages.emplace_back();
     for (index_t i = 0; i < stage.slots; ++i) {
-      slots.push_back(take_stage<T>(arena, s, stage.layers.size(), setup, common));
+      slots.push_back(take_stage<T>(arena, s, stage.layers.size(), setup, recipe, common));
     }
   }
   return stages;
 }
 
-nn::Fp8Workspace take_fp8(Arena& arena, const LocalSizes& s, const ActivationSetup& setup) {
-  if (s.fp8_chunks == nullptr) return {};
-  const nn::TokenChunks& chunks = *s.fp8_chunks;
-  const index_t mlp = is_dense(s) ? s.intermediate : 0, gate_up = is_dense(s) ? s.gate_up : 0;
-  const index_t gradient = std::max({s.hidden, s.query + 2 * s.key, gate_up}),
-                input = std::max({s.hidden, s.query, mlp});
-  const index_t rows = chunks.longest() * kernels::fp8_padded(std::max(gradient, input));
-  const bool again = setup.recompute != deck::Recompute::none || s.is_sharded;
-  return {.chunks = s.fp8_chunks,
-          .gradients = setup.backward == Backward::two_parts ? nn::Fp8Gradients::quantised_again
-                                                             : nn::Fp8Gradients::of_input_gradient,
-          .rows = arena.take<std::byte>(shared, rows),
-          .input = again ? take_columns(arena, shared, chunks, input) : nn::Fp8Columns<e4m3>{},
-          .gradient = {arena.take<e5m2>(shared, gradient * chunks.padded_tokens()),
-                       arena.take<float>(shared, chunks.size())},
-          .maxima = arena.take<float>(shared, s.tokens),
-          .scale = arena.take<float>(shared, 1)};
-}
-
 template <class T>
-Workspace<T> take_workspace(Arena& arena, const LocalSizes& s, const ActivationSetup& setup) {
+Workspace<T> take_workspace(Arena& arena, const LocalSizes& s, const ActivationSetup& setup, GemmRecipe<T>& recipe) {
   using M = master_t<T>;
   Workspace<T> work;
   work.attention.tiles = arena.take<std::byte>(shared, static_cast<index_t>(s.core.tile_bytes));
@@ -188,7 +132,7 @@ Workspace<T> take_workspace(Arena& arena, const LocalSizes& s, const ActivationS
   work.attention.dqkv = arena.take<T>(shared, s.tokens, s.query + 2 * s.key);
   work.attention.dout = arena.take<T>(shared, s.tokens, s.query);
   work.attention.sums = work.feed_forward.sums = work.sums;
-  work.fp8 = take_fp8(arena, s, setup);
+  recipe.take_workspace(arena, s, setup);
   return work;
 }
 
@@ -239,12 +183,12 @@ LayerActivations<T> first_tokens(const LayerActivations<T>& act, index_t tokens)
 }
 
 template <class T>
-Activations<T>::Activations(Arena& arena, const LocalSizes& s, const ActivationSetup& setup)
-    : stages(take_stages<T>(arena, s, setup)),
+Activations<T>::Activations(Arena& arena, const LocalSizes& s, const ActivationSetup& setup, GemmRecipe<T>& recipe)
+    : stages(take_stages<T>(arena, s, setup, recipe)),
       final_norm(arena.take<T>(shared, setup.has_head ? s.hidden_rows : 0, s.hidden)),
       final_statistics(arena.take<M>(shared, setup.has_head ? s.hidden_rows * s.norm.statistics : 0)),
       loss(arena, setup.has_head ? s.tokens : 0, s.vocabulary, s.loss_width),
-      work(take_workspace<T>(arena, s, setup)) {}
+      work(take_workspace<T>(arena, s, setup, recipe)) {}
 
 #define NANOTRON_INSTANTIATE(T) template LayerActivations<T> first_tokens(const LayerActivations<T>&, index_t);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)

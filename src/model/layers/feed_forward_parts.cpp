@@ -76,25 +76,10 @@ index_t max_rows(const TransformerSetup& setup, const kernels::Routing& routing,
 template <class T>
 nn::MlpLinears<T> linears(const ParameterTable& table, const MlpSpecs& specs, const nn::ParameterBuffers<T>& buffers,
                           index_t layer, const nn::LinearOrders& of_gate_up, const nn::LinearOrders& of_down,
-                          const QuantisedLinears<T>& quantised = {}) {
-  return {nn::Linear<T>(linear_weights(table, buffers, specs.first, layer, specs.first_rows), of_gate_up,
-                        quantised.gate_up),
-          nn::Linear<T>(linear_weights(table, buffers, specs.down, layer, specs.down.local_rows()), of_down,
-                        quantised.down)};
-}
-
-// In FP8 the gradient of gate | up is stored only where a bias or a delayed weight gradient reads it, or where its two
-// halves do not begin at whole words of codes.
-template <class T>
-const nn::Activation<T>& activation(deck::HiddenAct act, const ParameterTable& table,
-                                    const QuantisedLinears<T>& quantised) {
-  const bool is_read_again = table.contains("model/layers/mlp/up_proj/bias") ||
-                             (quantised.gate_up && quantised.gate_up->quantises_gradient_again());
-  if (quantised.gate_up && act == deck::HiddenAct::silu && !is_read_again &&
-      table.intermediate.size() % kernels::fp8_padding == 0) {
-    return nn::quantised_swiglu<T>();
-  }
-  return nn::activation_of<T>(act);
+                          const LayerGemms<T>& gemms = {}) {
+  return {
+      nn::Linear<T>(linear_weights(table, buffers, specs.first, layer, specs.first_rows), of_gate_up, gemms.gate_up),
+      nn::Linear<T>(linear_weights(table, buffers, specs.down, layer, specs.down.local_rows()), of_down, gemms.down)};
 }
 
 }  // namespace
@@ -140,16 +125,14 @@ std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup& setup, c
 }
 
 template <class T>
-std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(deck::HiddenAct act, const ParameterTable& table,
+std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(const nn::Activation<T>& act, const ParameterTable& table,
                                                             const nn::ParameterBuffers<T>& buffers, index_t layer,
-                                                            const FeedForwardOrders& orders,
-                                                            const QuantisedLinears<T>& quantised,
+                                                            const FeedForwardOrders& orders, const LayerGemms<T>& gemms,
                                                             const nn::MoeParts<T>& parts, Vector<double> sums) {
   const std::string mlp = "model/layers/mlp/";
   if (table.experts.size() == 0) {
-    const nn::MlpLinears<T> dense =
-        linears(table, table.mlp(mlp), buffers, layer, orders.gate_up, orders.down, quantised);
-    return std::make_unique<nn::Mlp<T>>(dense.gate_up, dense.down, activation<T>(act, table, quantised));
+    const nn::MlpLinears<T> dense = linears(table, table.mlp(mlp), buffers, layer, orders.gate_up, orders.down, gemms);
+    return std::make_unique<nn::Mlp<T>>(dense.gate_up, dense.down, act);
   }
   std::vector<nn::LinearWeights<T>> gate_up, down;  // of the experts here
   for (index_t e = table.experts.begin; e < table.experts.end; ++e) {
@@ -175,8 +158,8 @@ std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(deck::HiddenAct act,
   template std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup&, const ParameterTable&, index_t, \
                                                            const nn::MoeOrders&, Device&, Arena&);                  \
   template std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(                                             \
-      deck::HiddenAct, const ParameterTable&, const nn::ParameterBuffers<T>&, index_t, const FeedForwardOrders&,    \
-      const QuantisedLinears<T>&, const nn::MoeParts<T>&, Vector<double>);
+      const nn::Activation<T>&, const ParameterTable&, const nn::ParameterBuffers<T>&, index_t,                     \
+      const FeedForwardOrders&, const LayerGemms<T>&, const nn::MoeParts<T>&, Vector<double>);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

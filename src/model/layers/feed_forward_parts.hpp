@@ -37,12 +37,11 @@ struct FeedForwardOrders {
   nn::LinearOrders gate_up, down, expert_gate_up, expert_down;
 };
 
-/// parts must outlive the result. sums: those of this layer, see nn::Moe.
+/// act and parts must outlive the result. sums: those of this layer, see nn::Moe.
 template <class T>
-std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(deck::HiddenAct act, const ParameterTable& table,
+std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(const nn::Activation<T>& act, const ParameterTable& table,
                                                             const nn::ParameterBuffers<T>& buffers, index_t layer,
-                                                            const FeedForwardOrders& orders,
-                                                            const QuantisedLinears<T>& quantised,
+                                                            const FeedForwardOrders& orders, const LayerGemms<T>& gemms,
                                                             const nn::MoeParts<T>& parts, Vector<double> sums);
 
 }  // namespace nanotron::model::detail

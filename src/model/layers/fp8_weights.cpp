@@ -1,17 +1,15 @@
-#include "nanotron/model/layers/fp8_weights.hpp"
+#include "fp8_weights.hpp"
 
 #include <algorithm>
 
-#include "feed_forward_parts.hpp"
-
-#include "nanotron/base/types.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
 
 namespace nanotron::model {
 namespace {
 
 using kernels::Fp8Matrix, kernels::fp8_padded;
 
-// The first projection of each GEMM, in the order of Fp8LayerLinears, and its rows.
+// The first projection of each GEMM, in the order of LayerGemms, and its rows.
 struct Gemm {
   nn::ParameterSpec first;
   index_t rows;
@@ -37,17 +35,15 @@ Fp8Matrix<e4m3> take(Arena& arena, index_t out, index_t in) {
 
 }  // namespace
 
-template <class T>
-Fp8Weights<T>::Fp8Weights(LinearOperands operands, const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
-                          const Sharding& sharding, Arena& arena) {
-  if (operands == LinearOperands::stored) return;
+Fp8Weights::Fp8Weights(const ParameterTable& table, const nn::ParameterBuffers<bf16>& buffers, const Sharding& sharding,
+                       Arena& arena) {
   const std::vector<Gemm> gemms = gemms_of(table);
   held_.assign(sharding.stage == 3 ? 1 : static_cast<std::size_t>(table.layers), no_unit);
   index_t max_rows = 0;
   for (index_t l = 0; l < table.layers; ++l) {
     std::vector<Weight>& weights = layers_.emplace_back();
     for (std::size_t i = 0; i < gemms.size(); ++i) {
-      const Matrix<const T> values = buffers.weight(gemms[i].first, l, gemms[i].rows);
+      const Matrix<const bf16> values = buffers.weight(gemms[i].first, l, gemms[i].rows);
       const auto out = static_cast<index_t>(values.extent(0)), in = static_cast<index_t>(values.extent(1));
       max_rows = std::max(max_rows, out);
       weights.push_back({values, set_of(l) < static_cast<std::size_t>(l) ? layers_[0][i].codes : take(arena, out, in)});
@@ -56,32 +52,22 @@ Fp8Weights<T>::Fp8Weights(LinearOperands operands, const ParameterTable& table, 
   maxima_ = arena.take<float>(MemoryKind::workspace, max_rows);
 }
 
-template <class T>
-void Fp8Weights<T>::use(Device& device, index_t layer) {
-  if (layers_.empty() || !reads(layer)) return;
+void Fp8Weights::use(Device& device, index_t layer) {
+  if (!reads(layer)) return;
   held_[set_of(layer)] = layer;
-  if constexpr (std::is_same_v<T, bf16>) {
-    for (const Weight& w : layers_[static_cast<std::size_t>(layer)]) {
-      const Vector<float> maxima(maxima_.data(), w.values.extent(0));
-      kernels::row_maxima(device, w.values, maxima);
-      kernels::quantise<e4m3>(device, w.values, maxima, w.codes);
-    }
+  for (const Weight& w : layers_[static_cast<std::size_t>(layer)]) {
+    const Vector<float> maxima(maxima_.data(), w.values.extent(0));
+    kernels::row_maxima<bf16>(device, w.values, maxima);
+    kernels::quantise<e4m3>(device, w.values, maxima, w.codes);
   }
 }
 
-template <class T>
-QuantisedLinears<T> Fp8Weights<T>::linears(index_t layer, const nn::Fp8Workspace& work) const {
-  QuantisedLinears<T> made;
-  if constexpr (std::is_same_v<T, bf16>) {
-    if (layers_.empty()) return made;
-    const std::vector<Weight>& weights = layers_[static_cast<std::size_t>(layer)];
-    const auto linear = [&](std::size_t i) { return std::make_shared<const nn::Fp8Linear>(weights[i].codes, work); };
-    made.qkv = linear(0), made.attention_out = linear(1);
-    if (weights.size() > 2) made.gate_up = linear(2), made.down = linear(3);
-  }
+LayerGemms<bf16> Fp8Weights::gemms(index_t layer, const nn::Fp8Workspace& work) const {
+  const std::vector<Weight>& weights = layers_[static_cast<std::size_t>(layer)];
+  const auto of = [&](std::size_t i) { return std::make_shared<const nn::Fp8Linear>(weights[i].codes, work); };
+  LayerGemms<bf16> made{.qkv = of(0), .attention_out = of(1)};
+  if (weights.size() > 2) made.gate_up = of(2), made.down = of(3);
   return made;
 }
-
-NANOTRON_INSTANTIATE_CLASS(Fp8Weights)
 
 }  // namespace nanotron::model

@@ -30,7 +30,7 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
       table_(parameter_table_of(setup)),
       buffers_(arena, layouts_of<T>(setup, table_)),
       weights_(setup.sharding, table_, buffers_, device),
-      fp8_weights_(setup.linears, table_, buffers_, setup.sharding, arena),
+      recipe_(make_gemm_recipe<T>(setup, table_, buffers_, arena)),
       micro_batches_(setup.context(), setup.sequences, setup.document_mask, slots_of(setup_.stages), device, arena),
       geometry_(make_geometry<T>(setup, table_, orders_of(setup), device, arena)),
       core_(
@@ -46,14 +46,14 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
             .has_head = is_last(setup_, setup_.stages.back()),
             .recompute = setup.recompute,
             .purpose = setup.purpose,
-            .hidden_gradients = setup.hidden_gradients}),
+            .hidden_gradients = setup.hidden_gradients},
+           *recipe_),
       embedding_(make_embedding(setup_, table_, buffers_)),
       positions_(make_positions(setup_, table_, buffers_)),
       head_(make_head(setup_, table_, buffers_)),
       layers_(make_layers(setup, table_, buffers_, geometry_, *core_, *tp_region_, orders_of(setup), *moe_,
-                          router_sums_, residual_sum(setup, arena.processor()),
-                          [&](index_t l) { return fp8_weights_.linears(l, act_.work.fp8); })) {
-  take_gemm_workspace<T>(sizes(arena.processor()), act_.loss.chunk(), device, arena);
+                          router_sums_, residual_sum(setup, arena.processor()), *recipe_)) {
+  take_gemm_workspace<T>(sizes(arena.processor()), *recipe_, act_.loss.chunk(), device, arena);
   if (arena.is_planning() || setup.purpose == Purpose::inference) return;
   const LayerActivations<T>& act = act_.stages.front().front().layers.front();
   layers_.front().prepare(device, act, act_.work);
@@ -78,7 +78,7 @@ LocalSizes Transformer<T>::sizes(Processor processor) const {
   s.kept_inputs = tp_region_->kept_rows();
   s.moe = moe_->sizes;
   s.ep_size = setup_.ep->size();
-  s.fp8_chunks = setup_.linears == LinearOperands::fp8 ? &tp_region_->chunks() : nullptr;
+  s.chunks = tp_region_->chunks();
   s.is_sharded = tp_region_->is_sharded();
   return s;
 }
@@ -86,26 +86,26 @@ LocalSizes Transformer<T>::sizes(Processor processor) const {
 template <class T>
 void Transformer<T>::refresh_compute_weights() {
   weights_.refresh();
-  fp8_weights_.expire();
+  recipe_->weights_changed();
 }
 
 template <class T>
 void Transformer<T>::refresh_after_update() {
   weights_.refresh_after_update();
-  fp8_weights_.expire();
+  recipe_->weights_changed();
 }
 
 template <class T>
 void Transformer<T>::forget_gathered_weights() {
   weights_.forget();
-  fp8_weights_.expire();
+  recipe_->weights_changed();
 }
 
 template <class T>
 void Transformer<T>::use_weights(index_t stage, index_t layer, const SourceUse& use) {
   const index_t local = first_layer(stage) + layer;
-  if (fp8_weights_.reads(local)) weights_.use(use);
-  fp8_weights_.use(*device_, local);
+  if (recipe_->reads_weights(local)) weights_.use(use);
+  recipe_->use_weights(*device_, local);
 }
 
 template <class T>

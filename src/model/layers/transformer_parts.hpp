@@ -19,12 +19,7 @@ inline index_t loss_width(const TransformerSetup& s, const ParameterTable& table
 
 template <class T>
 nn::ParameterLayouts layouts_of(const TransformerSetup& setup, const ParameterTable& table) {
-  const bool narrower = !std::is_same_v<T, master_t<T>>;
-  const bool codes = setup.linears == LinearOperands::fp8 && table.experts.size() == 0;
-  nn::ParameterLayouts layouts = parameter_layouts(table, setup.sharding,
-                                                   codes      ? ComputeWeights::codes
-                                                   : narrower ? ComputeWeights::narrower
-                                                              : ComputeWeights::master);
+  nn::ParameterLayouts layouts = parameter_layouts(table, setup.sharding, compute_weights<T>(setup, table));
   if (setup.purpose == Purpose::inference) layouts.gradient = layouts.reduced = {};
   return layouts;
 }
@@ -55,7 +50,8 @@ inline std::vector<index_t> slots_of(const std::vector<VirtualStage>& stages) {
 }
 
 template <class T>
-void take_gemm_workspace(const LocalSizes& s, index_t loss_rows, Device& device, Arena& arena) {
+void take_gemm_workspace(const LocalSizes& s, const GemmRecipe<T>& recipe, index_t loss_rows, Device& device,
+                         Arena& arena) {
   // The three GEMMs of a linear layer: forward, input gradient, weight gradient.
   const auto linear = [&](index_t tokens, index_t out, index_t in) {
     if (tokens == 0 || out == 0 || in == 0) return std::size_t{0};
@@ -63,21 +59,13 @@ void take_gemm_workspace(const LocalSizes& s, index_t loss_rows, Device& device,
                      kernels::gemm_workspace_bytes<T>(device.gemm_mode(), arena.processor(), tokens, in, out),
                      kernels::gemm_workspace_bytes<T>(device.gemm_mode(), arena.processor(), out, in, tokens)});
   };
-  // The same with FP8 operands.
-  const auto fp8 = [&](index_t out, index_t in) {
-    if (s.fp8_chunks == nullptr || out == 0 || in == 0) return std::size_t{0};
-    return std::max({kernels::gemm_fp8_workspace_bytes(arena.processor(), s.tokens, out, in),
-                     kernels::gemm_fp8_workspace_bytes(arena.processor(), s.tokens, in, out),
-                     kernels::gemm_fp8_workspace_bytes(arena.processor(), out, in, s.fp8_chunks->longest())});
-  };
-  const index_t dense = s.moe.experts == 0 ? s.intermediate : 0;
   const index_t expert_rows = s.moe.gemms == deck::ExpertGemms::library ? s.moe.rows : 0;
-  const auto bytes = std::max(
-      {fp8(s.query + 2 * s.key, s.hidden), fp8(s.hidden, s.query), fp8(dense > 0 ? s.gate_up : 0, s.hidden),
-       fp8(s.hidden, dense), linear(s.tokens, s.query + 2 * s.key, s.hidden), linear(s.tokens, s.hidden, s.query),
-       linear(s.tokens, s.gate_up, s.hidden), linear(s.tokens, s.hidden, s.intermediate),
-       linear(s.tokens, s.moe.columns, s.hidden), linear(expert_rows, 2 * s.moe.width, s.hidden),
-       linear(expert_rows, s.hidden, s.moe.width), linear(loss_rows, s.vocabulary, s.hidden)});
+  const auto bytes =
+      std::max({recipe.gemm_workspace_bytes(s, arena.processor()), linear(s.tokens, s.query + 2 * s.key, s.hidden),
+                linear(s.tokens, s.hidden, s.query), linear(s.tokens, s.gate_up, s.hidden),
+                linear(s.tokens, s.hidden, s.intermediate), linear(s.tokens, s.moe.columns, s.hidden),
+                linear(expert_rows, 2 * s.moe.width, s.hidden), linear(expert_rows, s.hidden, s.moe.width),
+                linear(loss_rows, s.vocabulary, s.hidden)});
   device.set_gemm_workspace(arena.take<std::byte>(MemoryKind::workspace, static_cast<index_t>(bytes)));
 }
 
@@ -105,7 +93,7 @@ std::unique_ptr<const nn::Norm<T>> make_norm(const deck::ModelConfig& model, con
 template <class T>
 nn::Attention<T> make_attention(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
                                 const nn::AttentionGeometry<T>& geometry, nn::AttentionCore<T>& core,
-                                const SumOrders& orders, const QuantisedLinears<T>& quantised, index_t layer) {
+                                const SumOrders& orders, const LayerGemms<T>& gemms, index_t layer) {
   const std::string prefix = "model/layers/self_attn/";
   const nn::ParameterSpec &query = table[prefix + "q_proj/weight"], &out = table[prefix + "o_proj/weight"];
   nn::HeadNorms<T> norms;
@@ -116,9 +104,9 @@ nn::Attention<T> make_attention(const ParameterTable& table, const nn::Parameter
   }
   return nn::Attention<T>(
       geometry,
-      nn::Linear<T>(linear_weights(table, buffers, query, layer, geometry.qkv_columns()), orders.qkv, quantised.qkv),
+      nn::Linear<T>(linear_weights(table, buffers, query, layer, geometry.qkv_columns()), orders.qkv, gemms.qkv),
       nn::Linear<T>(linear_weights(table, buffers, out, layer, out.local_rows()), orders.attention_out,
-                    quantised.attention_out),
+                    gemms.attention_out),
       norms, core);
 }
 
@@ -134,23 +122,22 @@ inline ResidualSum residual_sum(const TransformerSetup& setup, Processor process
   return processor == Processor::gpu && whole ? ResidualSum::in_gemm : ResidualSum::in_norm;
 }
 
-// quantised_of(l): the linear layers that quantise, in layer l.
-template <class T, class F>
+template <class T>
 std::vector<DecoderLayer<T>> make_layers(const TransformerSetup& setup, const ParameterTable& table,
                                          const nn::ParameterBuffers<T>& buffers,
                                          const nn::AttentionGeometry<T>& geometry, nn::AttentionCore<T>& core,
                                          nn::TensorParallelRegion<T>& region, const SumOrders& orders,
                                          const nn::MoeParts<T>& moe, const Matrix<double>& router_sums, ResidualSum sum,
-                                         const F& quantised_of) {
+                                         const GemmRecipe<T>& recipe) {
   const std::string prefix = "model/layers/";
   std::vector<DecoderLayer<T>> layers;
   for (index_t l = 0; l < table.layers; ++l) {
-    const QuantisedLinears<T> quantised = quantised_of(l);
+    const LayerGemms<T> gemms = recipe.gemms(l);
     layers.emplace_back(make_norm(setup.model, table, buffers, prefix + "input_layernorm/", l, orders.tokens),
-                        make_attention(table, buffers, geometry, core, orders, quantised, l),
+                        make_attention(table, buffers, geometry, core, orders, gemms, l),
                         make_norm(setup.model, table, buffers, prefix + "post_attention_layernorm/", l, orders.tokens),
-                        make_feed_forward(setup.model.hidden_act, table, buffers, l, orders.feed_forward, quantised,
-                                          moe, row(router_sums, l)),
+                        make_feed_forward(recipe.activation(setup.model.hidden_act, table), table, buffers, l,
+                                          orders.feed_forward, gemms, moe, row(router_sums, l)),
                         region, sum);
   }
   return layers;

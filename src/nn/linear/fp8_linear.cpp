@@ -3,7 +3,10 @@
 #include <algorithm>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/deck/config.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/mlp/swiglu_fp8.hpp"
+#include "nanotron/nn/checks.hpp"
 #include "nanotron/nn/linear/linear.hpp"
 
 namespace nanotron::nn {
@@ -13,11 +16,15 @@ using kernels::Fp8Matrix, kernels::fp8_padded;
 
 // Codes by columns of a chunk, and its scale.
 template <class E>
-Fp8Matrix<E> columns_of(const Fp8Columns<E>& all, const TokenChunks& chunks, index_t c, index_t width) {
+Fp8Matrix<E> columns_of(const Fp8Columns<E>& all, const Fp8Chunks& chunks, index_t c, index_t width) {
   if (all.codes.extent(0) == 0) return {};
   const index_t padded = chunks.padded_before(c + 1) - chunks.padded_before(c);
   return {.columns = Matrix<E>(all.codes.data() + width * chunks.padded_before(c), width, padded),
           .scale = all.scales.data() + c};
+}
+
+Fp8Columns<e4m3> kept_columns(const OperandCodes& of_x) {
+  return {Vector<e4m3>(reinterpret_cast<e4m3*>(of_x.kept.data()), of_x.kept.extent(0)), of_x.scales};
 }
 
 // maxima: of all tokens, or empty.
@@ -32,7 +39,7 @@ void quantise(Device& device, Matrix<const bf16> x, const Vector<const float>& m
     return;
   }
   const Vector<float> computed(work.maxima.data() + tokens.begin, tokens.size());
-  kernels::row_maxima(device, x, computed);
+  kernels::row_maxima<bf16>(device, x, computed);
   kernels::quantise<E>(device, x, computed, codes);
 }
 
@@ -65,11 +72,11 @@ void quantise_again(Device& device, const Matrix<const bf16>& x, const Fp8Worksp
 
 }  // namespace
 
-TokenChunks::TokenChunks(std::vector<Range> chunks) : chunks_(std::move(chunks)), padded_before_(1) {
+Fp8Chunks::Fp8Chunks(std::vector<Range> chunks) : chunks_(std::move(chunks)), padded_before_(1) {
   for (const Range& chunk : chunks_) padded_before_.push_back(padded_before_.back() + fp8_padded(chunk.size()));
 }
 
-index_t TokenChunks::longest() const {
+index_t Fp8Chunks::longest() const {
   index_t most = 0;
   for (const Range& chunk : chunks_) most = std::max(most, chunk.size());
   return most;
@@ -91,7 +98,7 @@ void Fp8Linear::multiply(Device& device, const RowGemm<bf16>& gemm, Matrix<const
   if (tokens == 0) return;
   const Vector<const float> maxima = gemm.codes.maxima;
   if (gemm.op == kernels::Op::transpose) {
-    const Fp8Matrix<e4m3> codes = codes_of(gemm.codes.kept, tokens, width, chunk);
+    const Fp8Matrix<e4m3> codes = codes_of(kept_columns(gemm.codes), tokens, width, chunk);
     quantise<e4m3>(device, x, maxima, work_, chunk, codes);
     return multiply_codes<e4m3>(device, codes.by_rows(), weight_.by_rows(), gemm.addend, y);
   }
@@ -109,17 +116,25 @@ void Fp8Linear::multiply(Device& device, const RowGemm<bf16>& gemm, Matrix<const
 void Fp8Linear::backward_weight(Device& device, Matrix<const bf16> dy, Matrix<const bf16> x, const OperandCodes& of_x,
                                 Matrix<float> gradient) const {
   if (quantises_gradient_again()) quantise_again(device, dy, work_, work_.gradient);
-  const bool kept = of_x.kept.codes.extent(0) > 0;
+  const bool kept = of_x.kept.extent(0) > 0;
   if (!kept) quantise_again(device, x, work_, work_.input);
-  const TokenChunks& chunks = *work_.chunks;
+  const Fp8Chunks& chunks = *work_.chunks;
   for (index_t c = 0; c < chunks.size(); ++c) {
     if (chunks[c].size() == 0) continue;
     const auto codes_dy = columns_of(work_.gradient, chunks, c, static_cast<index_t>(gradient.extent(0)));
     const auto codes_x =
-        columns_of(kept ? of_x.kept : work_.input, chunks, c, static_cast<index_t>(gradient.extent(1)));
+        columns_of(kept ? kept_columns(of_x) : work_.input, chunks, c, static_cast<index_t>(gradient.extent(1)));
     kernels::gemm_fp8<e5m2, float>(device, codes_dy.by_columns(), codes_x.by_columns(), 1.0,
                                    MatrixRef<float>(gradient));
   }
+}
+
+void check_fp8(const deck::Config& c, deck::Findings& f) {
+  if (c.precision.compute != ScalarType::fp8 || c.precision.reproducible != deck::Reproducible::layout) return;
+  if (!f.is_valid({"precision.compute", "precision.reproducible"})) return;
+  f.error({"precision.compute", "precision.reproducible"},
+          "FP8 scales follow from the values on a rank, so that their bits depend on the grid",
+          "compute = 'bf16', 'fp32' or 'fp64'", "or reproducible = 'run'");
 }
 
 }  // namespace nanotron::nn

@@ -1,7 +1,6 @@
 #include "nanotron/nn/linear/tensor_parallel_region.hpp"
 
 #include <algorithm>
-#include <optional>
 #include <vector>
 
 #include "nanotron/base/error.hpp"
@@ -18,7 +17,7 @@ class ReplicatedRegion final : public TensorParallelRegion<T> {
   index_t rows() const override { return tokens_; }
   MatrixRef<T> token_rows(Matrix<T> y) const override { return y; }
   bool is_sharded() const override { return false; }
-  const TokenChunks& chunks() const override { return chunks_; }
+  const std::vector<Range>& chunks() const override { return chunks_; }
   index_t kept_rows() const override { return 0; }
   comm::StepTraffic gather_traffic() const override { return {}; }
   comm::StepTraffic regather_traffic() const override { return {}; }
@@ -45,7 +44,7 @@ class ReplicatedRegion final : public TensorParallelRegion<T> {
 
  private:
   index_t tokens_, width_;
-  TokenChunks chunks_;
+  std::vector<Range> chunks_;
   comm::Group* tp_;
   std::vector<comm::Request> sum_ = std::vector<comm::Request>(1);
 };
@@ -66,9 +65,7 @@ class SequenceParallelRegion final : public TensorParallelRegion<T> {
       const index_t begin = rows.begin * size.tp_size, end = rows.end * size.tp_size;
       chunks_.push_back({rows, {std::min(begin, tokens_), std::min(end, tokens_)}});
     }
-    std::vector<Range> tokens;
-    for (const Chunk& chunk : chunks_) tokens.push_back(chunk.tokens);
-    token_chunks_.emplace(std::move(tokens));
+    for (const Chunk& chunk : chunks_) token_chunks_.push_back(chunk.tokens);
     gathers_.resize(chunks_.size());
     sums_.resize(chunks_.size());
   }
@@ -81,7 +78,7 @@ class SequenceParallelRegion final : public TensorParallelRegion<T> {
     return MatrixRef<T>(y).row_block(0, last.begin + std::clamp<index_t>(tokens_ - first, 0, last.size()));
   }
   bool is_sharded() const override { return true; }
-  const TokenChunks& chunks() const override { return *token_chunks_; }
+  const std::vector<Range>& chunks() const override { return token_chunks_; }
   index_t kept_rows() const override { return kept_rows_; }
   comm::StepTraffic gather_traffic() const override {
     return {.tensor_parallel = comm::all_gather_bytes(bytes_of(rows_), tp_->size())};
@@ -164,7 +161,7 @@ class SequenceParallelRegion final : public TensorParallelRegion<T> {
   Matrix<T> gathered_, partial_sum_;  // (t rows, width)
   comm::Group* tp_;
   std::vector<Chunk> chunks_;
-  std::optional<TokenChunks> token_chunks_;
+  std::vector<Range> token_chunks_;
   std::vector<comm::Request> gathers_, sums_;  // per chunk
 };
 

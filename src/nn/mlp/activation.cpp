@@ -1,9 +1,8 @@
 #include "nanotron/nn/mlp/activation.hpp"
 
-#include "nanotron/kernels/fp8/quantise.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/mlp/gelu.hpp"
 #include "nanotron/kernels/mlp/swiglu.hpp"
-#include "nanotron/kernels/mlp/swiglu_fp8.hpp"
 
 namespace nanotron::nn {
 namespace {
@@ -11,30 +10,17 @@ namespace {
 // In a pass of their own.
 template <class T>
 void find_maxima(Device& device, Matrix<const T> x, const Vector<float>& maxima) {
-  if constexpr (std::is_same_v<T, bf16>) {
-    if (maxima.extent(0) > 0) kernels::row_maxima(device, x, maxima);
-  }
+  if (maxima.extent(0) > 0) kernels::row_maxima<T>(device, x, maxima);
 }
 
 template <class T>
-class Swiglu : public Activation<T> {
+class Swiglu final : public Activation<T> {
  public:
   void forward(Device& device, Matrix<const T> in, Matrix<T> h, Vector<float> maxima) const override {
     kernels::swiglu_forward<T>(device, in, h, maxima);
   }
   void backward(Device& device, Matrix<T> in, Matrix<const T> dh, Vector<float> maxima) const override {
     kernels::swiglu_backward<T>(device, in, dh, in, maxima);
-  }
-};
-
-template <class T>
-class QuantisedSwiglu final : public Swiglu<T> {
- public:
-  void backward(Device& device, Matrix<T> in, Matrix<const T> dh, Vector<float> maxima) const override {
-    if constexpr (std::is_same_v<T, bf16>) kernels::swiglu_backward_maxima(device, in, dh, maxima);
-  }
-  RowGemm<T> input_gradient(const Linear<T>& first, const Vector<float>& maxima, Matrix<const T> dh) const override {
-    return first.backward_input(maxima, dh);
   }
 };
 
@@ -68,15 +54,7 @@ const Activation<T>& activation_of(deck::HiddenAct kind) {
   }
 }
 
-template <class T>
-const Activation<T>& quantised_swiglu() {
-  static const QuantisedSwiglu<T> swiglu;
-  return swiglu;
-}
-
-#define NANOTRON_INSTANTIATE(T)                     \
-  template const Activation<T>& quantised_swiglu(); \
-  template const Activation<T>& activation_of(deck::HiddenAct);
+#define NANOTRON_INSTANTIATE(T) template const Activation<T>& activation_of(deck::HiddenAct);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

@@ -107,8 +107,7 @@ model::TransformerSetup transformer_setup(const deck::Config& config, comm::Proc
   return {.model = config.model,
           .recompute = config.parallel.recompute,
           .purpose = model::Purpose::training,
-          .linears =
-              config.precision.compute == ScalarType::fp8 ? model::LinearOperands::fp8 : model::LinearOperands::stored,
+          .operands = config.precision.compute,
           .sequences = config.data.micro_batch_size,
           .length = config.data.sequence_length,
           .key_length = config.data.sequence_length,

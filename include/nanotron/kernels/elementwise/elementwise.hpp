@@ -48,4 +48,8 @@ void copy(Device& device, Vector<const T> from, Vector<T> to);
 template <class A, class B>
 void cast(Device& device, Vector<const A> x, Vector<B> y);
 
+/// maxima (rows): max |x| of each row of x; infinity where an element is not a number.
+template <class T>
+void row_maxima(Device& device, Matrix<const T> x, Vector<float> maxima);
+
 }  // namespace nanotron::kernels

@@ -38,10 +38,8 @@ struct Fp8Matrix {
   Fp8Operand<E> by_columns() const { return {columns, scale}; }
 };
 
-/// maxima (rows): max |x| of each row; infinity where an element is not a number.
-void row_maxima(Device& device, Matrix<const bf16> x, Vector<float> maxima);
-
-/// y.scale from the maxima of the rows of x, then the codes; both overwritten, the padding too.
+/// y.scale from the maxima of the rows of x (row_maxima of kernels/elementwise/elementwise.hpp), then the codes; both
+/// overwritten, the padding too.
 template <class E>
 void quantise(Device& device, Matrix<const bf16> x, Vector<const float> maxima, const Fp8Matrix<E>& y);
 

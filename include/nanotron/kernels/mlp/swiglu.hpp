@@ -2,8 +2,7 @@
 
 // Gated linear unit with SiLU (Shazeer, 2020): h = silu(gate) * up, silu(x) = x / (1 + exp(-x)).
 //
-// maxima (tokens): max |x| of each row that is written (row_maxima of kernels/fp8/quantise.hpp); empty where not
-// needed.
+// maxima (tokens): max |x| of each row that is written (row_maxima of elementwise.hpp); empty where not needed.
 
 #include "nanotron/kernels/loop/scalar_math.hpp"
 #include "nanotron/tensor/device.hpp"

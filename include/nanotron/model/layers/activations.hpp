@@ -13,9 +13,7 @@
 // Attention scores are never kept: backward recomputes them from lse. With experts gate_up and mlp_hidden have one row
 // for each token sent to an expert here; the inputs of these rows and the routing are kept with gate_up.
 //
-// With linear layers in FP8 'none' keeps codes, of one byte, of n1, n2, attn and mlp_hidden instead of n1, n2 and
-// mlp_hidden. 'selective', and sequence-parallel hidden states for n1 and n2, keep no codes: backward quantises again.
-// A mixture of experts is in bf16.
+// GEMMs that round their operands may keep codes of them instead (model/layers/gemm_recipe.hpp).
 //
 // With sequence-parallel hidden states and parallel%tp_gathered_inputs = 'keep' each layer keeps n1 and n2 of all
 // tokens, and not those of this rank's tokens. With 'full' all layers share them.
@@ -26,7 +24,6 @@
 #include "nanotron/deck/keys/parallel.hpp"
 #include "nanotron/model/parameters/parameter_table.hpp"
 #include "nanotron/nn/attention/attention_core.hpp"
-#include "nanotron/nn/linear/fp8_linear.hpp"
 #include "nanotron/nn/linear/tensor_parallel_region.hpp"
 #include "nanotron/nn/mlp/feed_forward.hpp"
 #include "nanotron/nn/norm/norm.hpp"
@@ -60,8 +57,8 @@ struct LocalSizes {
   nn::CoreSizes core{};  // of attention
   nn::MoeSizes moe{};
   int ep_size = 1;
-  const nn::TokenChunks* fp8_chunks = nullptr;  // of linear layers in FP8; outlive the activations
-  bool is_sharded = false;                      // see nn::TensorParallelRegion
+  std::vector<Range> chunks{};  // of tokens, see nn::TensorParallelRegion
+  bool is_sharded = false;      // the same
 };
 LocalSizes local_sizes(const deck::ModelConfig& model, const ParameterTable& table, index_t tokens,
                        index_t hidden_rows);
@@ -96,7 +93,6 @@ struct Workspace {
   Vector<M> sums;             // for fixed-order sums over tokens
   nn::AttentionWorkspace<T> attention;
   nn::FeedForwardWorkspace<T> feed_forward;
-  nn::Fp8Workspace fp8;
 };
 
 /// What one micro-batch keeps of one virtual stage.
@@ -126,10 +122,14 @@ struct ActivationSetup {
 };
 
 template <class T>
+class GemmRecipe;  // model/layers/gemm_recipe.hpp
+
+template <class T>
 struct Activations {
   using M = master_t<T>;
 
-  Activations(Arena& arena, const LocalSizes& sizes, const ActivationSetup& setup);
+  /// recipe: takes what GEMMs need besides.
+  Activations(Arena& arena, const LocalSizes& sizes, const ActivationSetup& setup, GemmRecipe<T>& recipe);
 
   std::vector<std::vector<StageActivations<T>>> stages;  // by virtual stage and slot
   Matrix<T> final_norm;                                  // empty without a head, as are the next two

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "nanotron/model/layers/decoder_layer.hpp"
+#include "nanotron/model/layers/gemm_recipe.hpp"
 #include "nanotron/model/layers/micro_batch_tokens.hpp"
 #include "nanotron/model/layers/transformer_setup.hpp"
 #include "nanotron/model/parameters/unit_weights.hpp"
@@ -132,7 +133,7 @@ class Transformer {
   ParameterTable table_;
   nn::ParameterBuffers<T> buffers_;
   UnitWeights<T> weights_;
-  Fp8Weights<T> fp8_weights_;
+  std::unique_ptr<GemmRecipe<T>> recipe_;
   MicroBatchTokens micro_batches_;
   nn::AttentionGeometry<T> geometry_;
   std::unique_ptr<nn::AttentionCore<T>> core_;

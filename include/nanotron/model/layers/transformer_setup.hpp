@@ -2,11 +2,11 @@
 
 // What a transformer is built from, and the parameters that a rank stores of it.
 
+#include <optional>
 #include <vector>
 
 #include "nanotron/deck/keys/data.hpp"
 #include "nanotron/model/layers/activations.hpp"
-#include "nanotron/model/layers/fp8_weights.hpp"
 #include "nanotron/model/parameters/parameter_table.hpp"
 #include "nanotron/model/parameters/sharding.hpp"
 #include "nanotron/nn/attention/token_batch.hpp"
@@ -19,12 +19,12 @@ struct TransformerSetup {
   deck::ModelConfig model;
   deck::Recompute recompute = deck::Recompute::none;
   Purpose purpose = Purpose::training;
-  LinearOperands linears = LinearOperands::stored;
-  index_t sequences = 0;               // b: of a micro-batch
-  index_t length = 0;                  // s: tokens of a whole sequence
-  index_t key_length = 0;              // maximum number of keys of a query: length, or a cache's capacity
-  std::vector<VirtualStage> stages{};  // ascending and disjoint; empty: one with all layers
-  index_t hidden_gradients = 1;        // buffers for gradients of the hidden states
+  std::optional<ScalarType> operands{};  // of the GEMMs of linear layers; none: as stored
+  index_t sequences = 0;                 // b: of a micro-batch
+  index_t length = 0;                    // s: tokens of a whole sequence
+  index_t key_length = 0;                // maximum number of keys of a query: length, or a cache's capacity
+  std::vector<VirtualStage> stages{};    // ascending and disjoint; empty: one with all layers
+  index_t hidden_gradients = 1;          // buffers for gradients of the hidden states
   Backward backward = Backward::whole;
   kernels::BackwardAlgorithm attention_backward = kernels::BackwardAlgorithm::fastest;
   deck::TpMode tp_mode = deck::TpMode::all_reduce;

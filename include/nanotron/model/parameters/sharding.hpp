@@ -45,8 +45,8 @@ struct Sharding {
 };
 
 /// Whether GEMMs read the master weights, a copy in a narrower type, or such a copy of what is in no layer and codes of
-/// the layers (model/layers/fp8_weights.hpp): on one rank all layers then share the place of one, where codes are made
-/// from. Of dense layers: routers and experts are multiplied in bf16.
+/// the layers (src/model/layers/fp8_weights.hpp): on one rank all layers then share the place of one, where codes are
+/// made from. Of dense layers: routers and experts are multiplied in bf16.
 enum class ComputeWeights { master, narrower, codes };
 
 nn::ParameterLayouts parameter_layouts(const ParameterTable& table, const Sharding& sharding, ComputeWeights compute);

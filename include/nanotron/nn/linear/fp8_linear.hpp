@@ -10,17 +10,44 @@
 // x and dy are quantised once, in both layouts; their copy by columns waits for the weight gradient. Tokens that a
 // TensorParallelRegion multiplies chunk by chunk have a scale for each chunk, and dW is a sum over chunks.
 
+#include <vector>
+
 #include "nanotron/kernels/gemm/gemm_fp8.hpp"
-#include "nanotron/nn/linear/quantised_linear.hpp"
+#include "nanotron/nn/linear/linear_gemms.hpp"
+#include "nanotron/tensor/shard.hpp"
 
 namespace nanotron::nn {
+
+/// The ranges of tokens that are multiplied one by one, each with a scale of its own.
+class Fp8Chunks {
+ public:
+  explicit Fp8Chunks(std::vector<Range> chunks);
+
+  index_t size() const { return static_cast<index_t>(chunks_.size()); }
+  const Range& operator[](index_t c) const { return chunks_[static_cast<std::size_t>(c)]; }
+  /// Tokens before chunk c where each chunk is padded (kernels::fp8_padded); c = size(): all.
+  index_t padded_before(index_t c) const { return padded_before_[static_cast<std::size_t>(c)]; }
+  index_t padded_tokens() const { return padded_before_.back(); }
+  index_t longest() const;
+
+ private:
+  std::vector<Range> chunks_;
+  std::vector<index_t> padded_before_;
+};
+
+/// Codes by columns of all tokens, (width, padded tokens) of one chunk after another; empty where they are not kept.
+template <class E>
+struct Fp8Columns {
+  Vector<E> codes{};
+  Vector<float> scales{};  // of each chunk
+};
 
 /// Whether the codes of dy that the input gradient left are still there for the weight gradient.
 enum class Fp8Gradients { of_input_gradient, quantised_again };
 
 /// Shared by all linear layers; each overwrites it.
 struct Fp8Workspace {
-  const TokenChunks* chunks = nullptr;
+  const Fp8Chunks* chunks = nullptr;
   Fp8Gradients gradients = Fp8Gradients::of_input_gradient;
   Vector<std::byte> rows{};  // codes by rows of the longest chunk of the widest operand
   Fp8Columns<e4m3> input{};  // of inputs that backward quantises again
@@ -29,18 +56,18 @@ struct Fp8Workspace {
   Vector<float> scale{};   // of codes by rows whose columns are not kept
 };
 
-class Fp8Linear final : public QuantisedLinear<bf16> {
+class Fp8Linear final : public LinearGemms<bf16> {
  public:
-  /// weight (out, in), quantised before each pass (model/layers/fp8_weights.hpp).
+  /// weight (out, in), quantised before each pass (src/model/layers/fp8_weights.hpp).
   Fp8Linear(const kernels::Fp8Matrix<e4m3>& weight, const Fp8Workspace& work) : weight_(weight), work_(work) {}
 
   void multiply(Device& device, const RowGemm<bf16>& gemm, Matrix<const bf16> x, Matrix<bf16> y,
                 index_t chunk) const override;
   void backward_weight(Device& device, Matrix<const bf16> dy, Matrix<const bf16> x, const OperandCodes& of_x,
                        Matrix<float> gradient) const override;
-  bool quantises_gradient_again() const override { return work_.gradients == Fp8Gradients::quantised_again; }
 
  private:
+  bool quantises_gradient_again() const { return work_.gradients == Fp8Gradients::quantised_again; }
   template <class E>
   kernels::Fp8Matrix<E> codes_of(const Fp8Columns<E>& columns, index_t tokens, index_t width, index_t chunk) const;
 

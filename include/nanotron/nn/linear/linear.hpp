@@ -15,7 +15,7 @@
 
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
-#include "nanotron/nn/linear/quantised_linear.hpp"
+#include "nanotron/nn/linear/linear_gemms.hpp"
 #include "nanotron/tensor/device.hpp"
 
 namespace nanotron::nn {
@@ -40,17 +40,17 @@ template <class T>
 struct RowGemm {
   kernels::Op op = kernels::Op::none;
   Matrix<const T> weight{};
-  Vector<const master_t<T>> bias{};               // empty where there is none
-  SumOrder order{};                               // of the sum over features of x
-  Matrix<const T> addend{};                       // r, of the rows of y; empty where there is none
-  const QuantisedLinear<T>* quantised = nullptr;  // multiplies, instead of kernels::gemm
-  OperandCodes codes{};                           // of x
-  Matrix<const T> swiglu_gradient{};              // x is gate | up: the operand is their gradient, from this one of h
+  Vector<const master_t<T>> bias{};       // empty where there is none
+  SumOrder order{};                       // of the sum over features of x
+  Matrix<const T> addend{};               // r, of the rows of y; empty where there is none
+  const LinearGemms<T>* gemms = nullptr;  // multiply, instead of kernels::gemm
+  OperandCodes codes{};                   // of x
+  Matrix<const T> swiglu_gradient{};      // x is gate | up: the operand is their gradient, from this one of h
 
   /// x (rows, in) -> y (rows, out), overwritten. chunk: which one of the tokens x is, see TensorParallelRegion.
   void operator()(Device& device, Matrix<const T> x, Matrix<T> y, index_t chunk = 0) const {
-    if (quantised != nullptr) {
-      quantised->multiply(device, *this, x, y, chunk);
+    if (gemms != nullptr) {
+      gemms->multiply(device, *this, x, y, chunk);
     } else if (addend.extent(0) > 0) {
       kernels::gemm_add<T>(device, kernels::Op::none, op, x, weight, addend, MatrixRef<T>(y), order);
     } else {
@@ -65,10 +65,10 @@ class Linear {
  public:
   using M = master_t<T>;
 
-  /// quantised: of a layer that quantises its operands, else null; the sums then have no order.
+  /// gemms: of a layer that has its own, else null; the sums then have no order.
   explicit Linear(const LinearWeights<T>& w, const LinearOrders& orders = {},
-                  std::shared_ptr<const QuantisedLinear<T>> quantised = {})
-      : w_(w), orders_(orders), quantised_(std::move(quantised)) {}
+                  std::shared_ptr<const LinearGemms<T>> gemms = {})
+      : w_(w), orders_(orders), gemms_(std::move(gemms)) {}
 
   /// x -> y; backward_input(): dy -> dx. of_x: what is kept of x; maxima: of the rows of dy, if they are known.
   RowGemm<T> forward(const OperandCodes& of_x = {}) const {
@@ -76,7 +76,7 @@ class Linear {
             .weight = w_.weight,
             .bias = w_.bias,
             .order = orders_.in,
-            .quantised = quantised_.get(),
+            .gemms = gemms_.get(),
             .codes = of_x};
   }
   /// x -> this rank's partial sum of y, without the bias: add_bias() adds it once, after the reduction. addend: added
@@ -91,12 +91,12 @@ class Linear {
     if (w_.bias.extent(0) > 0) kernels::bias_add<T>(device, y, w_.bias);
   }
   Vector<const M> bias() const { return w_.bias; }
-  /// swiglu_gradient: see RowGemm; only of a quantised layer, with maxima.
+  /// swiglu_gradient: see RowGemm; only of a layer with GEMMs of its own that form it, with maxima.
   RowGemm<T> backward_input(const Vector<float>& maxima = {}, const Matrix<const T>& swiglu_gradient = {}) const {
     return {.op = kernels::Op::none,
             .weight = w_.weight,
             .order = orders_.out,
-            .quantised = quantised_.get(),
+            .gemms = gemms_.get(),
             .codes = {.maxima = maxima},
             .swiglu_gradient = swiglu_gradient};
   }
@@ -105,8 +105,8 @@ class Linear {
   /// empty without a bias.
   void backward_weight(Device& device, Matrix<const T> dy, Matrix<const T> x, Vector<M> sums = {},
                        const OperandCodes& of_x = {}) const {
-    if (quantised_) {
-      quantised_->backward_weight(device, dy, x, of_x, w_.gradient);
+    if (gemms_) {
+      gemms_->backward_weight(device, dy, x, of_x, w_.gradient);
     } else {
       backward_matrix(device, dy, x, orders_.tokens);
     }
@@ -114,7 +114,7 @@ class Linear {
       kernels::bias_backward<T>(device, dy, w_.bias_gradient, sums, orders_.tokens.shards_on_rank);
   }
   /// Accumulates the gradient of the weight only, with this order of the sum over tokens. at: offset in elements from
-  /// w.gradient, where several gradients are stored one after another. Not of a quantised layer.
+  /// w.gradient, where several gradients are stored one after another. Not of a layer with GEMMs of its own.
   void backward_matrix(Device& device, Matrix<const T> dy, Matrix<const T> x, const SumOrder& tokens,
                        index_t at = 0) const {
     kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, dy, x, 1.0,
@@ -124,7 +124,7 @@ class Linear {
  private:
   LinearWeights<T> w_;
   LinearOrders orders_;
-  std::shared_ptr<const QuantisedLinear<T>> quantised_;
+  std::shared_ptr<const LinearGemms<T>> gemms_;
 };
 
 }  // namespace nanotron::nn

@@ -22,6 +22,7 @@
 
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/comm/watch/step_traffic.hpp"
@@ -82,8 +83,8 @@ class TensorParallelRegion {
   /// Whether each rank stores only a part of the tokens. Gradients of what works on these rows (the norms) are then
   /// partial sums.
   virtual bool is_sharded() const = 0;
-  /// The chunks of tokens that all_gather_gemm and gemm_reduce multiply.
-  virtual const TokenChunks& chunks() const = 0;
+  /// The ranges of tokens that all_gather_gemm and gemm_reduce multiply one by one, in the order of the tokens.
+  virtual const std::vector<Range>& chunks() const = 0;
   /// Bytes of one gather, of one start_regather, and of one sum.
   virtual comm::StepTraffic gather_traffic() const = 0;
   virtual comm::StepTraffic regather_traffic() const = 0;

@@ -29,8 +29,5 @@ class Activation {
 /// Stateless: one object serves all layers.
 template <class T>
 const Activation<T>& activation_of(deck::HiddenAct kind);
-/// SwiGLU where the gradient of gate | up is but an operand of quantised GEMMs (kernels/mlp/swiglu_fp8.hpp). T = bf16.
-template <class T>
-const Activation<T>& quantised_swiglu();
 
 }  // namespace nanotron::nn

@@ -16,7 +16,7 @@ struct MlpActivations {
   Matrix<T> gate_up;                 // (tokens, gate | up, or up); overwritten by its gradient in backward
   Matrix<T> hidden;                  // (tokens, local width)
   OperandCodes of_input, of_hidden;  // of n and of hidden
-  Vector<float> gradient_maxima{};   // of the rows of the gradient of gate_up, if it is quantised
+  Vector<float> gradient_maxima{};   // of the rows of the gradient of gate_up, if its GEMMs have a form of their own
 };
 
 /// What a layer saves from forward for backward.

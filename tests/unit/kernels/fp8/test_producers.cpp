@@ -1,5 +1,6 @@
 // ranks: 1
 // What kernels say of the rows that they write, and codes that are computed in place of a stored tensor.
+#include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/fp8/quantise.hpp"
 #include "nanotron/kernels/mlp/swiglu.hpp"
 #include "nanotron/kernels/mlp/swiglu_fp8.hpp"
@@ -15,7 +16,7 @@ class Producers : public testing::Test {
  protected:
   void expect_maxima(Array<float>& maxima, const Array<bf16>& y, index_t columns) {
     Array<float> expected(maxima.size());
-    kernels::row_maxima(device_, y.read(maxima.size(), columns), expected.vector());
+    kernels::row_maxima<bf16>(device_, y.read(maxima.size(), columns), expected.vector());
     maxima.pull(), expected.pull();
     EXPECT_EQ(maxima.host, expected.host);
     EXPECT_GT(*std::ranges::max_element(maxima.host), 0.0f);

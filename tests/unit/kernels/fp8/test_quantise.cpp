@@ -1,6 +1,7 @@
 // ranks: 1
 // Scales, codes and their transposed copy, bit by bit against plain loops.
 
+#include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/fp8/quantise.hpp"
 #include "support/reference/fp8.hpp"
 #include "unit/kernels/kernel_test.hpp"
@@ -33,7 +34,7 @@ class Quantise : public testing::Test {
     Array<bf16> back(rows * columns);
     const Fp8Matrix<E> y{Matrix<E>(by_rows.view.data(), rows, fp8_padded(columns)),
                          Matrix<E>(by_columns.view.data(), columns, fp8_padded(rows)), scale.data()};
-    kernels::row_maxima(device_, x.read(rows, columns), maxima.vector());
+    kernels::row_maxima<bf16>(device_, x.read(rows, columns), maxima.vector());
     kernels::quantise<E>(device_, x.read(rows, columns), maxima.read(), y);
     kernels::dequantise<E>(device_, y.by_rows(), back.matrix(rows, columns));
     back.pull();

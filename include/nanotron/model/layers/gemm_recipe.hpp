@@ -1,0 +1,70 @@
+#pragma once
+
+// How the linear layers of a rank multiply, and the memory that it takes. GemmRecipe itself: weights and activations as
+// they are stored, with none. Others round them to codes first (src/model/layers/fp8_recipe.hpp).
+
+#include <memory>
+
+#include "nanotron/model/layers/transformer_setup.hpp"
+#include "nanotron/nn/linear/linear_gemms.hpp"
+#include "nanotron/nn/mlp/activation.hpp"
+
+namespace nanotron::model {
+
+/// Of one layer; null where it multiplies what is stored.
+template <class T>
+struct LayerGemms {
+  std::shared_ptr<const nn::LinearGemms<T>> qkv{}, attention_out{}, gate_up{}, down{};
+};
+
+/// The outputs of norms and activation that backward reads as they are stored.
+struct KeptOutputs {
+  bool input_norm = true, middle_norm = true, hidden = true;
+};
+
+template <class T>
+class GemmRecipe {
+ public:
+  virtual ~GemmRecipe() = default;
+
+  // Of weights. layer: index among those stored here.
+
+  /// Whether use_weights() reads those of the layer, or its GEMMs do.
+  virtual bool reads_weights(index_t) const { return true; }
+  /// Call it before a layer multiplies, when its weights are available.
+  virtual void use_weights(Device&, index_t) {}
+  /// Call it after every change of the weights.
+  virtual void weights_changed() {}
+
+  // Of activations: what the arena (planning or real) gives besides the tensors themselves.
+
+  virtual KeptOutputs kept_outputs(const LocalSizes&) const { return {}; }
+  /// OperandCodes::kept of a layer (MemoryKind::activations), or of all layers, which share them (workspace).
+  virtual void take_codes(Arena&, MemoryKind, const LocalSizes&, LayerActivations<T>&) const {}
+  /// OperandCodes::maxima, which all layers share.
+  virtual void take_maxima(Arena&, const LocalSizes&, LayerActivations<T>&) const {}
+  /// What training needs besides; before gemms().
+  virtual void take_workspace(Arena&, const LocalSizes&, const ActivationSetup&) {}
+  /// Bytes of Device::gemm_workspace() that these GEMMs need.
+  virtual std::size_t gemm_workspace_bytes(const LocalSizes&, Processor) const { return 0; }
+
+  // What layers are made from.
+
+  /// The recipe must outlive them.
+  virtual LayerGemms<T> gemms(index_t) const { return {}; }
+  /// Of a dense network.
+  virtual const nn::Activation<T>& activation(deck::HiddenAct act, const ParameterTable&) const {
+    return nn::activation_of<T>(act);
+  }
+};
+
+/// What setup.operands asks for. Takes the codes of the weights from the arena. buffers' memory must outlive it.
+template <class T>
+std::unique_ptr<GemmRecipe<T>> make_gemm_recipe(const TransformerSetup& setup, const ParameterTable& table,
+                                                const nn::ParameterBuffers<T>& buffers, Arena& arena);
+
+/// The weights that its GEMMs read.
+template <class T>
+ComputeWeights compute_weights(const TransformerSetup& setup, const ParameterTable& table);
+
+}  // namespace nanotron::model

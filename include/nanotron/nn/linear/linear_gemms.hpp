@@ -1,0 +1,37 @@
+#pragma once
+
+// GEMMs of a linear layer in a form of their own, instead of kernels::gemm on what is stored: they round the operands
+// to codes of a narrower type, and may keep those of an input for backward (nn/linear/fp8_linear.hpp).
+
+#include <cstddef>
+
+#include "nanotron/base/types.hpp"
+#include "nanotron/tensor/device.hpp"
+#include "nanotron/tensor/tensor.hpp"
+
+namespace nanotron::nn {
+
+/// What such GEMMs keep of an operand; empty in other layers.
+struct OperandCodes {
+  Vector<std::byte> kept{};  // for the weight gradient; empty: made again then, from what is stored
+  Vector<float> scales{};    // of `kept`, one for each chunk of tokens
+  Vector<float> maxima{};    // max |x| of each row, from what wrote the operand; empty: computed where codes are made
+};
+
+template <class T>
+struct RowGemm;  // nn/linear/linear.hpp
+
+template <class T>
+class LinearGemms {
+ public:
+  virtual ~LinearGemms() = default;
+
+  /// y <- x op(W) + addend of a chunk of tokens, as the GEMM says.
+  virtual void multiply(Device& device, const RowGemm<T>& gemm, Matrix<const T> x, Matrix<T> y,
+                        index_t chunk) const = 0;
+  /// dW += dy^T x. Right after the input gradient of this layer, unless codes of dy are made again.
+  virtual void backward_weight(Device& device, Matrix<const T> dy, Matrix<const T> x, const OperandCodes& of_x,
+                               Matrix<master_t<T>> gradient) const = 0;
+};
+
+}  // namespace nanotron::nn

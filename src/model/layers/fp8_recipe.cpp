@@ -1,0 +1,109 @@
+#include "fp8_recipe.hpp"
+
+#include <algorithm>
+
+#include "nanotron/kernels/mlp/swiglu.hpp"
+#include "nanotron/kernels/mlp/swiglu_fp8.hpp"
+#include "nanotron/nn/linear/linear.hpp"
+
+namespace nanotron::model {
+namespace {
+
+constexpr auto shared = MemoryKind::workspace;
+
+bool is_dense(const LocalSizes& s) { return s.moe.experts == 0; }
+
+// SwiGLU where the gradient of gate | up is but an operand of FP8 GEMMs (kernels/mlp/swiglu_fp8.hpp).
+class SwigluOfCodes final : public nn::Activation<bf16> {
+ public:
+  void forward(Device& device, Matrix<const bf16> in, Matrix<bf16> h, Vector<float> maxima) const override {
+    kernels::swiglu_forward<bf16>(device, in, h, maxima);
+  }
+  void backward(Device& device, Matrix<bf16> in, Matrix<const bf16> dh, Vector<float> maxima) const override {
+    kernels::swiglu_backward_maxima(device, in, dh, maxima);
+  }
+  nn::RowGemm<bf16> input_gradient(const nn::Linear<bf16>& first, const Vector<float>& maxima,
+                                   Matrix<const bf16> dh) const override {
+    return first.backward_input(maxima, dh);
+  }
+};
+
+nn::Fp8Columns<e4m3> take_columns(Arena& arena, const nn::Fp8Chunks& chunks, index_t width) {
+  return {arena.take<e4m3>(shared, width * chunks.padded_tokens()), arena.take<float>(shared, chunks.size())};
+}
+
+}  // namespace
+
+KeptOutputs Fp8Recipe::kept_outputs(const LocalSizes& s) const {
+  return {.input_norm = s.is_sharded, .middle_norm = s.is_sharded || !is_dense(s), .hidden = !is_dense(s)};
+}
+
+// Codes of the inputs of linear layers that wait for backward; of hidden, which 'full' does not multiply again, only
+// where they are kept.
+void Fp8Recipe::take_codes(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivations<bf16>& act) const {
+  const nn::Fp8Chunks chunks(s.chunks);
+  const auto take = [&](nn::OperandCodes& of, index_t width) {
+    of.kept = arena.take<std::byte>(kind, width * chunks.padded_tokens());
+    of.scales = arena.take<float>(kind, chunks.size());
+  };
+  if (!s.is_sharded) take(act.attention.of_input, s.hidden);
+  take(act.attention.of_out, s.query);
+  if (!is_dense(s)) return;
+  nn::MlpActivations<bf16>& mlp = act.feed_forward.mlp;
+  if (!s.is_sharded) take(mlp.of_input, s.hidden);
+  if (kind == MemoryKind::activations) take(mlp.of_hidden, s.intermediate);
+}
+
+// From the kernel that writes a tensor to the one that quantises it. The rows of the norms are those of all tokens only
+// where hidden states are replicated.
+void Fp8Recipe::take_maxima(Arena& arena, const LocalSizes& s, LayerActivations<bf16>& act) const {
+  if (!s.is_sharded) act.attention.of_input.maxima = arena.take<float>(shared, s.tokens);
+  if (!is_dense(s)) return;
+  nn::MlpActivations<bf16>& mlp = act.feed_forward.mlp;
+  mlp.of_input.maxima = act.attention.of_input.maxima;
+  mlp.of_hidden.maxima = mlp.gradient_maxima = arena.take<float>(shared, s.tokens);
+}
+
+void Fp8Recipe::take_workspace(Arena& arena, const LocalSizes& s, const ActivationSetup& setup) {
+  const nn::Fp8Chunks& chunks = chunks_.emplace(s.chunks);
+  const index_t mlp = is_dense(s) ? s.intermediate : 0, gate_up = is_dense(s) ? s.gate_up : 0;
+  const index_t gradient = std::max({s.hidden, s.query + 2 * s.key, gate_up}),
+                input = std::max({s.hidden, s.query, mlp});
+  const index_t rows = chunks.longest() * kernels::fp8_padded(std::max(gradient, input));
+  const bool again = setup.recompute != deck::Recompute::none || s.is_sharded;
+  work_ = {.chunks = &chunks,
+           .gradients = setup.backward == Backward::two_parts ? nn::Fp8Gradients::quantised_again
+                                                              : nn::Fp8Gradients::of_input_gradient,
+           .rows = arena.take<std::byte>(shared, rows),
+           .input = again ? take_columns(arena, chunks, input) : nn::Fp8Columns<e4m3>{},
+           .gradient = {arena.take<e5m2>(shared, gradient * chunks.padded_tokens()),
+                        arena.take<float>(shared, chunks.size())},
+           .maxima = arena.take<float>(shared, s.tokens),
+           .scale = arena.take<float>(shared, 1)};
+}
+
+std::size_t Fp8Recipe::gemm_workspace_bytes(const LocalSizes& s, Processor processor) const {
+  const index_t chunk = nn::Fp8Chunks(s.chunks).longest();
+  // Forward, input gradient, weight gradient.
+  const auto of_linear = [&](index_t out, index_t in) {
+    if (out == 0 || in == 0) return std::size_t{0};
+    return std::max({kernels::gemm_fp8_workspace_bytes(processor, s.tokens, out, in),
+                     kernels::gemm_fp8_workspace_bytes(processor, s.tokens, in, out),
+                     kernels::gemm_fp8_workspace_bytes(processor, out, in, chunk)});
+  };
+  const index_t dense = is_dense(s) ? s.intermediate : 0;
+  return std::max({of_linear(s.query + 2 * s.key, s.hidden), of_linear(s.hidden, s.query),
+                   of_linear(dense > 0 ? s.gate_up : 0, s.hidden), of_linear(s.hidden, dense)});
+}
+
+// The gradient of gate | up is stored only where a bias or a delayed weight gradient reads it, or where its two halves
+// do not begin at whole words of codes.
+const nn::Activation<bf16>& Fp8Recipe::activation(deck::HiddenAct act, const ParameterTable& table) const {
+  static const SwigluOfCodes swiglu;
+  const bool is_read_again =
+      table.contains("model/layers/mlp/up_proj/bias") || work_.gradients == nn::Fp8Gradients::quantised_again;
+  const bool is_whole = table.intermediate.size() % kernels::fp8_padding == 0;
+  return act == deck::HiddenAct::silu && !is_read_again && is_whole ? swiglu : GemmRecipe<bf16>::activation(act, table);
+}
+
+}  // namespace nanotron::model

@@ -1,0 +1,36 @@
+#include "nanotron/model/layers/gemm_recipe.hpp"
+
+#include <type_traits>
+
+#include "fp8_recipe.hpp"
+
+namespace nanotron::model {
+namespace {
+
+bool has_codes(const TransformerSetup& setup) { return setup.operands == ScalarType::fp8; }
+
+}  // namespace
+
+template <class T>
+std::unique_ptr<GemmRecipe<T>> make_gemm_recipe(const TransformerSetup& setup, const ParameterTable& table,
+                                                const nn::ParameterBuffers<T>& buffers, Arena& arena) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (has_codes(setup)) return std::make_unique<Fp8Recipe>(table, buffers, setup.sharding, arena);
+  }
+  return std::make_unique<GemmRecipe<T>>();
+}
+
+template <class T>
+ComputeWeights compute_weights(const TransformerSetup& setup, const ParameterTable& table) {
+  if (has_codes(setup) && table.experts.size() == 0) return ComputeWeights::codes;
+  return std::is_same_v<T, master_t<T>> ? ComputeWeights::master : ComputeWeights::narrower;
+}
+
+#define NANOTRON_INSTANTIATE(T)                                                                            \
+  template std::unique_ptr<GemmRecipe<T>> make_gemm_recipe(const TransformerSetup&, const ParameterTable&, \
+                                                           const nn::ParameterBuffers<T>&, Arena&);        \
+  template ComputeWeights compute_weights<T>(const TransformerSetup&, const ParameterTable&);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
+
+}  // namespace nanotron::model
