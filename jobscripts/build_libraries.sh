@@ -6,8 +6,8 @@
 #
 # Archives, .tar.gz, .tar.xz or .zip, by the names of the projects' release pages or of Debian's source packages:
 #   required: fmt-*, CLI11-*, json-*, xxHash-*
-#   built when there: googletest-* (tests), kokkos-* (with the Serial backend), oneDNN-*
-# Options of cmake hold for all libraries, such as -DCMAKE_CXX_COMPILER=g++-13 or -DKokkos_ENABLE_OPENMP=ON.
+#   built if present: googletest-* (tests), kokkos-* (with the Serial backend), oneDNN-*
+# Options of cmake apply to all libraries, such as -DCMAKE_CXX_COMPILER=g++-13 or -DKokkos_ENABLE_OPENMP=ON.
 #
 # Exit codes: 64 usage; 65 an archive is missing, given twice or damaged; 71 a library cannot be built.
 set -euo pipefail

@@ -12,12 +12,12 @@ if [ -z "${NANOTRON_PYTHON:-}" ]; then
 fi
 export NANOTRON_PYTHON
 
-# Ninja when it is there (a build folder keeps the generator it was made with), all cores.
+# Ninja if it is installed (a build folder keeps its generator), all cores.
 if [ -z "${CMAKE_GENERATOR:-}" ] && command -v ninja > /dev/null; then export CMAKE_GENERATOR=Ninja; fi
 # (nproc obeys OMP_NUM_THREADS.)
 export CMAKE_BUILD_PARALLEL_LEVEL="${CMAKE_BUILD_PARALLEL_LEVEL:-$(env -u OMP_NUM_THREADS nproc)}"
 
-# One MPI rank per core, one thread per rank; another choice is the user's.
+# One MPI rank per core, one thread per rank, unless the user has set something else.
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 export OPENBLAS_NUM_THREADS="${OPENBLAS_NUM_THREADS:-$OMP_NUM_THREADS}"
 

@@ -19,11 +19,11 @@
 # successor.
 #
 # The outcome is read from STATUS_FILE, since mpiexec may return 0 after a failed launch. After a system failure (a lost
-# rank, exit code 71) the job tries again, until MAX_FAILURES starts brought no checkpoint or copy of a later step. A
+# rank, exit code 71) the job tries again, until MAX_FAILURES starts wrote no checkpoint or copy of a later step. A
 # job that is lost with its first node submits nothing: submit it again with the same STATUS_FILE.
 #
 # If PBS does not answer for QSTAT_SECONDS, the job runs without a time limit: at the end of its time, the steps since
-# the last checkpoint or copy may be lost. Its first SIGTERM is taken for that end and the next job is submitted; if it
+# the last checkpoint or copy may be lost. Its first SIGTERM is treated as that end, and the next job is submitted. If it
 # came from your qdel, delete the next job too.
 #
 #   DECK           the deck, required; paths are relative to where qsub was called
@@ -156,13 +156,13 @@ status_of() { sed -n "s/^$1 = //p" "$STATUS_FILE" 2>/dev/null; }
 # step_of <folder of a checkpoint or copy>: 110 for .../step_00000110; -1 without one
 step_of() { if [[ "$1" =~ (^|/)step_0*([0-9]+)$ ]]; then echo "${BASH_REMATCH[2]}"; else echo -1; fi; }
 
-# judge <how the start ended>: what is to be done: finished, held (the file STOP), again, "again <failures>" after a start
-# that is a failure, or failed with a reason. $STATUS_FILE.failures has the failures, the highest step of a checkpoint or
-# copy so far, and that of the start before. With this start's step s,
-#   s > highest:  no failure is left
-#   s > before:   none is added: after lost copies or a damaged checkpoint the chain comes back to where it was
-#   else:         one more
-# From one failure to the next s only rises, up to the highest, and that rises up to run%steps: each chain ends.
+# judge <how the start ended>: prints what to do next: finished, held (the file STOP), again, "again <failures>" if the start
+# counts as a failure, or failed with a reason. $STATUS_FILE.failures stores the number of failures, the highest step of a
+# checkpoint or copy so far, and that of the previous start (before). With s the step of the newest one now:
+#   s > highest    resets the number of failures
+#   s > before     does not change it: the chain catches up after lost copies or a damaged checkpoint
+#   else           adds one
+# Between two failures s only increases, at most to the highest step, which is at most run%steps. So each chain ends.
 judge() {
   local how="$1" failures="" highest="" before="" now counted=""
   case "$(status_of state)" in
@@ -201,8 +201,8 @@ judge() {
   echo "again$counted"
 }
 
-# launch <command>...: as the command. Where a run has ended with the verdict of a hang, a launcher may wait for hosts that do
-# not answer as long as TCP does, a quarter of an hour: it is ended VERDICT_SECONDS (60) later, with exit code 71.
+# launch <command>...: runs the command. After the verdict of a hang the launcher may wait for hosts that do not answer until
+# TCP gives up, a quarter of an hour. So it is killed VERDICT_SECONDS (60) after the verdict, with exit code 71.
 launch() {
   local watcher code begin ended="$STATUS_FILE.ended"
   rm -f "$ended"
@@ -233,7 +233,7 @@ launch() {
   return "$code"
 }
 
-# An element of an array takes its line of SWEEP, [<deck>] <option>..., and runs in a folder of its own.
+# An element of an array takes its line of SWEEP, [<deck>] <option>..., and runs in its own folder.
 sweep=()
 if [ -n "${SWEEP:-}" ]; then
   export ELEMENT="${ELEMENT:-${SLURM_ARRAY_TASK_ID:-${PBS_ARRAY_INDEX:-}}}"
@@ -251,7 +251,7 @@ if ! touch "$STATUS_FILE" "$STATUS_FILE.failures"; then
   exit 78
 fi
 state="$(status_of state)"
-# A start that was lost with its node left this behind, unjudged.
+# Left by a start that was lost with its node and has not been judged.
 case $state in launching | starting | running | failed) lost=yes ;; *) lost=no ;; esac
 if [ "$state" = finished ]; then : >"$STATUS_FILE"; fi
 if [ ! -s "$STATUS_FILE" ]; then : >"$STATUS_FILE.failures"; fi  # a new chain, which may begin at an earlier step
@@ -264,7 +264,7 @@ fi
 sed -i 's/^state = .*/state = launching/' "$STATUS_FILE"
 grep -q '^state = ' "$STATUS_FILE" || { [ $? -eq 1 ] || exit 71; echo "state = launching" >>"$STATUS_FILE"; }  # 2: it cannot be read
 
-# follow: the next job into the queue, once. Held until this one has ended, so that two never write into one run directory.
+# follow: submits the next job, once. It is held until this one has ended, so that two jobs never write into one run directory.
 next=""
 follow() {
   if [ -n "$next" ]; then return; fi
@@ -281,8 +281,8 @@ follow() {
   echo "the next job: $next"
 }
 
-# Signals to this shell (qsig, or the end of the job) ask the program to stop, which mpiexec hands on; then the job is judged
-# as ever. PBS sends SIGTERM at the end of the time, where another job follows, and when somebody deletes the job. SIGKILL
+# Signals to this shell (qsig, or the end of the job) ask the program to stop; mpiexec forwards them. Then the job is judged
+# as usual. PBS sends SIGTERM at the end of the time, where another job follows, and when somebody deletes the job. SIGKILL
 # comes soon after, perhaps before anything is judged.
 launcher="" terminated=""
 trap 'if [ -n "$launcher" ]; then kill -USR1 "$launcher" 2>/dev/null; fi' USR1 USR2

@@ -28,8 +28,8 @@
 # as it should.
 #
 # The outcome is read from STATUS_FILE, since srun may return 0 after a failed launch. After a system failure (a lost
-# node or rank, exit code 71) the job tries again, until MAX_FAILURES starts brought no checkpoint or copy of a later
-# step; after two failures on other nodes, if the partition has as many. Hosts in <output_dir>/excluded_hosts
+# node or rank, exit code 71) the job tries again, until MAX_FAILURES starts wrote no checkpoint or copy of a later
+# step. After two failures it uses other nodes, if the partition has as many. Hosts in <output_dir>/excluded_hosts
 # (doc/reliability.md) are excluded in addition to your --exclude. Remove a repaired host from the file.
 #
 #   PROGRAM        the program (build/release/bin/nanotron_hpc, or that of the installation of this script)
@@ -100,7 +100,7 @@ if [ -n "${SITE:-}" ]; then
   set -u
 fi
 
-# A thread for each core of a rank: with --cpus-per-task above 1 products use several. Ranks on GPUs
+# One thread per core of a rank: with --cpus-per-task above 1 GEMMs use several threads. Ranks on GPUs
 # run one.
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-${SLURM_CPUS_PER_TASK:-1}}"
 export OPENBLAS_NUM_THREADS="$OMP_NUM_THREADS"
@@ -150,13 +150,13 @@ status_of() { sed -n "s/^$1 = //p" "$STATUS_FILE" 2>/dev/null; }
 # step_of <folder of a checkpoint or copy>: 110 for .../step_00000110; -1 without one
 step_of() { if [[ "$1" =~ (^|/)step_0*([0-9]+)$ ]]; then echo "${BASH_REMATCH[2]}"; else echo -1; fi; }
 
-# judge <how the start ended>: what is to be done: finished, held (the file STOP), again, "again <failures>" after a start
-# that is a failure, or failed with a reason. $STATUS_FILE.failures has the failures, the highest step of a checkpoint or
-# copy so far, and that of the start before. With this start's step s,
-#   s > highest:  no failure is left
-#   s > before:   none is added: after lost copies or a damaged checkpoint the chain comes back to where it was
-#   else:         one more
-# From one failure to the next s only rises, up to the highest, and that rises up to run%steps: each chain ends.
+# judge <how the start ended>: prints what to do next: finished, held (the file STOP), again, "again <failures>" if the start
+# counts as a failure, or failed with a reason. $STATUS_FILE.failures stores the number of failures, the highest step of a
+# checkpoint or copy so far, and that of the previous start (before). With s the step of the newest one now:
+#   s > highest    resets the number of failures
+#   s > before     does not change it: the chain catches up after lost copies or a damaged checkpoint
+#   else           adds one
+# Between two failures s only increases, at most to the highest step, which is at most run%steps. So each chain ends.
 judge() {
   local how="$1" failures="" highest="" before="" now counted=""
   case "$(status_of state)" in
@@ -195,8 +195,8 @@ judge() {
   echo "again$counted"
 }
 
-# launch <command>...: as the command. Where a run has ended with the verdict of a hang, a launcher may wait for hosts that do
-# not answer as long as TCP does, a quarter of an hour: it is ended VERDICT_SECONDS (60) later, with exit code 71.
+# launch <command>...: runs the command. After the verdict of a hang the launcher may wait for hosts that do not answer until
+# TCP gives up, a quarter of an hour. So it is killed VERDICT_SECONDS (60) after the verdict, with exit code 71.
 launch() {
   local watcher code begin ended="$STATUS_FILE.ended"
   rm -f "$ended"
@@ -227,7 +227,7 @@ launch() {
   return "$code"
 }
 
-# An element of an array takes its line of SWEEP, [<deck>] <option>..., and runs in a folder of its own.
+# An element of an array takes its line of SWEEP, [<deck>] <option>..., and runs in its own folder.
 sweep=()
 if [ -n "${SWEEP:-}" ]; then
   export ELEMENT="${ELEMENT:-${SLURM_ARRAY_TASK_ID:-${PBS_ARRAY_INDEX:-}}}"
@@ -245,7 +245,7 @@ if ! touch "$STATUS_FILE" "$STATUS_FILE.failures"; then
   exit 78
 fi
 state="$(status_of state)"
-# A start that was lost with its node left this behind, unjudged.
+# Left by a start that was lost with its node and has not been judged.
 case $state in launching | starting | running | failed) lost=yes ;; *) lost=no ;; esac
 if [ "$state" = finished ]; then : >"$STATUS_FILE"; fi
 if [ ! -s "$STATUS_FILE" ]; then : >"$STATUS_FILE.failures"; fi  # a new chain, which may begin at an earlier step
@@ -280,7 +280,7 @@ excluded_hosts() {
   if [ -f "$file" ]; then cut -d' ' -f1 "$file" | cut -d. -f1 | sort -u | paste -sd,; fi
 }
 
-# into_the_queue <argument of this script>...: the same job, or where that is forbidden or not wanted one that follows it
+# into_the_queue <argument of this script>...: requeues this job, or submits a dependent one if requeueing is forbidden or not wanted
 into_the_queue() {
   local faulty hosts leaving
   faulty="$(excluded_hosts)"
@@ -328,7 +328,7 @@ sed -i 's/^state = .*/state = launching/' "$STATUS_FILE"
 grep -q '^state = ' "$STATUS_FILE" || { [ $? -eq 1 ] || exit 71; echo "state = launching" >>"$STATUS_FILE"; }  # 2: it cannot be read
 
 # Signals to this shell (scancel --batch, or a grace time before preemption) ask the program to stop; then the job is
-# judged as ever. Of scancel --full --signal=TERM srun learns too, and kills the ranks: that start is lost.
+# judged as usual. scancel --full --signal=TERM also reaches srun, which kills the ranks: that start is lost.
 signalled=""
 trap 'signalled=yes; scancel --signal=USR1 "$job"' TERM USR1 USR2
 
