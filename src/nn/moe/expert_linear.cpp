@@ -77,7 +77,7 @@ class OfLibrary final : public ExpertLinear<T> {
 
 // With the stride of two neighbours, or the size of a single one.
 template <class T>
-kernels::ExpertMatrices<T> together(const std::vector<Matrix<T>>& experts) {
+kernels::GroupMatrices<T> together(const std::vector<Matrix<T>>& experts) {
   const Matrix<T>& one = experts.front();
   const auto stride = experts.size() > 1 ? experts[1].data() - one.data() : static_cast<std::ptrdiff_t>(one.size());
   for (std::size_t e = 1; e < experts.size(); ++e) {
@@ -118,8 +118,8 @@ class Grouped final : public ExpertLinear<bf16> {
   void prepare(Device&, Matrix<bf16>, Matrix<bf16>) const override {}
 
  private:
-  kernels::ExpertMatrices<const bf16> weights_;
-  kernels::ExpertMatrices<float> gradients_;
+  kernels::GroupMatrices<const bf16> weights_;
+  kernels::GroupMatrices<float> gradients_;
 };
 
 }  // namespace

@@ -79,36 +79,36 @@ NANOTRON_FUNCTION inline void store_rounded(const GroupSums& sums, const MatrixR
 
 NANOTRON_FUNCTION constexpr index_t tiles_of(index_t n) { return (n + group_side - 1) / group_side; }
 
-/// Rows of one expert: up to group_side of them from `first` on; count = 0: a block without a tile.
+/// Rows of one group: up to group_side of them from `first` on; count = 0: a block without a tile.
 struct GroupRows {
-  index_t expert = 0, first = 0, count = 0;
+  index_t group = 0, first = 0, count = 0;
 };
 
-/// Tiles of rows are numbered expert by expert. There are at most row_tiles(...), whatever begin says.
+/// Tiles of rows are numbered group by group. There are at most row_tiles(...), whatever begin says.
 struct GroupTiles {
   const std::int64_t* begin;
-  index_t experts;
+  index_t groups;
   index_t row_tiles, column_tiles;
 
-  static index_t max_row_tiles(index_t rows, index_t experts) { return rows / group_side + experts; }
+  static index_t max_row_tiles(index_t rows, index_t groups) { return rows / group_side + groups; }
   index_t blocks() const { return row_tiles * column_tiles; }
 
   /// Blocks that run together share operands in the caches: 8 tiles of rows, column by column.
   NANOTRON_FUNCTION GroupRows operator()(index_t block, index_t& column) const {
     constexpr index_t together = 8;
-    const index_t group = block / (together * column_tiles), in_group = block % (together * column_tiles);
-    const index_t left = row_tiles - group * together, height = left < together ? left : together;
-    column = in_group / height * group_side;
-    return rows_of(group * together + in_group % height);
+    const index_t band = block / (together * column_tiles), in_band = block % (together * column_tiles);
+    const index_t left = row_tiles - band * together, height = left < together ? left : together;
+    column = in_band / height * group_side;
+    return rows_of(band * together + in_band % height);
   }
 
  private:
   NANOTRON_FUNCTION GroupRows rows_of(index_t tile) const {
-    for (index_t e = 0; e < experts; ++e) {
-      const index_t first = begin[e], end = begin[e + 1], here = (end - first + group_side - 1) / group_side;
+    for (index_t g = 0; g < groups; ++g) {
+      const index_t first = begin[g], end = begin[g + 1], here = (end - first + group_side - 1) / group_side;
       if (tile < here) {
         const index_t at = first + tile * group_side;
-        return {e, at, end - at < group_side ? end - at : group_side};
+        return {g, at, end - at < group_side ? end - at : group_side};
       }
       tile -= here;
     }
@@ -133,7 +133,7 @@ NANOTRON_FUNCTION void for_each_step(const Block& block, index_t steps, const Lo
   }
 }
 
-/// Y_e = X_e W_e^T.
+/// Y_g = X_g W_g^T.
 struct GroupedForward {
   static constexpr int threads = group_threads;
   using Tile = SharedTile<group_side, group_depth>;
@@ -141,7 +141,7 @@ struct GroupedForward {
 
   GroupTiles tiles;
   MatrixRef<const bf16> x;
-  ExpertMatrices<const bf16> w;
+  GroupMatrices<const bf16> w;
   MatrixRef<bf16> y;
 
   NANOTRON_FUNCTION void operator()(const Block& block) const {
@@ -149,7 +149,7 @@ struct GroupedForward {
     const GroupRows rows = tiles(block.index, column);
     if (rows.count == 0) return;
     const bf16* const from = &x(rows.first, 0);
-    const bf16* const weight = &w[rows.expert](column, 0);
+    const bf16* const weight = &w[rows.group](column, 0);
     GroupSums sums;
     sums.clear();
     for_each_step<Tile, Tile>(
@@ -165,7 +165,7 @@ struct GroupedForward {
   }
 };
 
-/// dX_e = dY_e W_e.
+/// dX_g = dY_g W_g.
 struct GroupedBackwardInput {
   static constexpr int threads = group_threads;
   using A = SharedTile<group_side, group_depth>;
@@ -174,7 +174,7 @@ struct GroupedBackwardInput {
 
   GroupTiles tiles;
   MatrixRef<const bf16> dy;
-  ExpertMatrices<const bf16> w;
+  GroupMatrices<const bf16> w;
   MatrixRef<bf16> dx;
 
   NANOTRON_FUNCTION void operator()(const Block& block) const {
@@ -182,7 +182,7 @@ struct GroupedBackwardInput {
     const GroupRows rows = tiles(block.index, column);
     if (rows.count == 0) return;
     const bf16* const from = &dy(rows.first, 0);
-    const bf16* const weight = &w[rows.expert](0, column);
+    const bf16* const weight = &w[rows.group](0, column);
     GroupSums sums;
     sums.clear();
     for_each_step<A, B>(
@@ -198,7 +198,7 @@ struct GroupedBackwardInput {
   }
 };
 
-/// dW_e += dY_e^T X_e.
+/// dW_g += dY_g^T X_g.
 struct GroupedBackwardWeight {
   static constexpr int threads = group_threads;
   using Tile = SharedTile<group_depth, group_side>;
@@ -206,15 +206,15 @@ struct GroupedBackwardWeight {
 
   const std::int64_t* begin;
   MatrixRef<const bf16> dy, x;
-  ExpertMatrices<float> dw;
+  GroupMatrices<float> dw;
 
-  index_t blocks() const { return dw.experts * tiles_of(dw.rows) * tiles_of(dw.columns); }
+  index_t blocks() const { return dw.groups * tiles_of(dw.rows) * tiles_of(dw.columns); }
 
   NANOTRON_FUNCTION void operator()(const Block& block) const {
-    const index_t across = tiles_of(dw.columns), of_expert = tiles_of(dw.rows) * across;
-    const index_t e = block.index / of_expert;
-    const index_t row = block.index % of_expert / across * group_side, column = block.index % across * group_side;
-    const index_t first = begin[e], count = begin[e + 1] - first;
+    const index_t across = tiles_of(dw.columns), of_group = tiles_of(dw.rows) * across;
+    const index_t g = block.index / of_group;
+    const index_t row = block.index % of_group / across * group_side, column = block.index % across * group_side;
+    const index_t first = begin[g], count = begin[g + 1] - first;
     if (count == 0) return;
     const bf16* const left = &dy(first, row);
     const bf16* const right = &x(first, column);
@@ -228,7 +228,7 @@ struct GroupedBackwardWeight {
           b.template start_load<threads>(right + k * x.leading, x.leading, count - k, dw.columns - column);
         },
         [&](const Tile& a, const Tile& b) { add_product<Terms::in_columns, Terms::in_columns>(a, b, sums); });
-    const MatrixRef<float> to = dw[e].row_block(row, dw.rows).column_block(column, dw.columns);
+    const MatrixRef<float> to = dw[g].row_block(row, dw.rows).column_block(column, dw.columns);
     for_each_pair(sums, dw.rows - row, dw.columns - column, [&](int i, int j, const float* pair) {
       float* const at = &to(i, j);
       at[0] += pair[0];
@@ -244,8 +244,8 @@ namespace {
 
 bool is_aligned(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; }
 
-// The products with as many rows for each expert: what a plan can know.
-Work work_of(const Matrix<const bf16>& x, index_t out, index_t in, index_t experts, double weight_bytes) {
+// With as many rows for each group: what a plan can know.
+Work work_of(const Matrix<const bf16>& x, index_t out, index_t in, index_t groups, double weight_bytes) {
   const auto rows = static_cast<index_t>(x.extent(0));
   const double sums = 2.0 * static_cast<double>(rows) * static_cast<double>(out) * static_cast<double>(in);
   const double moved = 2.0 * static_cast<double>(rows) * static_cast<double>(out + in);
@@ -253,22 +253,22 @@ Work work_of(const Matrix<const bf16>& x, index_t out, index_t in, index_t exper
           .written = 0.0,
           .flops = sums,
           .type = ScalarType::bf16,
-          .gemm = {rows / experts, out, in, experts}};
+          .gemm = {rows / groups, out, in, groups}};
 }
 
 template <class T>
-double bytes_of_all(const ExpertMatrices<T>& m) {
-  return static_cast<double>(m.experts * m.rows * m.columns) * sizeof(T);
+double bytes_of_all(const GroupMatrices<T>& m) {
+  return static_cast<double>(m.groups * m.rows * m.columns) * sizeof(T);
 }
 
 template <class A, class B, class W>
-void require_shapes(const Matrix<A>& of_out, const Matrix<B>& of_in, const ExpertMatrices<W>& w,
+void require_shapes(const Matrix<A>& of_out, const Matrix<B>& of_in, const GroupMatrices<W>& w,
                     const Vector<const std::int64_t>& begin) {
   NANOTRON_REQUIRE(of_out.extent(0) == of_in.extent(0) && static_cast<index_t>(of_out.extent(1)) == w.rows &&
                        static_cast<index_t>(of_in.extent(1)) == w.columns &&
-                       static_cast<index_t>(begin.extent(0)) == w.experts + 1 && w.rows % 8 == 0 && w.columns % 8 == 0,
-                   "a grouped GEMM of ({}, {}) and ({}, {}) with {} experts of ({}, {}), {} offsets", of_out.extent(0),
-                   of_out.extent(1), of_in.extent(0), of_in.extent(1), w.experts, w.rows, w.columns, begin.extent(0));
+                       static_cast<index_t>(begin.extent(0)) == w.groups + 1 && w.rows % 8 == 0 && w.columns % 8 == 0,
+                   "a grouped GEMM of ({}, {}) and ({}, {}) with {} matrices of ({}, {}), {} offsets", of_out.extent(0),
+                   of_out.extent(1), of_in.extent(0), of_in.extent(1), w.groups, w.rows, w.columns, begin.extent(0));
   NANOTRON_REQUIRE(is_aligned(of_out.data()) && is_aligned(of_in.data()), "operands of a grouped GEMM at {} and {}",
                    static_cast<const void*>(of_out.data()), static_cast<const void*>(of_in.data()));
 }
@@ -279,36 +279,35 @@ void launch(const Device& device, const char* label, index_t blocks, const Kerne
   mma::launch_blocks(device, label, blocks, kernel);
 }
 
-mma::GroupTiles tiles_of(const Vector<const std::int64_t>& begin, index_t rows, index_t experts, index_t columns) {
-  return {begin.data(), experts, mma::GroupTiles::max_row_tiles(rows, experts), mma::tiles_of(columns)};
+mma::GroupTiles tiles_of(const Vector<const std::int64_t>& begin, index_t rows, index_t groups, index_t columns) {
+  return {begin.data(), groups, mma::GroupTiles::max_row_tiles(rows, groups), mma::tiles_of(columns)};
 }
 
 }  // namespace
 
-bool can_group(const ExpertMatrices<const bf16>& w) {
+bool can_group(const GroupMatrices<const bf16>& w) {
   return w.rows % 8 == 0 && w.columns % 8 == 0 && w.stride % 8 == 0 && is_aligned(w.first);
 }
 
-void grouped_forward(Device& device, Matrix<const bf16> x, const ExpertMatrices<const bf16>& w,
+void grouped_forward(Device& device, Matrix<const bf16> x, const GroupMatrices<const bf16>& w,
                      Vector<const std::int64_t> begin, Matrix<bf16> y) {
-  const KernelRegion kernel(device, "gemm_grouped", work_of(x, w.rows, w.columns, w.experts, bytes_of_all(w)));
+  const KernelRegion kernel(device, "gemm_grouped", work_of(x, w.rows, w.columns, w.groups, bytes_of_all(w)));
   require_shapes(y, x, w, begin);
-  const mma::GroupTiles tiles = tiles_of(begin, static_cast<index_t>(x.extent(0)), w.experts, w.rows);
+  const mma::GroupTiles tiles = tiles_of(begin, static_cast<index_t>(x.extent(0)), w.groups, w.rows);
   launch(device, "gemm_grouped_forward", tiles.blocks(), mma::GroupedForward{tiles, x, w, y});
 }
 
-void grouped_backward_input(Device& device, Matrix<const bf16> dy, const ExpertMatrices<const bf16>& w,
+void grouped_backward_input(Device& device, Matrix<const bf16> dy, const GroupMatrices<const bf16>& w,
                             Vector<const std::int64_t> begin, Matrix<bf16> dx) {
-  const KernelRegion kernel(device, "gemm_grouped", work_of(dy, w.rows, w.columns, w.experts, bytes_of_all(w)));
+  const KernelRegion kernel(device, "gemm_grouped", work_of(dy, w.rows, w.columns, w.groups, bytes_of_all(w)));
   require_shapes(dy, dx, w, begin);
-  const mma::GroupTiles tiles = tiles_of(begin, static_cast<index_t>(dy.extent(0)), w.experts, w.columns);
+  const mma::GroupTiles tiles = tiles_of(begin, static_cast<index_t>(dy.extent(0)), w.groups, w.columns);
   launch(device, "gemm_grouped_backward_input", tiles.blocks(), mma::GroupedBackwardInput{tiles, dy, w, dx});
 }
 
 void grouped_backward_weight(Device& device, Matrix<const bf16> dy, Matrix<const bf16> x,
-                             Vector<const std::int64_t> begin, const ExpertMatrices<float>& dw) {
-  const KernelRegion kernel(device, "gemm_grouped",
-                            work_of(x, dw.rows, dw.columns, dw.experts, 2.0 * bytes_of_all(dw)));
+                             Vector<const std::int64_t> begin, const GroupMatrices<float>& dw) {
+  const KernelRegion kernel(device, "gemm_grouped", work_of(x, dw.rows, dw.columns, dw.groups, 2.0 * bytes_of_all(dw)));
   require_shapes(dy, x, dw, begin);
   const mma::GroupedBackwardWeight grouped{begin.data(), dy, x, dw};
   launch(device, "gemm_grouped_backward_weight", grouped.blocks(), grouped);

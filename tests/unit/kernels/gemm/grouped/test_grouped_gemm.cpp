@@ -8,7 +8,7 @@
 namespace nanotron::test {
 namespace {
 
-using kernels::ExpertMatrices;
+using kernels::GroupMatrices;
 
 struct Case {
   std::vector<std::int64_t> counts;  // rows of each expert
@@ -83,7 +83,7 @@ class Grouped {
   static constexpr float sentinel = -77.0f;
 
   template <class T, class Values>
-  ExpertMatrices<T> matrices(const Values& values) const {
+  GroupMatrices<T> matrices(const Values& values) const {
     return {values.data(), experts_, c_.out, c_.in, stride_};
   }
   // f(expert, row) for the rows of the experts.
@@ -157,7 +157,7 @@ TEST(GroupedGemms, ARowsBitsAreItsOwn) {
 
 TEST(GroupedGemms, TakeWhatTensorCoresCanLoad) {
   const Array<bf16> w(4096);
-  const ExpertMatrices<const bf16> good{w.data(), 2, 24, 16, 24 * 16};
+  const GroupMatrices<const bf16> good{w.data(), 2, 24, 16, 24 * 16};
   EXPECT_TRUE(kernels::can_group(good));
   EXPECT_FALSE(kernels::can_group({w.data(), 2, 24, 12, 24 * 16}));
   EXPECT_FALSE(kernels::can_group({w.data(), 2, 23, 16, 24 * 16}));
