@@ -26,45 +26,47 @@ NANOTRON_FUNCTION void count_stretch(const Row& row, index_t experts, const std:
 
 }  // namespace
 
-void count_choices(Device& device, index_t top_k, Vector<const std::int64_t> choices, Matrix<std::int64_t> counts) {
-  const KernelRegion kernel(device, "count_choices", reads(choices), writes(counts));
+void count_assignments(Device& device, index_t top_k, Vector<const std::int64_t> assignments,
+                       Matrix<std::int64_t> counts) {
+  const KernelRegion kernel(device, "count_assignments", reads(assignments), writes(counts));
   const auto sequences = static_cast<index_t>(counts.extent(0)), experts = static_cast<index_t>(counts.extent(1));
-  const index_t length = static_cast<index_t>(choices.extent(0)) / sequences;
-  NANOTRON_REQUIRE(length % top_k == 0, "{} choices of a sequence, {} per token", length, top_k);
+  const index_t length = static_cast<index_t>(assignments.extent(0)) / sequences;
+  NANOTRON_REQUIRE(length % top_k == 0, "{} assignments of a sequence, {} per token", length, top_k);
   for_each_row(
-      device, "count_choices", sequences, KOKKOS_LAMBDA(const Row& row, const index_t s) {
-        const std::int64_t* const chosen = choices.data() + s * length;
+      device, "count_assignments", sequences, KOKKOS_LAMBDA(const Row& row, const index_t s) {
+        const std::int64_t* const chosen = assignments.data() + s * length;
         count_stretch(row, experts, chosen, length, counts.data() + s * experts,
                       [=](const index_t i) { return chosen[i] != no_expert; });
       });
 }
 
-void mark_routed(Device& device, Vector<const std::int64_t> choices, Vector<std::int64_t> rows,
+void mark_routed(Device& device, Vector<const std::int64_t> assignments, Vector<std::int64_t> rows,
                  Vector<std::int64_t> sources) {
-  const KernelRegion kernel(device, "mark_routed", reads(choices), writes(rows, sources));
+  const KernelRegion kernel(device, "mark_routed", reads(assignments), writes(rows, sources));
   for_each_element(
       device, "mark_routed", static_cast<index_t>(rows.extent(0)), KOKKOS_LAMBDA(const index_t i) {
-        rows.data()[i] = choices.data()[i] == no_expert ? -1 : 0;
+        rows.data()[i] = assignments.data()[i] == no_expert ? -1 : 0;
         sources.data()[i] = 0;
       });
 }
 
-// Counting sort in three kernels: each stretch of choices counts its choices per expert; a prefix sum turns the counts
-// into the first row of each stretch within an expert; each stretch numbers its choices.
-void assign_rows(Device& device, Vector<const std::int64_t> choices, Vector<std::int64_t> rows,
+// Counting sort in three kernels: each stretch of assignments counts its assignments per expert; a prefix sum turns the
+// counts into the first row of each stretch within an expert; each stretch numbers its assignments.
+void assign_rows(Device& device, Vector<const std::int64_t> assignments, Vector<std::int64_t> rows,
                  Vector<std::int64_t> sources, Vector<std::int64_t> counts, Matrix<std::int64_t> stretches) {
-  const KernelRegion kernel(device, "assign_rows", reads(choices, rows, choices, rows),
+  const KernelRegion kernel(device, "assign_rows", reads(assignments, rows, assignments, rows),
                             writes(rows, sources, stretches));
-  const auto n = static_cast<index_t>(choices.extent(0)), experts = static_cast<index_t>(counts.extent(0));
+  const auto n = static_cast<index_t>(assignments.extent(0)), experts = static_cast<index_t>(counts.extent(0));
   const index_t used = stretches_of(n);
   NANOTRON_REQUIRE(used <= static_cast<index_t>(stretches.extent(0)), "{} stretches, buffer for {}", used,
                    stretches.extent(0));
   for_each_row(
       device, "count_rows", used, KOKKOS_LAMBDA(const Row& row, const index_t s) {
-        const index_t begin = s * choices_of_stretch, left = n - begin;
+        const index_t begin = s * assignments_of_stretch, left = n - begin;
         const std::int64_t* const taken = rows.data() + begin;
-        count_stretch(row, experts, choices.data() + begin, left < choices_of_stretch ? left : choices_of_stretch,
-                      stretches.data() + s * experts, [=](const index_t i) { return taken[i] >= 0; });
+        count_stretch(row, experts, assignments.data() + begin,
+                      left < assignments_of_stretch ? left : assignments_of_stretch, stretches.data() + s * experts,
+                      [=](const index_t i) { return taken[i] >= 0; });
       });
   for_each_element(
       device, "add_stretches", experts, KOKKOS_LAMBDA(const index_t e) {
@@ -79,9 +81,9 @@ void assign_rows(Device& device, Vector<const std::int64_t> choices, Vector<std:
       });
   for_each_row(
       device, "number_rows", used, KOKKOS_LAMBDA(const Row& row, const index_t s) {
-        const index_t begin = s * choices_of_stretch, left = n - begin;
-        const index_t end = begin + (left < choices_of_stretch ? left : choices_of_stretch);
-        const std::int64_t* const chosen = choices.data();
+        const index_t begin = s * assignments_of_stretch, left = n - begin;
+        const index_t end = begin + (left < assignments_of_stretch ? left : assignments_of_stretch);
+        const std::int64_t* const chosen = assignments.data();
         std::int64_t* const next = stretches.data() + s * experts;
         const auto number = [=](const index_t i, std::int64_t& at) {
           sources.data()[at] = i;
@@ -172,14 +174,14 @@ void gather_rows(Device& device, index_t top_k, Matrix<const T> x, Vector<const 
 }
 
 template <class T>
-void add_rows(Device& device, Matrix<const T> rows, Vector<const std::int64_t> row_of_choice, Matrix<T> y) {
-  const KernelRegion kernel(device, "add_rows", reads(rows, row_of_choice, y), writes(y));
+void add_rows(Device& device, Matrix<const T> rows, Vector<const std::int64_t> row_of_assignment, Matrix<T> y) {
+  const KernelRegion kernel(device, "add_rows", reads(rows, row_of_assignment, y), writes(y));
   using M = master_t<T>;
   const auto tokens = static_cast<index_t>(y.extent(0)), hidden = static_cast<index_t>(y.extent(1));
-  const index_t k = tokens == 0 ? 0 : static_cast<index_t>(row_of_choice.extent(0)) / tokens;
+  const index_t k = tokens == 0 ? 0 : static_cast<index_t>(row_of_assignment.extent(0)) / tokens;
   for_each_row(
       device, "add_rows", tokens, KOKKOS_LAMBDA(const Row& row, const index_t t) {
-        const std::int64_t* const mine = row_of_choice.data() + t * k;
+        const std::int64_t* const mine = row_of_assignment.data() + t * k;
         T* const to = y.data() + t * hidden;
         row.for_each(hidden, [=](const index_t c) {
           M sum = static_cast<M>(to[c]);
@@ -192,21 +194,22 @@ void add_rows(Device& device, Matrix<const T> rows, Vector<const std::int64_t> r
 }
 
 template <class M>
-void gather_values(Device& device, Vector<const M> of_choices, Vector<const std::int64_t> sources, Vector<M> of_rows) {
+void gather_values(Device& device, Vector<const M> of_assignments, Vector<const std::int64_t> sources,
+                   Vector<M> of_rows) {
   const KernelRegion kernel(device, "gather_values", reads(of_rows, sources), writes(of_rows));
   for_each_element(
       device, "gather_values", static_cast<index_t>(of_rows.extent(0)),
-      KOKKOS_LAMBDA(const index_t r) { of_rows.data()[r] = of_choices.data()[sources.data()[r]]; });
+      KOKKOS_LAMBDA(const index_t r) { of_rows.data()[r] = of_assignments.data()[sources.data()[r]]; });
 }
 
 template <class M>
-void scatter_values(Device& device, Vector<const M> of_rows, Vector<const std::int64_t> row_of_choice,
-                    Vector<M> of_choices) {
-  const KernelRegion kernel(device, "scatter_values", reads(of_rows, row_of_choice), writes(of_choices));
+void scatter_values(Device& device, Vector<const M> of_rows, Vector<const std::int64_t> row_of_assignment,
+                    Vector<M> of_assignments) {
+  const KernelRegion kernel(device, "scatter_values", reads(of_rows, row_of_assignment), writes(of_assignments));
   for_each_element(
-      device, "scatter_values", static_cast<index_t>(of_choices.extent(0)), KOKKOS_LAMBDA(const index_t i) {
-        const std::int64_t row = row_of_choice.data()[i];
-        of_choices.data()[i] = row < 0 ? M(0) : of_rows.data()[row];
+      device, "scatter_values", static_cast<index_t>(of_assignments.extent(0)), KOKKOS_LAMBDA(const index_t i) {
+        const std::int64_t row = row_of_assignment.data()[i];
+        of_assignments.data()[i] = row < 0 ? M(0) : of_rows.data()[row];
       });
 }
 

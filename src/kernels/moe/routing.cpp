@@ -10,8 +10,8 @@ namespace nanotron::kernels {
 
 template <class M>
 void route_forward(Device& device, const Routing& routing, const FilledPositions& filled, MatrixRef<const M> logits,
-                   Matrix<M> probabilities, Vector<std::int64_t> choices, Vector<M> weights, Vector<M> z) {
-  const KernelRegion kernel(device, "route_forward", reads(logits), writes(probabilities, choices, weights, z));
+                   Matrix<M> probabilities, Vector<std::int64_t> assignments, Vector<M> weights, Vector<M> z) {
+  const KernelRegion kernel(device, "route_forward", reads(logits), writes(probabilities, assignments, weights, z));
   const index_t experts = routing.experts, k = routing.top_k;
   const TopKWeights kind = routing.weights;
   NANOTRON_REQUIRE(experts >= k && logits.columns >= experts, "{} of {} experts, logits of {}", k, experts,
@@ -20,7 +20,7 @@ void route_forward(Device& device, const Routing& routing, const FilledPositions
       device, "route_forward", logits.rows, KOKKOS_LAMBDA(const index_t t) {
         const M* const l = logits.data + t * logits.leading;
         M* const p = probabilities.data() + t * experts;
-        std::int64_t* const chosen = choices.data() + t * k;
+        std::int64_t* const chosen = assignments.data() + t * k;
         M* const w = weights.data() + t * k;
         if (!filled.has_token(t)) {
           for (index_t e = 0; e < experts; ++e) p[e] = M(0);
@@ -55,10 +55,10 @@ void route_forward(Device& device, const Routing& routing, const FilledPositions
 
 template <class T>
 void route_backward(Device& device, const Routing& routing, const FilledPositions& filled,
-                    Matrix<const master_t<T>> probabilities, Vector<const std::int64_t> choices,
+                    Matrix<const master_t<T>> probabilities, Vector<const std::int64_t> assignments,
                     Vector<const master_t<T>> weights, Vector<const master_t<T>> z, Vector<const master_t<T>> dweights,
                     Matrix<const std::int64_t> counts, const RouterScales& scales, MatrixRef<T> dlogits) {
-  const KernelRegion kernel(device, "route_backward", reads(probabilities, choices, weights, z, dweights, counts),
+  const KernelRegion kernel(device, "route_backward", reads(probabilities, assignments, weights, z, dweights, counts),
                             writes(dlogits));
   using M = master_t<T>;
   const index_t experts = routing.experts, k = routing.top_k;
@@ -70,7 +70,7 @@ void route_backward(Device& device, const Routing& routing, const FilledPosition
       device, "route_backward", dlogits.rows, KOKKOS_LAMBDA(const index_t t) {
         const M* const p = probabilities.data() + t * experts;
         const std::int64_t* const n = counts.data() + t / length * experts;
-        const std::int64_t* const chosen = choices.data() + t * k;
+        const std::int64_t* const chosen = assignments.data() + t * k;
         const M* const w = weights.data() + t * k;
         const M* const dw = dweights.data() + t * k;
         T* const dl = dlogits.data + t * dlogits.leading;
@@ -78,8 +78,8 @@ void route_backward(Device& device, const Routing& routing, const FilledPosition
           for (index_t e = 0; e < experts; ++e) dl[e] = T(0);
           return;
         }
-        const auto choices_of_sequence = static_cast<double>(k * filled.tokens_of(t / length));
-        const M balance = static_cast<M>(balance_scale / (choices_of_sequence * all_tokens));
+        const auto assignments_of_sequence = static_cast<double>(k * filled.tokens_of(t / length));
+        const M balance = static_cast<M>(balance_scale / (assignments_of_sequence * all_tokens));
         M shift = 0, size = 1;
         if (kind == TopKWeights::renormalised) {
           size = 0;
@@ -121,12 +121,13 @@ void sigmoid_backward(Device& device, Vector<const master_t<T>> gate, Vector<con
 
 template <class M>
 void add_router_sums(Device& device, const FilledPositions& filled, Matrix<const M> probabilities,
-                     Vector<const std::int64_t> choices, Vector<const std::int64_t> row_of_choice, Vector<const M> z,
-                     Matrix<const std::int64_t> counts, Vector<double> sums) {
-  const KernelRegion kernel(device, "add_router_sums", reads(probabilities, choices, row_of_choice, z), writes(sums));
+                     Vector<const std::int64_t> assignments, Vector<const std::int64_t> row_of_assignment,
+                     Vector<const M> z, Matrix<const std::int64_t> counts, Vector<double> sums) {
+  const KernelRegion kernel(device, "add_router_sums", reads(probabilities, assignments, row_of_assignment, z),
+                            writes(sums));
   const auto tokens = static_cast<index_t>(probabilities.extent(0)),
              experts = static_cast<index_t>(probabilities.extent(1));
-  const auto n = static_cast<index_t>(choices.extent(0));
+  const auto n = static_cast<index_t>(assignments.extent(0));
   const index_t length = tokens / static_cast<index_t>(counts.extent(0));
   for_each_row(
       device, "expert_sums", experts, KOKKOS_LAMBDA(const Row& row, const index_t e) {
@@ -138,7 +139,7 @@ void add_router_sums(Device& device, const FilledPositions& filled, Matrix<const
                  (static_cast<double>(probabilities.data()[t * experts + e]) * share);
         });
         const double chosen =
-            row.template sum<double>(n, [=](const index_t i) { return choices.data()[i] == e ? 1.0 : 0.0; });
+            row.template sum<double>(n, [=](const index_t i) { return assignments.data()[i] == e ? 1.0 : 0.0; });
         row.for_each(1, [=](const index_t) {
           sums.data()[e] += balance;
           sums.data()[experts + e] += chosen;
@@ -151,7 +152,7 @@ void add_router_sums(Device& device, const FilledPositions& filled, Matrix<const
           return value * value;
         });
         const double without = row.template sum<double>(n, [=](const index_t i) {
-          return choices.data()[i] != no_expert && row_of_choice.data()[i] < 0 ? 1.0 : 0.0;
+          return assignments.data()[i] != no_expert && row_of_assignment.data()[i] < 0 ? 1.0 : 0.0;
         });
         row.for_each(1, [=](const index_t) {
           sums.data()[2 * experts] += squares;
@@ -161,8 +162,8 @@ void add_router_sums(Device& device, const FilledPositions& filled, Matrix<const
 }
 
 void mark_overflow(Device& device, const Routing& routing, const SequencePlaces& places, const FilledPositions& filled,
-                   double factor, Vector<const std::int64_t> choices, Vector<std::int64_t> rows) {
-  const KernelRegion kernel(device, "mark_overflow", reads(choices, rows), writes(rows));
+                   double factor, Vector<const std::int64_t> assignments, Vector<std::int64_t> rows) {
+  const KernelRegion kernel(device, "mark_overflow", reads(assignments, rows), writes(rows));
   const index_t experts = routing.experts, k = routing.top_k;
   const auto positions = static_cast<index_t>(places.base.extent(0));
   for_each_element(
@@ -173,7 +174,7 @@ void mark_overflow(Device& device, const Routing& routing, const SequencePlaces&
         for (index_t p = 0; p < positions; ++p) {
           const index_t at = places.base.data()[p] + s * places.step.data()[p];
           for (index_t j = 0; j < k; ++j) {
-            if (choices.data()[at + j] != e) continue;
+            if (assignments.data()[at + j] != e) continue;
             ++taken;
             const index_t own = places.own.data()[p];
             if (own >= 0) rows.data()[(s * places.length + own) * k + j] = taken > capacity ? -1 : 0;

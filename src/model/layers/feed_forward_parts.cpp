@@ -54,8 +54,8 @@ nn::ExpertCuts cuts_of(const TransformerSetup& setup, const SumOrder& tokens) {
 
 // Max rows that the experts here receive: min(top_k, experts here) for each token of the expert-parallel group, or less
 // where capacity_factor or receive_factor limits them.
-index_t max_rows(const TransformerSetup& setup, const kernels::Routing& routing, index_t choices) {
-  if (setup.ep->size() == 1) return choices;
+index_t max_rows(const TransformerSetup& setup, const kernels::Routing& routing, index_t assignments) {
+  if (setup.ep->size() == 1) return assignments;
   const nn::ContextShard context = setup.context();
   const index_t longest = context.layout.longest_shard(), here = routing.experts / setup.ep->size();
   index_t rows = setup.ep->size() * setup.sequences * longest * std::min(routing.top_k, here);
@@ -111,7 +111,7 @@ std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup& setup, c
   if (parts->sizes.cuts.sequences > 1) {
     parts->gradient_stride = table.unit(table.sections.back().first_layer_unit).range.size();
   }
-  parts->exchange = nn::make_expert_exchange<T>({.choices = parts->sizes.choices(),
+  parts->exchange = nn::make_expert_exchange<T>({.assignments = parts->sizes.assignments(),
                                                  .rows = parts->sizes.rows,
                                                  .hidden = parts->sizes.hidden,
                                                  .experts = parts->sizes.experts,

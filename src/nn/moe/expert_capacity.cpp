@@ -9,13 +9,13 @@ namespace {
 class Dropless final : public ExpertCapacity {
  public:
   comm::StepTraffic traffic() const override { return {}; }
-  void apply(Device& device, const TokenBatch&, Vector<const std::int64_t> choices, Vector<std::int64_t> rows,
+  void apply(Device& device, const TokenBatch&, Vector<const std::int64_t> assignments, Vector<std::int64_t> rows,
              Vector<std::int64_t> sources) override {
-    kernels::mark_routed(device, choices, rows, sources);
+    kernels::mark_routed(device, assignments, rows, sources);
   }
 };
 
-// All-gathers the choices over the context-parallel group; each rank's are padded to those of the longest shard.
+// All-gathers the assignments over the context-parallel group; each rank's are padded to those of the longest shard.
 class PerSequence final : public ExpertCapacity {
  public:
   PerSequence(double factor, const kernels::Routing& routing, const ContextShard& context, index_t sequences,
@@ -37,11 +37,11 @@ class PerSequence final : public ExpertCapacity {
     return {.context_parallel = comm::all_gather_bytes(stride_ * static_cast<index_t>(sizeof(std::int64_t)), ranks_)};
   }
 
-  void apply(Device& device, const TokenBatch& batch, Vector<const std::int64_t> choices, Vector<std::int64_t> rows,
+  void apply(Device& device, const TokenBatch& batch, Vector<const std::int64_t> assignments, Vector<std::int64_t> rows,
              Vector<std::int64_t> sources) override {
-    kernels::mark_routed(device, choices, rows, sources);
+    kernels::mark_routed(device, assignments, rows, sources);
     std::int64_t* const mine = all_.data() + rank_ * stride_;
-    kernels::copy<std::int64_t>(device, choices, Vector<std::int64_t>(mine, choices.extent(0)));
+    kernels::copy<std::int64_t>(device, assignments, Vector<std::int64_t>(mine, assignments.extent(0)));
     if (ranks_ > 1) {
       comm::all_gather<std::int64_t>(*cp_, mine, static_cast<std::size_t>(stride_), all_.data(), device.stream());
     }
@@ -74,7 +74,7 @@ class PerSequence final : public ExpertCapacity {
   kernels::Routing routing_;
   comm::Group* cp_;
   int ranks_, rank_;
-  index_t stride_;  // choices per rank, padded
+  index_t stride_;  // assignments per rank, padded
   Vector<std::int64_t> all_, base_, step_, own_;
 };
 

@@ -14,9 +14,9 @@ namespace nanotron::nn {
 namespace {
 
 // Waits for the device. In a plan all experts get the same number of rows.
-void copy_out(Device& device, const Vector<std::int64_t>& from, index_t choices, std::vector<std::int64_t>& to) {
+void copy_out(Device& device, const Vector<std::int64_t>& from, index_t assignments, std::vector<std::int64_t>& to) {
   if (device.is_planning()) {
-    std::ranges::fill(to, choices / static_cast<index_t>(from.size()));
+    std::ranges::fill(to, assignments / static_cast<index_t>(from.size()));
     return device.wait_planned();
   }
   using Host = Kokkos::View<std::int64_t*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
@@ -34,8 +34,8 @@ class LocalExperts : public ExpertExchange<T> {
   index_t rows() const override { return rows_; }
   PassTraffic traffic() const override { return {}; }
 
-  void plan(Device& device, Vector<std::int64_t> counts, index_t choices, ExpertRows& plan) override {
-    copy_out(device, counts, choices, plan.sent);
+  void plan(Device& device, Vector<std::int64_t> counts, index_t assignments, ExpertRows& plan) override {
+    copy_out(device, counts, assignments, plan.sent);
     for (std::size_t e = 0; e < plan.sent.size(); ++e) plan.begin[e + 1] = plan.begin[e] + plan.sent[e];
     plan.sent_rows = plan.received_rows = plan.begin.back();
   }
@@ -68,9 +68,9 @@ class GroupedLocalExperts final : public LocalExperts<T> {
  public:
   using LocalExperts<T>::LocalExperts;
 
-  void plan(Device& device, Vector<std::int64_t> counts, index_t choices, ExpertRows& plan) override {
+  void plan(Device& device, Vector<std::int64_t> counts, index_t assignments, ExpertRows& plan) override {
     kernels::expert_offsets(device, Matrix<const std::int64_t>(counts.data(), 1, counts.extent(0)), plan.offsets);
-    plan.sent_rows = plan.received_rows = choices;
+    plan.sent_rows = plan.received_rows = assignments;
   }
 };
 
@@ -82,9 +82,9 @@ class ExchangedExperts final : public ExpertExchange<T> {
   ExchangedExperts(const ExchangeSize& size, comm::Group& ep, Arena& arena)
       : size_(size),
         ep_(&ep),
-        send_buffer_(arena.take<T>(MemoryKind::workspace, size.choices, size.hidden)),
+        send_buffer_(arena.take<T>(MemoryKind::workspace, size.assignments, size.hidden)),
         receive_buffer_(arena.take<T>(MemoryKind::workspace, size.rows, size.hidden)),
-        value_send_buffer_(arena.take<M>(MemoryKind::workspace, size.choices)),
+        value_send_buffer_(arena.take<M>(MemoryKind::workspace, size.assignments)),
         value_receive_buffer_(arena.take<M>(MemoryKind::workspace, size.rows)),
         counts_(arena.take<std::int64_t>(MemoryKind::workspace, 2, size.experts)),
         received_cuts_(arena.take<std::int64_t>(MemoryKind::workspace, size.experts * size.cuts.places())),
@@ -97,8 +97,8 @@ class ExchangedExperts final : public ExpertExchange<T> {
   // Forward: counts and cuts; rows and weights in dispatch, rows in combine. Backward: dispatch of dy rows; combine of
   // gradients of rows and weights.
   PassTraffic traffic() const override {
-    const index_t rows = size_.choices * size_.hidden * static_cast<index_t>(sizeof(T));
-    const index_t weights = size_.choices * static_cast<index_t>(sizeof(M));
+    const index_t rows = size_.assignments * size_.hidden * static_cast<index_t>(sizeof(T));
+    const index_t weights = size_.assignments * static_cast<index_t>(sizeof(M));
     const index_t counts = size_.experts * (1 + size_.cuts.places()) * static_cast<index_t>(sizeof(std::int64_t));
     const auto exchanged = [&](index_t bytes) {
       return comm::StepTraffic{.expert_parallel = comm::all_to_all_bytes(bytes, ep_->size())};
@@ -108,7 +108,7 @@ class ExchangedExperts final : public ExpertExchange<T> {
             .output = exchanged(rows)};
   }
 
-  void plan(Device& device, Vector<std::int64_t> counts, index_t choices, ExpertRows& plan) override {
+  void plan(Device& device, Vector<std::int64_t> counts, index_t assignments, ExpertRows& plan) override {
     const auto here = plan.begin.size() - 1, ranks = sent_counts_.size();
     std::ranges::fill(sent_counts_, here);
     std::ranges::fill(received_counts_, here);
@@ -120,7 +120,7 @@ class ExchangedExperts final : public ExpertExchange<T> {
       kernels::expert_offsets(device, Matrix<const std::int64_t>(sent.data() + sent.extent(0), ranks, here),
                               plan.offsets);
     }
-    copy_out(device, Vector<std::int64_t>(counts_.data(), counts_.size()), 2 * choices, host_counts_);
+    copy_out(device, Vector<std::int64_t>(counts_.data(), counts_.size()), 2 * assignments, host_counts_);
     std::copy_n(host_counts_.begin(), plan.sent.size(), plan.sent.begin());
     std::copy_n(host_counts_.begin() + size_.experts, plan.received.size(), plan.received.begin());
     plan.sent_rows = 0;

@@ -12,7 +12,7 @@ namespace nanotron::nn {
 template <class T>
 PassTraffic Moe<T>::traffic(const TensorParallelRegion<T>& region) const {
   const MoeSizes& s = parts_->sizes;
-  const ExpertSumSize size{.rows = s.choices(), .shared_tokens = w_.shared ? s.tokens : 0, .hidden = s.hidden};
+  const ExpertSumSize size{.rows = s.assignments(), .shared_tokens = w_.shared ? s.tokens : 0, .hidden = s.hidden};
   const comm::StepTraffic gather = region.gather_traffic(), sum = parts_->sums->sum_traffic(region, size);
   const index_t counts = s.sequences * s.experts * static_cast<index_t>(sizeof(std::int64_t));
   return PassTraffic{
@@ -30,16 +30,16 @@ void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, c
   const kernels::Routing& routing = parts_->routing;
   const auto tokens = static_cast<index_t>(n.extent(0));
   const index_t all = tokens * routing.top_k;
-  const Vector<std::int64_t> choices = first(act.choices, all), rows = first(act.row_of_choice, all);
+  const Vector<std::int64_t> assignments = first(act.assignments, all), rows = first(act.row_of_assignment, all);
   const MatrixRef<M> logits(first(work.logits, tokens));
   kernels::gemm<T, M>(device, kernels::Op::none, kernels::Op::transpose, 1.0, n, w_.router.weight, 0.0, logits);
-  kernels::route_forward<M>(device, routing, batch.filled, logits, first(act.probabilities, tokens), choices,
+  kernels::route_forward<M>(device, routing, batch.filled, logits, first(act.probabilities, tokens), assignments,
                             first(act.weights, all), first(act.z, tokens));
   if (w_.shared) {
     kernels::sigmoid_forward<M>(device, logits.column_block(routing.experts, 1), first(act.gate, tokens));
   }
-  parts_->capacity->apply(device, batch, choices, rows, act.source);
-  kernels::assign_rows(device, choices, rows, act.source, work.counts, work.stretches);
+  parts_->capacity->apply(device, batch, assignments, rows, act.source);
+  kernels::assign_rows(device, assignments, rows, act.source, work.counts, work.stretches);
   ExpertExchange<T>& exchange = *parts_->exchange;
   ExpertRows& plan = *act.rows;
   if (plan.cuts.extent(0) > 0) {
@@ -91,8 +91,8 @@ Pending Moe<T>::forward_output(Device& device, const TokenBatch& batch, TensorPa
   }
   sums.rows(device, first(w.moe.output, act.rows->received_rows));
   const Matrix<const T> rows = parts_->exchange->combine(device, *act.rows, w.moe.output);
-  const index_t choices = batch.tokens() * parts_->routing.top_k;
-  kernels::add_rows<T>(device, rows, first(act.row_of_choice, choices), part);
+  const index_t assignments = batch.tokens() * parts_->routing.top_k;
+  kernels::add_rows<T>(device, rows, first(act.row_of_assignment, assignments), part);
   return sums.tokens(device, region, y);
 }
 
@@ -131,7 +131,7 @@ Pending Moe<T>::backward_input(Device& device, const TokenBatch& batch, TensorPa
   const ExpertRows& plan = *act.rows;
   ExpertExchange<T>& exchange = *parts_->exchange;
   w_.gate_up->backward_input(device, plan, act.gate_up, work.output);
-  kernels::scatter_values<M>(device, exchange.combine_values(device, plan, work.drow_weights), act.row_of_choice,
+  kernels::scatter_values<M>(device, exchange.combine_values(device, plan, work.drow_weights), act.row_of_assignment,
                              work.dweights);
   ExpertSums<T>& sums = *parts_->sums;
   sums.values(device, work.dweights);
@@ -147,7 +147,7 @@ Pending Moe<T>::backward_input(Device& device, const TokenBatch& batch, TensorPa
   kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, 1.0, act.dlogits, w_.router.weight, accumulate,
                       MatrixRef<T>(part));
   sums.rows(device, first(work.output, plan.received_rows));
-  kernels::add_rows<T>(device, exchange.combine(device, plan, work.output), act.row_of_choice, part);
+  kernels::add_rows<T>(device, exchange.combine(device, plan, work.output), act.row_of_assignment, part);
   return sums.tokens(device, region, dn);
 }
 
@@ -170,19 +170,19 @@ void Moe<T>::backward_router(Device& device, const TokenBatch& batch, const MoeA
   const kernels::Routing& routing = parts_->routing;
   const MatrixRef<T> dlogits(act.dlogits);
   NANOTRON_REQUIRE(dlogits.rows == batch.tokens(), "{} tokens of {}", batch.tokens(), dlogits.rows);
-  kernels::count_choices(device, routing.top_k, act.choices, work.sequence_counts);
+  kernels::count_assignments(device, routing.top_k, act.assignments, work.sequence_counts);
   if (parts_->cp->size() > 1) {
     comm::all_reduce(*parts_->cp, work.sequence_counts.data(), work.sequence_counts.size(), comm::ReduceOp::sum,
                      device.stream());
   }
   kernels::RouterScales scales = parts_->scales;
   scales.tokens = static_cast<double>(batch.step_tokens);
-  kernels::route_backward<T>(device, routing, batch.filled, act.probabilities, act.choices, act.weights, act.z,
+  kernels::route_backward<T>(device, routing, batch.filled, act.probabilities, act.assignments, act.weights, act.z,
                              work.dweights, work.sequence_counts, scales, dlogits);
   if (w_.shared) {
     kernels::sigmoid_backward<T>(device, act.gate, work.dgate, dlogits.column_block(routing.experts, 1));
   }
-  kernels::add_router_sums<M>(device, batch.filled, act.probabilities, act.choices, act.row_of_choice, act.z,
+  kernels::add_router_sums<M>(device, batch.filled, act.probabilities, act.assignments, act.row_of_assignment, act.z,
                               work.sequence_counts, sums_);
 }
 

@@ -25,10 +25,10 @@ void take_full(Arena& arena, MemoryKind kind, const MoeSizes& s, int ranks, MoeA
   using M = master_t<T>;
   act.probabilities = arena.take<M>(kind, s.tokens, s.experts);
   act.z = arena.take<M>(kind, s.experts > 0 ? s.tokens : 0);
-  act.choices = arena.take<std::int64_t>(kind, s.choices());
-  act.weights = arena.take<M>(kind, s.choices());
-  act.row_of_choice = arena.take<std::int64_t>(kind, s.choices());
-  act.source = arena.take<std::int64_t>(kind, s.choices());
+  act.assignments = arena.take<std::int64_t>(kind, s.assignments());
+  act.weights = arena.take<M>(kind, s.assignments());
+  act.row_of_assignment = arena.take<std::int64_t>(kind, s.assignments());
+  act.source = arena.take<std::int64_t>(kind, s.assignments());
   act.gate = arena.take<M>(kind, s.columns > s.experts ? s.tokens : 0);
   act.dlogits = arena.take<T>(kind, s.tokens, s.columns);
   act.input = arena.take<T>(kind, s.rows, s.hidden);
@@ -56,7 +56,7 @@ void take_forward(Arena& arena, const MoeSizes& s, MoeWorkspace<T>& work) {
   constexpr auto kind = MemoryKind::workspace;
   work.logits = arena.take<master_t<T>>(kind, s.tokens, s.columns);
   work.counts = arena.take<std::int64_t>(kind, s.experts);
-  work.stretches = arena.take<std::int64_t>(kind, kernels::stretches_of(s.choices()), s.experts);
+  work.stretches = arena.take<std::int64_t>(kind, kernels::stretches_of(s.assignments()), s.experts);
   work.cuts = arena.take<std::int64_t>(kind, s.cuts.held > 0 ? s.experts : 0, s.cuts.places());
   work.output = arena.take<T>(kind, s.rows, s.hidden);
 }
@@ -68,7 +68,7 @@ void take_backward(Arena& arena, const MoeSizes& s, MoeWorkspace<T>& work) {
   work.sequence_counts = arena.take<std::int64_t>(kind, s.sequences, s.experts);
   work.dhidden = arena.take<T>(kind, s.rows, s.width);
   work.drow_weights = arena.take<M>(kind, s.rows);
-  work.dweights = arena.take<M>(kind, s.choices());
+  work.dweights = arena.take<M>(kind, s.assignments());
   work.dgate = arena.take<M>(kind, s.columns > s.experts ? s.tokens : 0);
 }
 

@@ -12,7 +12,7 @@ namespace nanotron::kernels::reference {
 
 struct Route {
   std::vector<double> probabilities, weights;
-  std::vector<index_t> choices;
+  std::vector<index_t> assignments;
   double z = 0.0;
 };
 
@@ -27,8 +27,8 @@ inline Route route(const std::vector<double>& logits, index_t top_k, bool renorm
   std::stable_sort(order.begin(), order.end(), [&](index_t a, index_t b) {
     return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)];
   });
-  r.choices.assign(order.begin(), order.begin() + top_k);
-  for (const index_t e : r.choices) {
+  r.assignments.assign(order.begin(), order.begin() + top_k);
+  for (const index_t e : r.assignments) {
     r.weights.push_back(r.probabilities[static_cast<std::size_t>(e)]);
     chosen += r.weights.back();
   }

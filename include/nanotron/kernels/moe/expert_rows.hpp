@@ -1,7 +1,7 @@
 #pragma once
 
-// From the choices of the router (routing.hpp) to rows that are sorted by expert, and between the two. Choices and rows
-// are int64: they are also sent.
+// From the assignments of the router (routing.hpp) to rows that are sorted by expert, and between the two. Assignments
+// and rows are int64: they are also sent.
 
 #include <cstdint>
 
@@ -12,20 +12,22 @@
 namespace nanotron::kernels {
 
 /// counts (sequences, experts) <- how often each expert is chosen.
-void count_choices(Device& device, index_t top_k, Vector<const std::int64_t> choices, Matrix<std::int64_t> counts);
+void count_assignments(Device& device, index_t top_k, Vector<const std::int64_t> assignments,
+                       Matrix<std::int64_t> counts);
 
-/// rows(choice) <- -1 for those of no expert, else 0; sources <- 0: rows that no choice has are then read from a token.
-void mark_routed(Device& device, Vector<const std::int64_t> choices, Vector<std::int64_t> rows,
+/// rows(assignment) <- -1 for those of no expert, else 0; sources <- 0: rows that no assignment has are then read from
+/// a token.
+void mark_routed(Device& device, Vector<const std::int64_t> assignments, Vector<std::int64_t> rows,
                  Vector<std::int64_t> sources);
 
-/// Choices per stretch, which is counted serially, and the number of stretches of n choices.
-inline constexpr index_t choices_of_stretch = 256;
-constexpr index_t stretches_of(index_t n) { return (n + choices_of_stretch - 1) / choices_of_stretch; }
+/// Assignments per stretch, which is counted serially, and the number of stretches of n assignments.
+inline constexpr index_t assignments_of_stretch = 256;
+constexpr index_t stretches_of(index_t n) { return (n + assignments_of_stretch - 1) / assignments_of_stretch; }
 
-/// Numbers the choices with rows(choice) >= 0 on entry, sorted by expert and then by token: rows(choice) <- row,
-/// sources(row) <- choice, counts (experts) <- rows per expert. Other elements of rows and sources are not written.
-/// stretches, at least (stretches_of(choices), experts), is overwritten.
-void assign_rows(Device& device, Vector<const std::int64_t> choices, Vector<std::int64_t> rows,
+/// Numbers the assignments with rows(assignment) >= 0 on entry, sorted by expert and then by token: rows(assignment) <-
+/// row, sources(row) <- assignment, counts (experts) <- rows per expert. Other elements of rows and sources are not
+/// written. stretches, at least (stretches_of(assignments), experts), is overwritten.
+void assign_rows(Device& device, Vector<const std::int64_t> assignments, Vector<std::int64_t> rows,
                  Vector<std::int64_t> sources, Vector<std::int64_t> counts, Matrix<std::int64_t> stretches);
 
 /// begin (experts + 1) <- the first row of each expert, and the end of the last one's, for counts (ranks, experts) of
@@ -47,15 +49,17 @@ void join_cuts(Device& device, Vector<const std::int64_t> of_ranks, index_t expe
 template <class T>
 void gather_rows(Device& device, index_t top_k, Matrix<const T> x, Vector<const std::int64_t> sources, Matrix<T> rows);
 
-/// y(token, :) += the rows of its choices, in order, rounded once; choices without a row (< 0) are skipped.
+/// y(token, :) += the rows of its assignments, in order, rounded once; assignments without a row (< 0) are skipped.
 template <class T>
-void add_rows(Device& device, Matrix<const T> rows, Vector<const std::int64_t> row_of_choice, Matrix<T> y);
+void add_rows(Device& device, Matrix<const T> rows, Vector<const std::int64_t> row_of_assignment, Matrix<T> y);
 
-/// of_rows(r) <- of_choices(sources(r)), and back: of_choices(i) <- of_rows(row_of_choice(i)), 0 without a row.
+/// of_rows(r) <- of_assignments(sources(r)), and back: of_assignments(i) <- of_rows(row_of_assignment(i)), 0 without a
+/// row.
 template <class M>
-void gather_values(Device& device, Vector<const M> of_choices, Vector<const std::int64_t> sources, Vector<M> of_rows);
+void gather_values(Device& device, Vector<const M> of_assignments, Vector<const std::int64_t> sources,
+                   Vector<M> of_rows);
 template <class M>
-void scatter_values(Device& device, Vector<const M> of_rows, Vector<const std::int64_t> row_of_choice,
-                    Vector<M> of_choices);
+void scatter_values(Device& device, Vector<const M> of_rows, Vector<const std::int64_t> row_of_assignment,
+                    Vector<M> of_assignments);
 
 }  // namespace nanotron::kernels

@@ -10,7 +10,7 @@
 //   dp_e = [e = c_j] dw_j, or [e = c_j] (dw_j - sum_i dw_i w_i) / sum_i p_(c_i)        + balance n_e / (k S T)
 //   dl_e = p_e (dp_e - sum_i p_i dp_i) + (2 zeta / T) z p_e
 //
-// where n_e counts the choices of e in the token's sequence, S are the sequence's tokens and T those of the global
+// where n_e counts the assignments of e in the token's sequence, S are the sequence's tokens and T those of the global
 // batch. At empty positions (tensor/sequence_layout.hpp) p, w, z and dl are 0, and no expert is chosen.
 
 #include <cmath>
@@ -30,14 +30,14 @@ struct Routing {
   TopKWeights weights = TopKWeights::softmax;
 };
 
-/// The choices of an empty position.
+/// The assignments of an empty position.
 inline constexpr std::int64_t no_expert = -1;
 
-/// logits (tokens, experts and more columns). All outputs are overwritten: probabilities (tokens, experts), choices
+/// logits (tokens, experts and more columns). All outputs are overwritten: probabilities (tokens, experts), assignments
 /// and weights (tokens x top_k), z (tokens). M is double or float, as below.
 template <class M>
 void route_forward(Device& device, const Routing& routing, const FilledPositions& filled, MatrixRef<const M> logits,
-                   Matrix<M> probabilities, Vector<std::int64_t> choices, Vector<M> weights, Vector<M> z);
+                   Matrix<M> probabilities, Vector<std::int64_t> assignments, Vector<M> weights, Vector<M> z);
 
 /// balance, zeta and T of the formulas above.
 struct RouterScales {
@@ -48,7 +48,7 @@ struct RouterScales {
 /// dlogits (tokens, experts and more columns): the first `experts` columns are overwritten.
 template <class T>
 void route_backward(Device& device, const Routing& routing, const FilledPositions& filled,
-                    Matrix<const master_t<T>> probabilities, Vector<const std::int64_t> choices,
+                    Matrix<const master_t<T>> probabilities, Vector<const std::int64_t> assignments,
                     Vector<const master_t<T>> weights, Vector<const master_t<T>> z, Vector<const master_t<T>> dweights,
                     Matrix<const std::int64_t> counts, const RouterScales& scales, MatrixRef<T> dlogits);
 
@@ -61,14 +61,14 @@ void sigmoid_backward(Device& device, Vector<const master_t<T>> gate, Vector<con
 
 /// Adds to sums (2 experts + 2), fp64, per layer, over the tokens of this rank. Arguments as above.
 ///   sums(e) += sum over tokens t of counts(sequence of t, e) p_te s / S    s: positions of a sequence, S: its tokens
-///   sums(experts + e) += choices of e
-///   sums(2 experts) += sum of z^2                  sums(2 experts + 1) += choices of an expert without a row
+///   sums(experts + e) += assignments of e
+///   sums(2 experts) += sum of z^2                  sums(2 experts + 1) += assignments of an expert without a row
 template <class M>
 void add_router_sums(Device& device, const FilledPositions& filled, Matrix<const M> probabilities,
-                     Vector<const std::int64_t> choices, Vector<const std::int64_t> row_of_choice, Vector<const M> z,
-                     Matrix<const std::int64_t> counts, Vector<double> sums);
+                     Vector<const std::int64_t> assignments, Vector<const std::int64_t> row_of_assignment,
+                     Vector<const M> z, Matrix<const std::int64_t> counts, Vector<double> sums);
 
-/// Offsets in `choices` of the tokens of whole sequences. The choices of position p of sequence s begin at
+/// Offsets in `assignments` of the tokens of whole sequences. The assignments of position p of sequence s begin at
 /// base(p) + s step(p). If own(p) >= 0, that token is on this rank, with index s length + own(p).
 struct SequencePlaces {
   Vector<const std::int64_t> base, step, own;
@@ -84,9 +84,9 @@ NANOTRON_FUNCTION inline index_t expert_capacity(double factor, const Routing& r
   return capacity < static_cast<double>(tokens) ? static_cast<index_t>(capacity) : tokens;
 }
 
-/// For the tokens of this rank: rows(choice) <- -1 if as many earlier tokens of the sequence as its expert_capacity, or
-/// more, chose the same expert, else 0. Empty positions are skipped.
+/// For the tokens of this rank: rows(assignment) <- -1 if as many earlier tokens of the sequence as its
+/// expert_capacity, or more, chose the same expert, else 0. Empty positions are skipped.
 void mark_overflow(Device& device, const Routing& routing, const SequencePlaces& places, const FilledPositions& filled,
-                   double factor, Vector<const std::int64_t> choices, Vector<std::int64_t> rows);
+                   double factor, Vector<const std::int64_t> assignments, Vector<std::int64_t> rows);
 
 }  // namespace nanotron::kernels

@@ -2,7 +2,8 @@
 
 // How many of the S tokens of a sequence an expert takes: all (dropless, Gale et al. 2023), or only the first
 // ceil(factor top_k S / experts) that choose it (Lepikhin et al. 2021). This depends neither on the micro-batch nor on
-// how the sequence is sharded. A dropped choice adds nothing; the weights of the token's other choices do not change.
+// how the sequence is sharded. A dropped assignment adds nothing; the weights of the token's other assignments do not
+// change.
 
 #include <memory>
 
@@ -19,10 +20,10 @@ class ExpertCapacity {
   /// Per forward.
   virtual comm::StepTraffic traffic() const = 0;
 
-  /// rows (tokens x top_k) <- -1 for the choices (tokens x top_k) that are dropped or of no expert, 0 for the others.
-  /// sources (tokens x top_k) <- 0: rows that no choice has are then read from a token too. Collective over the
-  /// context-parallel group.
-  virtual void apply(Device& device, const TokenBatch& batch, Vector<const std::int64_t> choices,
+  /// rows (tokens x top_k) <- -1 for the assignments (tokens x top_k) that are dropped or of no expert, 0 for the
+  /// others. sources (tokens x top_k) <- 0: rows that no assignment has are then read from a token too. Collective over
+  /// the context-parallel group.
+  virtual void apply(Device& device, const TokenBatch& batch, Vector<const std::int64_t> assignments,
                      Vector<std::int64_t> rows, Vector<std::int64_t> sources) = 0;
 };
 

@@ -32,12 +32,13 @@ class ExpertExchange {
   /// group the totals are equal.
   virtual PassTraffic traffic() const = 0;
 
-  /// counts (experts): rows from here to each expert, of so many choices -> plan, whose vectors have their sizes. Waits
-  /// for the device, once: the host must know how many rows each GEMM, and each rank, has. It is the only such wait of
-  /// a layer of experts, in each forward of a micro-batch (with recompute = 'full' also in the second one); backward
-  /// uses the same plan. With e = 1 and grouped GEMMs the counts stay on the device, and there is none. Collectives
-  /// that go through host memory have waits of their own. Error(deck_error) when more rows arrive than rows().
-  virtual void plan(Device& device, Vector<std::int64_t> counts, index_t choices, ExpertRows& plan) = 0;
+  /// counts (experts): rows from here to each expert, of so many assignments -> plan, whose vectors have their sizes.
+  /// Waits for the device, once: the host must know how many rows each GEMM, and each rank, has. It is the only such
+  /// wait of a layer of experts, in each forward of a micro-batch (with recompute = 'full' also in the second one);
+  /// backward uses the same plan. With e = 1 and grouped GEMMs the counts stay on the device, and there is none.
+  /// Collectives that go through host memory have waits of their own. Error(deck_error) when more rows arrive than
+  /// rows().
+  virtual void plan(Device& device, Vector<std::int64_t> counts, index_t assignments, ExpertRows& plan) = 0;
 
   /// After plan(): shard boundaries in the rows sent from here (experts, places) -> in the rows received here, see
   /// kernels::join_cuts.
@@ -56,8 +57,8 @@ class ExpertExchange {
 };
 
 struct ExchangeSize {
-  index_t choices = 0;  // max rows that this rank sends
-  index_t rows = 0;     // max rows that its experts receive
+  index_t assignments = 0;  // max rows that this rank sends
+  index_t rows = 0;         // max rows that its experts receive
   index_t hidden = 0;
   index_t experts = 0;  // of the layer
   ExpertCuts cuts{};

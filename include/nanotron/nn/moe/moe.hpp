@@ -2,20 +2,21 @@
 
 // A mixture of experts (Shazeer et al. 2017; Jiang et al. 2024): each token goes to top_k of E gated networks and to a
 // shared one where there is one (Qwen2-MoE). The width of each is sharded over the tensor-parallel group; whole experts
-// are distributed over the expert-parallel group (Lepikhin et al. 2021; Rajbhandari et al. 2022). With the choices c_j
-// and the weights w_j of kernels/moe/routing.hpp,
+// are distributed over the expert-parallel group (Lepikhin et al. 2021; Rajbhandari et al. 2022). With the assignments
+// c_j and the weights w_j of kernels/moe/routing.hpp,
 //
 //   l | s = n [Wr | wg]^T        h_j = w_j silu(gate) up of expert c_j        h = sigmoid(s) silu(gate) up, shared
 //   y = h Wd^T + sum_j h_j Wd_cj^T, summed over the tensor-parallel group
 //
 // The weights apply before the down projection: dw_j is then a sum over h_j only, and the experts' output is not saved.
-// The router reads all of n on every rank of the tensor-parallel group, so all make the same choices. When partial sums
-// are reduced over that group: nn/moe/expert_sums.hpp.
+// The router reads all of n on every rank of the tensor-parallel group, so all make the same assignments. When partial
+// sums are reduced over that group: nn/moe/expert_sums.hpp.
 //
 // The router's own losses, added to the training loss per layer. Their gradients enter dl on one tensor-parallel rank
 // where dl is a partial sum, on every rank where each has the whole dl:
 //
-//   balance   alpha sum over sequences of (S / T) E sum_e f_e P_e   f_e: share of the sequence's choices, P_e: mean p_e
+//   balance   alpha sum over sequences of (S / T) E sum_e f_e P_e   f_e: share of the sequence's assignments
+//             P_e: mean p_e
 //             (Fedus et al. 2022, eq. 4; per sequence as DeepSeek-AI 2024, section 2.1.2)
 //   z         zeta mean over tokens of z^2 (Zoph et al. 2022, eq. 5)
 //

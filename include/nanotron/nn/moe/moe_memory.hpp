@@ -1,7 +1,7 @@
 #pragma once
 
-// The memory of a mixture of experts on one rank. Each token has top_k choices. A row is one token in one expert; at
-// most R rows come to the experts here.
+// The memory of a mixture of experts on one rank. Each token has top_k assignments. A row is one token in one expert;
+// at most R rows come to the experts here.
 
 #include <cstdint>
 #include <memory>
@@ -35,11 +35,11 @@ struct MoeSizes {
   index_t rows = 0;   // R
   deck::ExpertGemms gemms = deck::ExpertGemms::library;
   ExpertCuts cuts{};
-  index_t choices() const { return tokens * top_k; }
+  index_t assignments() const { return tokens * top_k; }
 };
 
 /// How many rows go where. Received rows are sorted by expert, then source rank, then token. Where the host does not
-/// count them (ExpertExchange) all choices are rows to it; those after the last one that the device counts are no
+/// count them (ExpertExchange) all assignments are rows to it; those after the last one that the device counts are no
 /// expert's, and what is in them reaches no result.
 struct ExpertRows {
   index_t sent_rows = 0, received_rows = 0;
@@ -58,19 +58,19 @@ struct ExpertRows {
 template <class T>
 struct MoeActivations {
   using M = master_t<T>;
-  Matrix<M> probabilities;             // (tokens, experts)
-  Vector<M> z;                         // (tokens)
-  Vector<std::int64_t> choices;        // (tokens x top_k)
-  Vector<M> weights;                   // (tokens x top_k)
-  Vector<std::int64_t> row_of_choice;  // (tokens x top_k); -1: dropped, or of an empty position
-  Vector<std::int64_t> source;         // (tokens x top_k): which choice each sent row is
-  Vector<M> gate;                      // (tokens), of the shared expert
-  Matrix<T> dlogits;                   // (tokens, columns): from backward_input to backward_input_weight
-  Matrix<T> input;                     // (R, hidden): the experts' input rows
-  Vector<M> row_weights;               // (R)
-  Matrix<T> gate_up;                   // (R, gate | up); overwritten by its gradient in backward
-  Matrix<T> hidden;                    // (R, width), weighted
-  Matrix<T> doutput;                   // (R, hidden): from backward_inside to backward_output_weight
+  Matrix<M> probabilities;                 // (tokens, experts)
+  Vector<M> z;                             // (tokens)
+  Vector<std::int64_t> assignments;        // (tokens x top_k)
+  Vector<M> weights;                       // (tokens x top_k)
+  Vector<std::int64_t> row_of_assignment;  // (tokens x top_k); -1: dropped, or of an empty position
+  Vector<std::int64_t> source;             // (tokens x top_k): which assignment each sent row is
+  Vector<M> gate;                          // (tokens), of the shared expert
+  Matrix<T> dlogits;                       // (tokens, columns): from backward_input to backward_input_weight
+  Matrix<T> input;                         // (R, hidden): the experts' input rows
+  Vector<M> row_weights;                   // (R)
+  Matrix<T> gate_up;                       // (R, gate | up); overwritten by its gradient in backward
+  Matrix<T> hidden;                        // (R, width), weighted
+  Matrix<T> doutput;                       // (R, hidden): from backward_inside to backward_output_weight
   std::shared_ptr<ExpertRows> rows;
 };
 

@@ -38,11 +38,11 @@ TYPED_TEST(RoutingKernels, FollowTheTwin) {
     for (index_t e = 0; e < 3; ++e) logits.host[static_cast<std::size_t>(4 * columns + e)] = M(1.25);  // a tie
     logits.push();
     Array<M> p(tokens * routing.experts), w(tokens * k), z(tokens);
-    Array<std::int64_t> choices(tokens * k);
+    Array<std::int64_t> assignments(tokens * k);
     kernels::route_forward<M>(this->device_, routing, {}, MatrixRef<const M>(logits.data(), tokens, columns),
-                              p.matrix(tokens, routing.experts), choices.vector(), w.vector(), z.vector());
+                              p.matrix(tokens, routing.experts), assignments.vector(), w.vector(), z.vector());
     this->device_.fence();
-    p.pull(), w.pull(), z.pull(), choices.pull();
+    p.pull(), w.pull(), z.pull(), assignments.pull();
     std::vector<double> p2, w2, z2;
     std::vector<std::int64_t> c2;
     for (index_t t = 0; t < tokens; ++t) {
@@ -51,9 +51,9 @@ TYPED_TEST(RoutingKernels, FollowTheTwin) {
       p2.insert(p2.end(), r.probabilities.begin(), r.probabilities.end());
       w2.insert(w2.end(), r.weights.begin(), r.weights.end());
       z2.push_back(r.z);
-      c2.insert(c2.end(), r.choices.begin(), r.choices.end());
+      c2.insert(c2.end(), r.assignments.begin(), r.assignments.end());
     }
-    EXPECT_EQ(choices.host, c2);
+    EXPECT_EQ(assignments.host, c2);
     // exp to 2 units, a sum of 8, divisions.
     const double tolerance = 32 * unit_roundoff<M>();
     expect_close(p.host, p2, tolerance);
@@ -62,7 +62,7 @@ TYPED_TEST(RoutingKernels, FollowTheTwin) {
   }
 }
 
-// loss = sum of r w + balance n p / (k S T) + zeta z^2 / T with the choices kept: they are steps.
+// loss = sum of r w + balance n p / (k S T) + zeta z^2 / T with the assignments kept: they are steps.
 TEST(RoutingGradient, MeetsFiniteDifferences) {
   Timers timers;
   Device device(timers);
@@ -73,12 +73,12 @@ TEST(RoutingGradient, MeetsFiniteDifferences) {
     const auto logits = Array<double>::random(tokens * columns, 3, 1.5);
     const auto dw = Array<double>::random(tokens * k, 4);
     Array<double> p(tokens * experts), w(tokens * k), z(tokens), dl(tokens * columns, 7.0);
-    Array<std::int64_t> choices(tokens * k), counts(sequences * experts);
+    Array<std::int64_t> assignments(tokens * k), counts(sequences * experts);
     const Matrix<std::int64_t> n(counts.data(), sequences, experts);
     kernels::route_forward<double>(device, routing, {}, MatrixRef<const double>(logits.data(), tokens, columns),
-                                   p.matrix(tokens, experts), choices.vector(), w.vector(), z.vector());
-    kernels::count_choices(device, k, choices.read(), n);
-    kernels::route_backward<double>(device, routing, {.length = length}, p.read(tokens, experts), choices.read(),
+                                   p.matrix(tokens, experts), assignments.vector(), w.vector(), z.vector());
+    kernels::count_assignments(device, k, assignments.read(), n);
+    kernels::route_backward<double>(device, routing, {.length = length}, p.read(tokens, experts), assignments.read(),
                                     w.read(), z.read(), dw.read(), n, scales,
                                     MatrixRef<double>(dl.data(), tokens, columns));
     device.fence();
@@ -115,13 +115,13 @@ TEST(Rows, AreSortedByExpertAndComeBack) {
   Timers timers;
   Device device(timers);
   const index_t tokens = 7, k = 2, hidden = 5, experts = 4;
-  Array<std::int64_t> choices(tokens * k), rows(tokens * k), source(tokens * k, -5), counts(experts);
-  choices.host = {0, 3, 3, 1, 1, 0, 3, 0, 1, 3, 0, 1, 3, 1};
+  Array<std::int64_t> assignments(tokens * k), rows(tokens * k), source(tokens * k, -5), counts(experts);
+  assignments.host = {0, 3, 3, 1, 1, 0, 3, 0, 1, 3, 0, 1, 3, 1};
   rows.host.assign(14, 0);
   rows.host[2] = rows.host[9] = -1;  // dropped
-  choices.push(), rows.push();
+  assignments.push(), rows.push();
   Array<std::int64_t> stretches(experts);
-  kernels::assign_rows(device, choices.read(), rows.vector(), source.vector(), counts.vector(),
+  kernels::assign_rows(device, assignments.read(), rows.vector(), source.vector(), counts.vector(),
                        stretches.matrix(1, experts));
   device.fence();
   rows.pull(), source.pull(), counts.pull();
@@ -152,21 +152,21 @@ TEST(Rows, AreSortedByExpertAndComeBack) {
 TEST(Rows, AreSortedOverManyStretches) {
   Timers timers;
   Device device(timers);
-  const index_t n = 5 * kernels::choices_of_stretch + 17, experts = 11;
-  Array<std::int64_t> choices(n), rows(n, 0), source(n, -5), counts(experts);
+  const index_t n = 5 * kernels::assignments_of_stretch + 17, experts = 11;
+  Array<std::int64_t> assignments(n), rows(n, 0), source(n, -5), counts(experts);
   Array<std::int64_t> stretches(kernels::stretches_of(n) * experts, 99);
   std::mt19937 random(7);
-  for (auto& choice : choices.host) choice = static_cast<std::int64_t>(random() % 8);
+  for (auto& assignment : assignments.host) assignment = static_cast<std::int64_t>(random() % 8);
   for (std::size_t i = 0; i < rows.host.size(); i += 7) rows.host[i] = -1;
-  choices.push(), rows.push();
+  assignments.push(), rows.push();
   std::vector<std::int64_t> kept, expected_counts(static_cast<std::size_t>(experts), 0);
   for (std::size_t i = 0; i < rows.host.size(); ++i) {
     if (rows.host[i] < 0) continue;
     kept.push_back(static_cast<std::int64_t>(i));
-    ++expected_counts[static_cast<std::size_t>(choices.host[i])];
+    ++expected_counts[static_cast<std::size_t>(assignments.host[i])];
   }
-  std::ranges::stable_sort(kept, {}, [&](std::int64_t i) { return choices.host[static_cast<std::size_t>(i)]; });
-  kernels::assign_rows(device, choices.read(), rows.vector(), source.vector(), counts.vector(),
+  std::ranges::stable_sort(kept, {}, [&](std::int64_t i) { return assignments.host[static_cast<std::size_t>(i)]; });
+  kernels::assign_rows(device, assignments.read(), rows.vector(), source.vector(), counts.vector(),
                        stretches.matrix(kernels::stretches_of(n), experts));
   device.fence();
   rows.pull(), source.pull(), counts.pull();
@@ -187,14 +187,14 @@ TEST(Rows, OfTokensThatAreNotFiniteAreDealtOut) {
       z(tokens);
   logits.host[0] = 1.0;
   logits.push();
-  Array<std::int64_t> choices(tokens * k);
+  Array<std::int64_t> assignments(tokens * k);
   kernels::route_forward<double>(device, {experts, k, TopKWeights::softmax}, {},
                                  MatrixRef<const double>(logits.data(), tokens, experts), p.matrix(tokens, experts),
-                                 choices.vector(), w.vector(), z.vector());
+                                 assignments.vector(), w.vector(), z.vector());
   device.fence();
-  choices.pull();
+  assignments.pull();
   std::vector<int> met(static_cast<std::size_t>(experts), 0);
-  for (const std::int64_t choice : choices.host) ++met[static_cast<std::size_t>(choice)];
+  for (const std::int64_t assignment : assignments.host) ++met[static_cast<std::size_t>(assignment)];
   EXPECT_EQ(met, std::vector<int>(static_cast<std::size_t>(experts), 3));
 }
 
@@ -230,7 +230,7 @@ TEST(Rows, CutsOfRanksAreJoined) {
   EXPECT_EQ(cuts.host, (std::vector<std::int64_t>{0, 1, 3, 3, 5, /**/ 0, 0, 0, 4, 4}));
 }
 
-// Two sequences of five tokens, of which this rank has positions 1, 2 and 4; the other's choices lie in front. Of 2
+// Two sequences of five tokens, of which this rank has positions 1, 2 and 4; the other's assignments lie in front. Of 2
 // experts one takes ceil(0.8 * 5 / 2) tokens.
 TEST(Rows, OverflowIsCountedAlongTheSequence) {
   Timers timers;
@@ -266,27 +266,27 @@ TEST(Rows, EmptyPositionsAreNobodys) {
   logits.host[0] = logits.host[2] = logits.host[12] = 5.0;  // all tokens choose expert 0
   logits.push();
   Array<double> p(rows_here * experts, 9.0), w(rows_here, 9.0), z(rows_here, 9.0), dl(rows_here * experts, 9.0);
-  Array<std::int64_t> choices(rows_here, 9), rows(rows_here, 9), source(rows_here, 9), counts(experts),
+  Array<std::int64_t> assignments(rows_here, 9), rows(rows_here, 9), source(rows_here, 9), counts(experts),
       stretches(experts), of_sequence(sequences * experts);
   const Matrix<std::int64_t> n(of_sequence.data(), sequences, experts);
   const auto dw = Array<double>::random(rows_here, 4);
   Array<double> sums(2 * experts + 2, 0.0);
   const Routing routing{experts, k, TopKWeights::softmax};
   kernels::route_forward<double>(device, routing, positions, MatrixRef<const double>(logits.data(), rows_here, experts),
-                                 p.matrix(rows_here, experts), choices.vector(), w.vector(), z.vector());
-  kernels::mark_routed(device, choices.read(), rows.vector(), source.vector());
-  kernels::assign_rows(device, choices.read(), rows.vector(), source.vector(), counts.vector(),
+                                 p.matrix(rows_here, experts), assignments.vector(), w.vector(), z.vector());
+  kernels::mark_routed(device, assignments.read(), rows.vector(), source.vector());
+  kernels::assign_rows(device, assignments.read(), rows.vector(), source.vector(), counts.vector(),
                        stretches.matrix(1, experts));
-  kernels::count_choices(device, k, choices.read(), n);
-  kernels::route_backward<double>(device, routing, positions, p.read(rows_here, experts), choices.read(), w.read(),
+  kernels::count_assignments(device, k, assignments.read(), n);
+  kernels::route_backward<double>(device, routing, positions, p.read(rows_here, experts), assignments.read(), w.read(),
                                   z.read(), dw.read(), n, {.balance = 1.0, .zeta = 1.0, .tokens = 4.0},
                                   MatrixRef<double>(dl.data(), rows_here, experts));
-  kernels::add_router_sums<double>(device, positions, p.read(rows_here, experts), choices.read(), rows.read(), z.read(),
-                                   n, sums.vector());
+  kernels::add_router_sums<double>(device, positions, p.read(rows_here, experts), assignments.read(), rows.read(),
+                                   z.read(), n, sums.vector());
   device.fence();
   for (auto* values : {&p, &z, &dl, &sums}) values->pull();
-  for (auto* values : {&choices, &rows, &source, &counts, &of_sequence}) values->pull();
-  EXPECT_EQ(choices.host, (std::vector<std::int64_t>{0, 0, -1, -1, -1, -1, 0, -1, -1}));
+  for (auto* values : {&assignments, &rows, &source, &counts, &of_sequence}) values->pull();
+  EXPECT_EQ(assignments.host, (std::vector<std::int64_t>{0, 0, -1, -1, -1, -1, 0, -1, -1}));
   EXPECT_EQ(rows.host, (std::vector<std::int64_t>{0, 1, -1, -1, -1, -1, 2, -1, -1}));
   EXPECT_EQ(source.host, (std::vector<std::int64_t>{0, 1, 6, 0, 0, 0, 0, 0, 0}));
   EXPECT_EQ(counts.host, (std::vector<std::int64_t>{3, 0}));
@@ -307,13 +307,13 @@ TEST(Rows, EmptyPositionsAreNobodys) {
 TEST(Rows, OverflowIsThatOfTheTokens) {
   Timers timers;
   Device device(timers);
-  Array<std::int64_t> base(5), step(5), own(5), rows(5, 0), choices(5, kernels::no_expert);
+  Array<std::int64_t> base(5), step(5), own(5), rows(5, 0), assignments(5, kernels::no_expert);
   base.host = own.host = {0, 1, 2, 3, 4};
-  choices.host[0] = choices.host[1] = 1;
+  assignments.host[0] = assignments.host[1] = 1;
   Array<std::int32_t> tokens(1, 2);
-  base.push(), step.push(), own.push(), choices.push(), tokens.push();
+  base.push(), step.push(), own.push(), assignments.push(), tokens.push();
   kernels::mark_overflow(device, {2, 1, TopKWeights::softmax}, {base.read(), step.read(), own.read(), 1, 5},
-                         {.shard = {{0, 5}, {5, 5}}, .length = 5, .tokens = tokens.data()}, 0.8, choices.read(),
+                         {.shard = {{0, 5}, {5, 5}}, .length = 5, .tokens = tokens.data()}, 0.8, assignments.read(),
                          rows.vector());
   device.fence();
   rows.pull();
