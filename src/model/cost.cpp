@@ -3,18 +3,15 @@
 namespace nanotron::model {
 namespace {
 
-// Elements of a layer's 2-D parameters, with this many experts counted.
-double layer_matrices(const deck::ModelConfig& m, std::int64_t experts) {
+// Elements of a layer's 2-D parameters, with this many networks of its feed-forward block counted.
+double layer_matrices(const deck::ModelConfig& m, const deck::FeedForwardSizes& f, std::int64_t networks) {
   const auto hidden = static_cast<double>(m.hidden_size);
   const auto query = static_cast<double>(m.num_attention_heads * m.head_dim);
   const auto key = static_cast<double>(m.num_key_value_heads * m.head_dim);
   const double attention = hidden * (2.0 * query + 2.0 * key);
   const double projections = m.is_gated() ? 3.0 : 2.0;
-  if (m.moe.num_experts == 0) return attention + projections * hidden * static_cast<double>(m.intermediate_size);
-  const std::int64_t shared = m.moe.shared_expert_intermediate_size;
-  const auto router = static_cast<double>(m.moe.num_experts + (shared > 0 ? 1 : 0));
-  return attention + hidden * router +
-         3.0 * hidden * static_cast<double>(experts * m.moe.moe_intermediate_size + shared);
+  return attention + hidden * static_cast<double>(f.routed_outputs) +
+         projections * hidden * static_cast<double>(networks * f.width.size + f.shared_width.size);
 }
 
 // Twice the mean number of keys per query.
@@ -31,15 +28,16 @@ double word_matrix(const deck::ModelConfig& m) {
 
 BlockCosts block_flops(const deck::ModelConfig& m, std::int64_t sequence_length) {
   const auto query = static_cast<double>(m.num_attention_heads * m.head_dim);
+  const deck::FeedForwardSizes f = deck::feed_forward_sizes(m);
   return {.embedding = 0.0,
-          .layer = 6.0 * layer_matrices(m, m.moe.num_experts_per_tok) + 6.0 * query * keys_met(m, sequence_length),
+          .layer = 6.0 * layer_matrices(m, f, f.networks_per_token) + 6.0 * query * keys_met(m, sequence_length),
           .head = 6.0 * word_matrix(m)};
 }
 
 BlockCosts block_parameters(const deck::ModelConfig& m) {
   const double positions = static_cast<double>(m.hidden_size) * static_cast<double>(m.max_position_embeddings);
-  return {
-      .embedding = word_matrix(m) + positions, .layer = layer_matrices(m, m.moe.num_experts), .head = word_matrix(m)};
+  const deck::FeedForwardSizes f = deck::feed_forward_sizes(m);
+  return {.embedding = word_matrix(m) + positions, .layer = layer_matrices(m, f, f.networks), .head = word_matrix(m)};
 }
 
 double training_flops_per_token(const deck::ModelConfig& m, std::int64_t sequence_length) {

@@ -12,11 +12,10 @@ void check_size(const deck::Config& c, deck::Findings& f) {
   const deck::ModelConfig& m = c.model;
   const double head_dim = m.head_dim > 0 ? real(m.head_dim) : real(m.hidden_size) / real(m.num_attention_heads);
   const double attention = real(m.num_attention_heads) * head_dim;
+  const deck::FeedForwardSizes sizes = deck::feed_forward_sizes(m);
+  const std::int64_t widest_network = std::max(sizes.width.size, m.intermediate_size);
   const double width =
-      m.moe.num_experts == 0
-          ? real(m.intermediate_size)
-          : real(m.moe.num_experts) * real(std::max(m.moe.moe_intermediate_size, m.intermediate_size)) +
-                real(m.moe.shared_expert_intermediate_size);
+      real(sizes.networks) * real(widest_network) + (sizes.is_routed() ? real(sizes.shared_width.size) : 0.0);
   const double layer = real(m.hidden_size) * (4 * attention + 3 * width);
   const double parameters = real(m.num_hidden_layers) * layer +
                             (2 * real(m.vocab_size) + real(m.max_position_embeddings)) * real(m.hidden_size);
@@ -25,10 +24,10 @@ void check_size(const deck::Config& c, deck::Findings& f) {
             "sizes that a machine can hold");
   }
   const double tokens = real(c.data.sequence_length) * real(c.data.micro_batch_size);
-  const double of_expert =
-      std::max(real(m.hidden_size), 2 * real(std::max(m.moe.moe_intermediate_size, m.intermediate_size)));
-  const double experts = m.moe.num_experts == 0 ? 0 : real(c.parallel.ep) * real(m.moe.num_experts_per_tok) * of_expert;
-  const double widest = std::max({real(m.hidden_size), 3 * attention, 2 * real(m.intermediate_size), experts});
+  const double routed = !sizes.is_routed() ? 0.0
+                                           : real(c.parallel.ep) * real(sizes.networks_per_token) *
+                                                 std::max(real(m.hidden_size), 2 * real(widest_network));
+  const double widest = std::max({real(m.hidden_size), 3 * attention, 2 * real(m.intermediate_size), routed});
   if (tokens * widest * real(m.num_hidden_layers) > limit ||
       real(c.data.sequence_length) * real(c.data.global_batch_size) > limit) {
     f.error({"data.sequence_length", "data.micro_batch_size", "data.global_batch_size"},

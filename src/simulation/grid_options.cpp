@@ -36,7 +36,7 @@ template <class F>
 void for_each_grid(const deck::Config& base, int ranks, const deck::Machine& machine, const F& f) {
   const deck::ModelConfig& m = base.model;
   const std::int64_t in_node = machine.node.ranks == 0 ? ranks : machine.node.ranks;
-  const std::int64_t experts = std::max<std::int64_t>(1, m.moe.num_experts);
+  const std::int64_t networks = deck::feed_forward_sizes(m).networks;
   for (const std::int64_t tp : divisors(ranks, in_node)) {
     if (m.num_attention_heads % tp != 0) continue;
     for (const std::int64_t pp : divisors(ranks / tp, m.num_hidden_layers)) {
@@ -44,7 +44,7 @@ void for_each_grid(const deck::Config& base, int ranks, const deck::Machine& mac
            divisors(ranks / tp / pp, std::max<std::int64_t>(1, base.data.sequence_length / shortest_piece))) {
         const std::int64_t dp = ranks / tp / pp / cp;
         if (base.data.global_batch_size % dp != 0) continue;
-        for (const std::int64_t ep : divisors(experts, dp * cp)) {
+        for (const std::int64_t ep : divisors(networks, dp * cp)) {
           if ((dp * cp) % ep == 0) f(GridOptions{.dp = dp, .tp = tp, .pp = pp, .cp = cp, .ep = ep});
         }
       }
@@ -123,9 +123,10 @@ std::vector<GridOptions> grid_options(const deck::Config& base, int ranks, const
 double min_memory(const deck::Config& base, const GridOptions& o) {
   const deck::ModelConfig& m = base.model;
   const auto all = static_cast<double>(model::make_parameter_table(m).logical_parameters());
-  const double of_experts =
-      3.0 * static_cast<double>(m.num_hidden_layers * m.moe.num_experts * m.hidden_size * m.moe.moe_intermediate_size);
-  const double here = ((all - of_experts) + of_experts / static_cast<double>(o.ep)) / static_cast<double>(o.tp * o.pp);
+  const deck::FeedForwardSizes f = deck::feed_forward_sizes(m);
+  const double routed =
+      f.is_routed() ? 3.0 * static_cast<double>(m.num_hidden_layers * f.networks * m.hidden_size * f.width.size) : 0.0;
+  const double here = ((all - routed) + routed / static_cast<double>(o.ep)) / static_cast<double>(o.tp * o.pp);
   const auto shards = static_cast<double>(o.dp * o.cp);
   const auto [weights, master] = with_scalar_type(base.precision.compute, []<class T>(std::type_identity<T>) {
     return std::pair<double, double>{sizeof(T), sizeof(master_t<T>)};

@@ -41,6 +41,32 @@ std::vector<Parameter> moe_rows() {
 }
 // clang-format on
 
+FeedForwardSizes feed_forward_sizes(const ModelConfig& model) {
+  const MoeConfig& moe = model.moe;
+  const FeedForwardSizes::Width dense{model.intermediate_size, "model.intermediate_size"};
+  if (moe.num_experts == 0) return {.width = dense};
+  const std::int64_t shared = moe.shared_expert_intermediate_size;
+  return {.networks = moe.num_experts,
+          .networks_per_token = moe.num_experts_per_tok,
+          .width = moe.moe_intermediate_size == 0
+                       ? dense
+                       : FeedForwardSizes::Width{moe.moe_intermediate_size, "moe.moe_intermediate_size"},
+          .shared_width = {shared, "moe.shared_expert_intermediate_size"},
+          .routed_outputs = moe.num_experts + (shared > 0 ? 1 : 0)};
+}
+
+bool drops_tokens(const ModelConfig& model) { return model.moe.capacity_factor > 0.0; }
+
+ModelConfig dropless(ModelConfig model) {
+  model.moe.capacity_factor = 0.0;
+  return model;
+}
+
+ModelConfig with_largest_buffers(ModelConfig model) {
+  model.moe.receive_factor = 0.0;
+  return model;
+}
+
 }  // namespace nanotron::deck
 
 #undef GROUP_NAME

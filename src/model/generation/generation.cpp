@@ -99,15 +99,10 @@ using HostTokens = Kokkos::View<const std::int32_t*, Kokkos::HostSpace, Kokkos::
 
 index_t chunk_of(const GenerationSetup& setup) { return std::min(setup.chunk, setup.capacity); }
 
-// No expert capacity: which tokens it would drop depends on later tokens, which are not known.
-deck::ModelConfig dropless(deck::ModelConfig model) {
-  model.moe.capacity_factor = 0.0;
-  return model;
-}
-
+// Dropless: which tokens would be left out depends on later tokens, which are not known.
 // With 'full' all layers share one set of activations: inference has no backward.
 TransformerSetup transformer_setup(const GenerationSetup& setup) {
-  return {.model = dropless(setup.model),
+  return {.model = deck::dropless(setup.model),
           .recompute = deck::Recompute::full,
           .purpose = Purpose::inference,
           .sequences = setup.sequences,

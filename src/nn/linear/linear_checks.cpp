@@ -24,14 +24,9 @@ void check_extents(const deck::Config& c, deck::Findings& f) {
               at_most("tp", width));
     }
   };
-  const deck::MoeConfig& moe = c.model.moe;
-  if (moe.num_experts == 0 || moe.moe_intermediate_size == 0) {
-    too_narrow("model.intermediate_size", c.model.intermediate_size);
-  }
-  if (moe.num_experts > 0) {
-    too_narrow("moe.moe_intermediate_size", moe.moe_intermediate_size);
-    too_narrow("moe.shared_expert_intermediate_size", moe.shared_expert_intermediate_size);
-  }
+  const deck::FeedForwardSizes sizes = deck::feed_forward_sizes(c.model);
+  too_narrow(sizes.width.key, sizes.width.size);
+  too_narrow(sizes.shared_width.key, sizes.shared_width.size);
   too_narrow("model.vocab_size", c.model.vocab_size);
 }
 

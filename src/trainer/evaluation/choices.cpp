@@ -183,7 +183,7 @@ data::ChoiceFile open_choices(const deck::Config& config, const std::string& pat
 
 // A capacity would make the experts of a choice depend on the others of its sequence.
 data::ChoicePacking packing_of(const deck::Config& config) {
-  return config.data.document_mask != deck::DocumentMask::none && config.model.moe.capacity_factor == 0.0
+  return config.data.document_mask != deck::DocumentMask::none && !deck::drops_tokens(config.model)
              ? data::ChoicePacking::several
              : data::ChoicePacking::one;
 }

@@ -45,7 +45,7 @@ template <class T>
 class OneLayer {
  public:
   OneLayer(const deck::Config& config, comm::ProcessGrid& grid) : device_(timers_), world_(grid.world()) {
-    setup_ = {.model = config.model,
+    setup_ = {.model = deck::with_largest_buffers(config.model),  // untrained routers are uneven
               .recompute = config.parallel.recompute,
               .sequences = config.data.micro_batch_size,
               .length = config.data.sequence_length,
@@ -57,7 +57,6 @@ class OneLayer {
               .ep = &grid.ep(),
               .cp_mode = config.parallel.cp_mode};
     setup_.model.num_hidden_layers = 1;
-    setup_.model.moe.receive_factor = 0.0;  // buffers for the worst case: untrained routers are uneven
     Arena planning = Arena::planning();
     static_cast<void>(Memory(setup_, device_, planning));
     arena_.emplace(planning.plan());

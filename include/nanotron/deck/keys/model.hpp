@@ -54,4 +54,25 @@ struct ModelConfig {
   bool has_learned_positions() const { return position_embedding_type == PositionEmbedding::learned_absolute; }
 };
 
+/// The feed-forward block of a layer: one network, or several to which a router sends each token.
+struct FeedForwardSizes {
+  struct Width {
+    std::int64_t size = 0;  // 0: no such network
+    const char* key = "";   // of the deck
+  };
+  std::int64_t networks = 1, networks_per_token = 1;
+  Width width{};                    // of each
+  Width shared_width{};             // of one more, which processes all tokens
+  std::int64_t routed_outputs = 0;  // of hidden_size inputs: a probability of each network, a weight of the shared one
+
+  bool is_routed() const { return routed_outputs > 0; }
+};
+FeedForwardSizes feed_forward_sizes(const ModelConfig& model);
+
+/// Whether the block leaves out tokens, depending on the others of their sequence; and the model without that.
+bool drops_tokens(const ModelConfig& model);
+ModelConfig dropless(ModelConfig model);
+/// The model with buffers for the most uneven routing.
+ModelConfig with_largest_buffers(ModelConfig model);
+
 }  // namespace nanotron::deck
