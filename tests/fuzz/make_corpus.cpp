@@ -95,7 +95,7 @@ void metrics_file(const fs::path& path) {
       H5Dwrite(made.id(), H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, rows.data());
     }
   };
-  columns("", io::row_columns, io::dense_columns, {1, 2, 3, 4, 5});
+  columns("", io::row_columns, io::row_columns.size(), {1, 2, 3, 4, 5});
   columns("", io::validation_columns, io::validation_columns.size(), {2, 4});
   columns("validation_loss_", std::array{io::Column{"a", io::Kind::real, "", 0, ""}}, 1, {2, 4});
   for (const char* name : {io::bad_steps, io::starts_group, io::start_checkpoints, io::lineage}) group(file, name);
@@ -112,7 +112,7 @@ void words(const fs::path& file) {
   for (const deck::Parameter& p : deck::parameters()) {
     add(p.name + " = ");
     add(p.group + "%" + p.name + "=");
-    for (const std::string& choice : p.choices) add("'" + choice + "'");
+    for (const std::string& value : p.legal_values) add("'" + value + "'");
   }
   fuzz::write(file, text);
 }

@@ -70,7 +70,7 @@ class EmptyPositions : public testing::Test {
     EXPECT_LT(test::worst_loss_difference(ours, theirs), tolerance);
     ASSERT_EQ(ours.routers.size(), theirs.routers.size());
     for (std::size_t i = 0; i < theirs.routers.size(); ++i) {
-      const trainer::RouterNumbers &a = ours.routers[i], &b = theirs.routers[i];
+      const test::RouterNumbers &a = ours.routers[i], &b = theirs.routers[i];
       EXPECT_NEAR(a.load_balance, b.load_balance, tolerance * b.load_balance);
       EXPECT_NEAR(a.z, b.z, tolerance * b.z);
       EXPECT_EQ(a.dropped_share, b.dropped_share);

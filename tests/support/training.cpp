@@ -76,7 +76,7 @@ void add_scalars(const deck::Config& config, Traffic& traffic) {
   if (config.parallel.pp > 1) traffic.pipeline += 2 * exact_sum;                        // loss, norm
   if (config.parallel.ep == 1) return;
   traffic.expert_parallel += exact_sum;  // norm of the experts
-  if (deck::expert_shard_group_size(config.parallel) > 1) traffic.data_parallel += exact_sum;
+  if (comm::shape_of(config).expert_shards() > 1) traffic.data_parallel += exact_sum;
 }
 
 }  // namespace
@@ -164,7 +164,8 @@ Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bo
       numbers.losses.push_back(r.loss);
       numbers.grad_norms.push_back(r.grad_norm);
       numbers.hashes.push_back(r.token_hash);
-      numbers.routers.push_back(r.router);
+      const auto [load_balance, z, dropped, busiest] = r.statistics.values;
+      numbers.routers.push_back({load_balance, z, dropped, busiest});
     }
     if (save) run.save();
     const trainer::TrainingState<T>& state = run.state();

@@ -14,7 +14,7 @@
 #include "nanotron/comm/watch/step_traffic.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
-#include "nanotron/trainer/state/router_monitor.hpp"
+#include "nanotron/trainer/state/step_result.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace nanotron::test {
@@ -36,10 +36,15 @@ struct Traffic {
   }
 };
 
+// StepStatistics of a mixture of experts; all 0 for a dense model. See doc/numerics.md.
+struct RouterNumbers {
+  double load_balance = 0.0, z = 0.0, dropped_share = 0.0, busiest_share = 0.0;
+};
+
 struct Numbers {
   std::vector<double> losses, grad_norms;
   std::vector<std::uint64_t> hashes;
-  std::vector<trainer::RouterNumbers> routers;
+  std::vector<RouterNumbers> routers;
   Tensors parameters, exp_avg, exp_avg_sq, momentum;
   std::int64_t adam_steps = 0;
   Traffic predicted, counted;  // of the last step of this rank

@@ -6,7 +6,10 @@
 
 #include <array>
 #include <cstddef>
+#include <span>
+#include <vector>
 
+#include "nanotron/base/error.hpp"
 #include "nanotron/data/files/hdf5.hpp"
 #include "nanotron/io/metrics/metrics_file.hpp"
 
@@ -22,7 +25,7 @@ struct Column {
   const char* description;
 };
 
-// The columns of every run, those of a mixture of experts, and the two of Validation; each value is 8 bytes.
+// The columns of every run, and the two of Validation; each value is 8 bytes.
 inline constexpr std::array row_columns{
     Column{"step", Kind::integer, "updates", offsetof(MetricsRow, step), "Steps done, this one included."},
     Column{"loss", Kind::real, "nats per token", offsetof(MetricsRow, loss),
@@ -34,34 +37,31 @@ inline constexpr std::array row_columns{
            "Wall time of this step, without validation and checkpoint."},
     Column{"tokens_per_second", Kind::real, "1/s", offsetof(MetricsRow, tokens_per_second),
            "Tokens of the global batch over the seconds of this step."},
-    Column{
-        "mfu", Kind::real, "1", offsetof(MetricsRow, mfu),
-        "Model FLOPs utilisation: FLOP/s of the model over the stated peak of the devices; NaN where none is known."},
+    Column{"mfu", Kind::real, "1", offsetof(MetricsRow, mfu),
+           "Model FLOPs utilisation: FLOP/s of the model over the stated peak of the devices; NaN where none is "
+           "known."},
     Column{"gemm_fraction", Kind::real, "1", offsetof(MetricsRow, gemm_fraction),
            "FLOP/s of the model over the GEMM peak that was measured at the start on the same ranks."},
     Column{"tokens", Kind::integer, "tokens", offsetof(MetricsRow, tokens), "Target tokens since step 0."},
     Column{"token_hash", Kind::unsigned_integer, "XXH3-64", offsetof(MetricsRow, token_hash),
-           "Sum of the hashes of this step's sequences: equal sums mean the same tokens in the same order."},
-    Column{"router_load_balance", Kind::real, "1", offsetof(MetricsRow, router_load_balance),
-           "Load-balancing loss of the routers before its factor, mean over layers and sequences; 1 for an even load."},
-    Column{"router_z", Kind::real, "1", offsetof(MetricsRow, router_z),
-           "z loss of the routers before its factor, mean over layers and tokens."},
-    Column{"dropped_share", Kind::real, "1", offsetof(MetricsRow, dropped_share),
-           "Choices of experts that were dropped because of the capacity, over all choices."},
-    Column{"busiest_expert_share", Kind::real, "1", offsetof(MetricsRow, busiest_expert_share),
-           "Share of the busiest expert in the choices of its layer, maximum over the layers."}};
-inline constexpr std::size_t dense_columns = 10;
+           "Sum of the hashes of this step's sequences: equal sums mean the same tokens in the same order."}};
 inline constexpr std::array validation_columns{
     Column{"validation_step", Kind::integer, "updates", 0, "Steps done before this validation."},
     Column{"validation_loss", Kind::real, "nats per token", 8,
            "Mean cross-entropy over the target tokens of the validation; of several sets their mean, each with the "
            "same weight."}};
 
-// The i-th dataset of a file with `of_row` columns of MetricsRow.
-inline const Column& column(std::size_t i, std::size_t of_row) {
-  return i < of_row ? row_columns[i] : validation_columns[i - of_row];
+// Those of a file: of every run, of a kind of model, of validation.
+inline std::vector<Column> columns_of_file(std::span<const ExtraColumn> extra) {
+  NANOTRON_REQUIRE(extra.size() <= ExtraValues{}.size(), "{} columns of a kind of model", extra.size());
+  std::vector<Column> columns(row_columns.begin(), row_columns.end());
+  for (std::size_t i = 0; i < extra.size(); ++i) {
+    columns.push_back({extra[i].name, Kind::real, extra[i].unit, offsetof(MetricsRow, extra) + i * sizeof(double),
+                       extra[i].description});
+  }
+  columns.insert(columns.end(), validation_columns.begin(), validation_columns.end());
+  return columns;
 }
-inline std::size_t number_of_columns(std::size_t of_row) { return of_row + validation_columns.size(); }
 
 // The group bad_steps, of BadStepRow.
 inline constexpr const char* bad_steps = "bad_steps";

@@ -68,7 +68,8 @@ index_t rows_until(const hdf5::Dataset& steps, index_t rows, std::int64_t last, 
 
 MetricsFile::MetricsFile(const fs::path& path, std::int64_t resumed_step, const MetricsStart& start, Log& log)
     : path_(path),
-      row_columns_(start.what == MetricsOf::experts ? row_columns.size() : dense_columns),
+      layout_(columns_of_file(start.extra)),
+      row_columns_(row_columns.size() + start.extra.size()),
       sets_(start.validation_sets.size()) {
   for (const std::string& set : start.validation_sets) named_losses_.push_back({named_loss + set, {}, {}});
   pending_.reserve(pending_limit);
@@ -126,7 +127,7 @@ std::string MetricsFile::try_continue(std::int64_t resumed_step, const MetricsSt
     index_t rows = INT64_MAX, validation_rows = INT64_MAX;
     for (std::size_t c = 0; c < columns_.size(); ++c) {
       index_t& shortest = c < row_columns_ ? rows : validation_rows;
-      shortest = std::min(shortest, rows_of(columns_[c], column(c, row_columns_).name, path_));
+      shortest = std::min(shortest, rows_of(columns_[c], layout_[c].name, path_));
     }
     rows_ = rows, validation_rows_ = validation_rows;
     cut_after(resumed_step);
@@ -160,7 +161,7 @@ void MetricsFile::cut_after(std::int64_t step) {
     const index_t rows = c < row_columns_ ? rows_ : validation_rows_;
     const auto length = static_cast<hsize_t>(rows);
     checked(H5Dset_extent(columns_[c].id(), &length), path_);
-    require_end(columns_[c], rows, column(c, row_columns_).name);
+    require_end(columns_[c], rows, layout_[c].name);
   }
   if (hashes_) hashes_->cut(rows_);
   if (validation_hashes_) validation_hashes_->cut(validation_rows_);
@@ -246,8 +247,8 @@ void MetricsFile::create() {
   open(hdf5::Access::create);
   hdf5::write_string(file_.id(), "format", "nanotron_hpc metrics");
   hdf5::write_integer(file_.id(), "version", 1);
-  for (std::size_t c = 0; c < number_of_columns(row_columns_); ++c) {
-    const auto& [name, kind, unit, offset, description] = column(c, row_columns_);
+  for (std::size_t c = 0; c < layout_.size(); ++c) {
+    const auto& [name, kind, unit, offset, description] = layout_[c];
     create_column(file_.id(), name, c < row_columns_ ? row_columns[0].name : validation_columns[0].name, type_of(kind),
                   unit, description, path_);
   }
@@ -263,8 +264,8 @@ void MetricsFile::open(hdf5::Access access) {
 
 void MetricsFile::open_columns() {
   columns_.clear();
-  for (std::size_t c = 0; c < number_of_columns(row_columns_); ++c)
-    columns_.push_back(hdf5::open_dataset(file_.id(), column(c, row_columns_).name, path_.string()));
+  for (std::size_t c = 0; c < layout_.size(); ++c)
+    columns_.push_back(hdf5::open_dataset(file_.id(), layout_[c].name, path_.string()));
 }
 
 void MetricsFile::forget_named_losses() {
@@ -364,8 +365,8 @@ void MetricsFile::flush() {
     for (std::size_t c = from; c < to; ++c) {
       gathered_.resize(pending.size());
       for (std::size_t i = 0; i < pending.size(); ++i)
-        std::memcpy(&gathered_[i], reinterpret_cast<const char*>(&pending[i]) + column(c, row_columns_).offset, 8);
-      append_values(columns_[c].id(), type_of(column(c, row_columns_).kind), rows, gathered_.data(), count, path_);
+        std::memcpy(&gathered_[i], reinterpret_cast<const char*>(&pending[i]) + layout_[c].offset, 8);
+      append_values(columns_[c].id(), type_of(layout_[c].kind), rows, gathered_.data(), count, path_);
     }
     rows += count;
     pending.clear();

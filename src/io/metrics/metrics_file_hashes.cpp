@@ -26,7 +26,7 @@ auto sorted(Losses& losses) {
 
 void MetricsFile::open_hashes() {
   std::string of;
-  for (std::size_t c = 0; c < row_columns_; ++c) of += fmt::format("{}{}", c == 0 ? "" : " ", row_columns[c].name);
+  for (std::size_t c = 0; c < row_columns_; ++c) of += fmt::format("{}{}", c == 0 ? "" : " ", layout_[c].name);
   hashes_ = std::make_unique<RowHashes>(file_.id(), "row_hash", of, row_columns[0].name, rows_, path_);
   validation_hashes_ =
       std::make_unique<RowHashes>(file_.id(), "validation_hash", "validation_step validation_loss validation_loss_*",
@@ -38,7 +38,7 @@ void MetricsFile::append_hashes() {
   for (const MetricsRow& pending : pending_) {
     row.resize(row_columns_);
     for (std::size_t c = 0; c < row_columns_; ++c)
-      std::memcpy(&row[c], reinterpret_cast<const char*>(&pending) + row_columns[c].offset, sizeof row[c]);
+      std::memcpy(&row[c], reinterpret_cast<const char*>(&pending) + layout_[c].offset, sizeof row[c]);
     hashes.push_back(hash_of_row(row, row.size()));
   }
   hashes_->append(rows_, hashes);

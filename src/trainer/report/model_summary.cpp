@@ -17,46 +17,22 @@ std::string with_prefix(double value, const char* unit) {
   return fmt::format("{:.2f} {}{}", value, prefixes[p], unit);
 }
 
-// "ffn 1408", or "2 of 8 experts of 1408 and a shared one of 512 (dropless)".
-std::string feed_forward_text(const deck::ModelConfig& m) {
-  const deck::MoeConfig& moe = m.moe;
-  if (moe.num_experts == 0) return fmt::format("ffn {}", m.intermediate_size);
-  const std::string shared = moe.shared_expert_intermediate_size == 0
-                                 ? ""
-                                 : fmt::format(" and a shared one of {}", moe.shared_expert_intermediate_size);
-  const std::string capacity =
-      moe.capacity_factor == 0.0 ? "dropless" : fmt::format("capacity factor {}", moe.capacity_factor);
-  return fmt::format("{} of {} experts of {}{} ({})", moe.num_experts_per_tok, moe.num_experts,
-                     moe.moe_intermediate_size, shared, capacity);
-}
-
-// A line with the losses of the routers; empty for a dense model.
-std::string router_text(const deck::MoeConfig& moe) {
-  if (moe.num_experts == 0) return "";
-  const bool per_layer = moe.router_aux_loss_scale == deck::AuxLossScale::per_layer;
-  return fmt::format("router losses: load balance {} ({}), z {} (sum over the layers)\n", moe.router_aux_loss_coef,
-                     per_layer ? std::string("'per_layer': sum over the layers of a loss that is 1 for an even load")
-                               : fmt::format("'hugging_face': mean over the layers of a loss that is {} for an even "
-                                             "load",
-                                             moe.num_experts_per_tok),
-                     moe.router_z_loss_coef);
-}
-
 std::string count_text(double parameters) {
   return parameters < 1e9 ? fmt::format("{:.2f} million", parameters / 1e6)
                           : fmt::format("{:.2f} billion", parameters / 1e9);
 }
 
-// Without the experts that a token is not routed to.
+// Without the networks that a token is not routed to.
 double active_parameters(const deck::ModelConfig& m, double all) {
-  const auto idle = static_cast<double>(m.moe.num_experts - m.moe.num_experts_per_tok);
-  return all - static_cast<double>(3 * m.num_hidden_layers * m.hidden_size * m.moe.moe_intermediate_size) * idle;
+  const deck::FeedForwardSizes f = deck::feed_forward_sizes(m);
+  const auto idle = static_cast<double>(f.networks - f.networks_per_token);
+  return all - static_cast<double>(3 * m.num_hidden_layers * m.hidden_size * f.width.size) * idle;
 }
 
 std::string parameters_text(const deck::ModelConfig& m) {
   const auto all = static_cast<double>(model::make_parameter_table(m).logical_parameters());
   const std::string active =
-      m.moe.num_experts == 0 ? "" : fmt::format(", {} active", count_text(active_parameters(m, all)));
+      deck::feed_forward_sizes(m).is_routed() ? fmt::format(", {} active", count_text(active_parameters(m, all))) : "";
   return count_text(all) + " parameters" + active;
 }
 
@@ -83,10 +59,9 @@ std::string model_summary(const deck::Config& c) {
       "compute: {}, recompute {}\n"
       "keys that are not at their defaults:\n{}",
       c.model.num_hidden_layers, c.model.hidden_size, c.model.num_attention_heads, c.model.num_key_value_heads,
-      c.model.head_dim, feed_forward_text(c.model), c.model.vocab_size, parameters_text(c.model),
-      router_text(c.model.moe), c.data.global_batch_size, c.data.sequence_length, c.data.micro_batch_size,
-      with_prefix(flops, "FLOP"), with_prefix(flops * static_cast<double>(tokens_per_step(c)), "FLOP"), ramp_text(c),
-      name_of(c.precision.compute),
+      c.model.head_dim, feed_forward_text(c), c.model.vocab_size, parameters_text(c.model), feed_forward_losses_text(c),
+      c.data.global_batch_size, c.data.sequence_length, c.data.micro_batch_size, with_prefix(flops, "FLOP"),
+      with_prefix(flops * static_cast<double>(tokens_per_step(c)), "FLOP"), ramp_text(c), name_of(c.precision.compute),
       c.parallel.recompute == deck::Recompute::none        ? "none"
       : c.parallel.recompute == deck::Recompute::selective ? "selective"
                                                            : "full",

@@ -28,15 +28,6 @@ std::string rate_text(double tokens_per_second) {
   return fmt::format("{:.0f}", tokens_per_second);
 }
 
-// Empty for a dense model.
-std::string router_text(const deck::MoeConfig& moe, const RouterNumbers& r) {
-  if (moe.num_experts == 0) return "";
-  const std::string dropped =
-      moe.capacity_factor > 0.0 ? fmt::format("  dropped {:.1f} %", 100.0 * r.dropped_share) : "";
-  return fmt::format("  load balance {:.3f}  z^2 {:.2f}  busiest expert {:.1f} %{}", r.load_balance, r.z,
-                     100.0 * r.busiest_share, dropped);
-}
-
 }  // namespace
 
 Progress::Progress(const deck::Config& config, const StepCost& cost, std::unique_ptr<io::MetricsFile> metrics,
@@ -110,10 +101,7 @@ void Progress::record(const io::CheckpointState& now, double seconds, const Step
                       .gemm_fraction = cost_.flops / full / cost_.gemm_peak,
                       .tokens = now.tokens_seen,
                       .token_hash = r.token_hash,
-                      .router_load_balance = r.router.load_balance,
-                      .router_z = r.router.z,
-                      .dropped_share = r.router.dropped_share,
-                      .busiest_expert_share = r.router.busiest_share});
+                      .extra = r.statistics.values});
     });
   }
   write_start(step);
@@ -125,7 +113,7 @@ void Progress::record(const io::CheckpointState& now, double seconds, const Step
         "ETA {}{}",
         step, config_->run.steps, r.loss, r.grad_norm, r.learning_rate, rate_text(cost_.tokens / full_seconds_),
         utilisation, 100.0 * cost_.flops / full_seconds_ / cost_.gemm_peak, clock_text(full_seconds_ * left),
-        router_text(config_->model.moe, r.router));
+        r.statistics.text);
   }
 }
 

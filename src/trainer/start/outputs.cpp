@@ -43,16 +43,15 @@ std::unique_ptr<io::MetricsFile> begin_outputs(PreparedRun& run, const io::Check
     if (!log.is_writer()) return;
     if (const int cause = io::replace_text(folder / "deck.nml", deck::canonical_deck(config)); cause != 0)
       log.warn("{} cannot be written: {}", (folder / "deck.nml").string(), std::strerror(cause));
-    const io::MetricsStart begin{
-        .provenance = run.provenance,
-        .deck = deck::canonical_deck(config),
-        .title = config.run.title,
-        .what = config.model.moe.num_experts > 0 ? io::MetricsOf::experts : io::MetricsOf::dense_model,
-        .validation_sets = deck::validation_set_names(config.data),
-        .sample_cursor = from.sample_cursor,
-        .keeps_starts = config.checkpoint.resume == "auto",
-        .start = start_row(run.start),
-        .lineage = lineage_of(config, run.provenance)};
+    const io::MetricsStart begin{.provenance = run.provenance,
+                                 .deck = deck::canonical_deck(config),
+                                 .title = config.run.title,
+                                 .extra = statistics_columns(config),
+                                 .validation_sets = deck::validation_set_names(config.data),
+                                 .sample_cursor = from.sample_cursor,
+                                 .keeps_starts = config.checkpoint.resume == "auto",
+                                 .start = start_row(run.start),
+                                 .lineage = lineage_of(config, run.provenance)};
     try {
       metrics = std::make_unique<io::MetricsFile>(folder / "metrics.h5", from.step, begin, log);
     } catch (const Error& error) {

@@ -1,4 +1,6 @@
-#include "nanotron/trainer/state/router_monitor.hpp"
+// Statistics of the routers of a mixture of experts.
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -6,41 +8,52 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/tensor/pinned_memory.hpp"
+#include "nanotron/trainer/state/step_result.hpp"
 #include "nanotron/trainer/state/training_state.hpp"
 
 namespace nanotron::trainer {
 namespace {
 
-class NoRouters final : public RouterMonitor {
- public:
-  void start() override {}
-  RouterNumbers collect() override { return {}; }
-};
+constexpr std::array columns{
+    io::ExtraColumn{"router_load_balance", "1",
+                    "Load-balancing loss of the routers before its factor, mean over layers and sequences; 1 for an "
+                    "even load."},
+    io::ExtraColumn{"router_z", "1", "z loss of the routers before its factor, mean over layers and tokens."},
+    io::ExtraColumn{"dropped_share", "1",
+                    "Choices of experts that were dropped because of the capacity, over all choices."},
+    io::ExtraColumn{"busiest_expert_share", "1",
+                    "Share of the busiest expert in the choices of its layer, maximum over the layers."}};
+
+StepStatistics statistics(double load_balance, double z, double dropped_share, double busiest_share, bool drops) {
+  const std::string dropped = drops ? fmt::format("  dropped {:.1f} %", 100.0 * dropped_share) : "";
+  return {.values = {load_balance, z, dropped_share, busiest_share},
+          .text = fmt::format("  load balance {:.3f}  z^2 {:.2f}  busiest expert {:.1f} %{}", load_balance, z,
+                              100.0 * busiest_share, dropped)};
+}
 
 void clear(Device& device, const Matrix<double>& sums) {
   kernels::fill<double>(device, Vector<double>(sums.data(), sums.size()), 0.0);
 }
 
-class PlannedRouters final : public RouterMonitor {
+class PlannedRouters final : public StatisticsMonitor {
  public:
   PlannedRouters(Device& device, Matrix<double> sums) : device_(device), sums_(sums) {}
   void start() override { clear(device_, sums_); }
-  RouterNumbers collect() override { return {}; }
 
  private:
   Device& device_;
   Matrix<double> sums_;
 };
 
-// `sums` has one row per layer. With E experts, K choices per token, n_e choices of expert e in a sequence of s
+// `sums` has one row per layer. With E experts, K assignments per token, n_e assignments of expert e in a sequence of s
 // positions and S tokens, T tokens in the step:
 //
 //   columns [0, E)      sum over sequences of n_e sum_t p_te s / S
 //   columns [E, 2E)     sum over sequences of n_e, in all K T
-//   columns 2E, 2E + 1  sum of z^2, dropped choices
+//   columns 2E, 2E + 1  sum of z^2, dropped assignments
 //
 //   load balance = sum over sequences of (S / T) E sum_e n_e / (K S) sum_t p_te / S
-class Routers final : public RouterMonitor {
+class Routers final : public StatisticsMonitor {
  public:
   Routers(const deck::Config& config, comm::ProcessGrid& grid, Device& device, Matrix<double> sums)
       : moe_(config.model.moe),
@@ -57,12 +70,12 @@ class Routers final : public RouterMonitor {
     clear(device_, sums_);
   }
 
-  RouterNumbers collect() override {
+  StepStatistics collect() override {
     NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, host_.data(), static_cast<int>(host_.size()), MPI_DOUBLE, MPI_SUM,
                                      grid_.data_parallel().mpi()));
     const auto experts = static_cast<std::size_t>(moe_.num_experts);
     std::array<double, 3> sum{};   // balance, z^2, dropped
-    std::array<double, 2> most{};  // choices of an expert, and of a layer: all have as many
+    std::array<double, 2> most{};  // assignments of an expert, and of a layer: all have as many
     for (std::size_t l = 0; l < host_.extent(0); ++l) {
       double of_layer = 0.0;
       for (std::size_t e = 0; e < experts; ++e) {
@@ -76,13 +89,12 @@ class Routers final : public RouterMonitor {
     }
     NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, sum.data(), 3, MPI_DOUBLE, MPI_SUM, grid_.pp().mpi()));
     NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, most.data(), 2, MPI_DOUBLE, MPI_MAX, grid_.pp().mpi()));
-    const auto [busiest, choices] = most;
-    if (choices == 0.0) return {};  // no token
-    const double tokens = choices / static_cast<double>(moe_.num_experts_per_tok);
-    return {.load_balance = sum[0] * static_cast<double>(moe_.num_experts) / (choices * length_ * layers_),
-            .z = sum[1] / (tokens * layers_),
-            .dropped_share = sum[2] / (choices * layers_),
-            .busiest_share = busiest / choices};
+    const auto [busiest, assignments] = most;
+    const bool drops = moe_.capacity_factor > 0.0;
+    if (assignments == 0.0) return statistics(0.0, 0.0, 0.0, 0.0, drops);  // no token
+    const double tokens = assignments / static_cast<double>(moe_.num_experts_per_tok);
+    return statistics(sum[0] * static_cast<double>(moe_.num_experts) / (assignments * length_ * layers_),
+                      sum[1] / (tokens * layers_), sum[2] / (assignments * layers_), busiest / assignments, drops);
   }
 
  private:
@@ -97,9 +109,14 @@ class Routers final : public RouterMonitor {
 
 }  // namespace
 
-std::unique_ptr<RouterMonitor> make_router_monitor(const deck::Config& config, comm::ProcessGrid& grid, Device& device,
-                                                   Matrix<double> sums) {
-  if (config.model.moe.num_experts == 0) return std::make_unique<NoRouters>();
+std::span<const io::ExtraColumn> statistics_columns(const deck::Config& config) {
+  if (config.model.moe.num_experts == 0) return {};
+  return columns;
+}
+
+std::unique_ptr<StatisticsMonitor> make_statistics_monitor(const deck::Config& config, comm::ProcessGrid& grid,
+                                                           Device& device, Matrix<double> sums) {
+  if (config.model.moe.num_experts == 0) return std::make_unique<StatisticsMonitor>();
   if (device.is_planning()) return std::make_unique<PlannedRouters>(device, sums);
   return std::make_unique<Routers>(config, grid, device, sums);
 }

@@ -17,18 +17,16 @@
 
 namespace nanotron::io {
 
+struct Column;
 class MetricsTable;
 class RowHashes;
-
-/// Which datasets a file has: those of every run, or also those of a mixture of experts.
-enum class MetricsOf { dense_model, experts };
 
 /// What each start of a run writes into the file about itself.
 struct MetricsStart {
   Provenance provenance{};
-  std::string deck{};   // canonical text
-  std::string title{};  // run%title
-  MetricsOf what = MetricsOf::dense_model;
+  std::string deck{};                          // canonical text
+  std::string title{};                         // run%title
+  std::span<const ExtraColumn> extra{};        // of the kind of model, at most as many as ExtraValues has
   std::vector<std::string> validation_sets{};  // those with names
   std::int64_t sample_cursor = 0;              // the run continues with this global sample
   bool keeps_starts = false;  // of a file that is moved aside, since the run begins again without a checkpoint
@@ -98,8 +96,9 @@ class MetricsFile {
   void flush_if_due();
 
   std::filesystem::path path_, set_aside_;
-  std::size_t row_columns_;  // columns of MetricsRow in the file; those of validation come after
-  std::size_t sets_;         // named validation sets of the deck
+  std::vector<Column> layout_;  // of the file: columns of MetricsRow, then those of validation
+  std::size_t row_columns_;     // columns of MetricsRow
+  std::size_t sets_;            // named validation sets of the deck
   std::shared_ptr<hdf5::FileStore> store_;
   hdf5::File file_;
   std::vector<hdf5::Dataset> columns_;

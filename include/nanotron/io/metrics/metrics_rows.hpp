@@ -2,9 +2,17 @@
 
 // The rows of the tables of metrics.h5.
 
+#include <array>
 #include <cstdint>
 
 namespace nanotron::io {
+
+/// A column of float64 that a kind of model adds to those of every run. The text outlives all files.
+struct ExtraColumn {
+  const char *name, *unit, *description;
+};
+/// The values of a step, in the order of MetricsStart::extra.
+using ExtraValues = std::array<double, 4>;
 
 /// One step. Datasets of the same names: int64 step and tokens, uint64 token_hash, float64 the
 /// rest.
@@ -19,11 +27,7 @@ struct MetricsRow {
   double gemm_fraction = 0.0;  // of the measured GEMM peak
   std::int64_t tokens = 0;     // seen since step 0
   std::uint64_t token_hash = 0;
-  // Of a mixture of experts.
-  double router_load_balance = 0.0;
-  double router_z = 0.0;
-  double dropped_share = 0.0;         // of all choices
-  double busiest_expert_share = 0.0;  // of a layer's choices
+  ExtraValues extra{};
 };
 
 /// A step that updated nothing (run%on_bad_step): a row of the group bad_steps, which the file has from the first one

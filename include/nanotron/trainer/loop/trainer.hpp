@@ -13,7 +13,6 @@
 #include "nanotron/trainer/loop/stop_conditions.hpp"
 #include "nanotron/trainer/report/progress.hpp"
 #include "nanotron/trainer/state/forward_backward.hpp"
-#include "nanotron/trainer/state/router_monitor.hpp"
 #include "nanotron/trainer/state/token_buffer.hpp"
 
 namespace nanotron::trainer {
@@ -87,7 +86,7 @@ class Trainer {
   Log& log_;
   TrainingState<T> state_;
   std::unique_ptr<ForwardBackwardSchedule<T>> schedule_;
-  std::unique_ptr<RouterMonitor> routers_;
+  std::unique_ptr<StatisticsMonitor> statistics_;
   Faults<T> faults_;
   CheckpointTimes checkpoint_times_;
   optim::LrSchedule learning_rate_;

@@ -3,11 +3,38 @@
 // The result of a training step.
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 
-#include "nanotron/trainer/state/router_monitor.hpp"
+#include "nanotron/comm/process_grid.hpp"
+#include "nanotron/deck/checks/findings.hpp"
+#include "nanotron/io/metrics/metrics_rows.hpp"
+#include "nanotron/tensor/device.hpp"
+#include "nanotron/tensor/tensor.hpp"
 
 namespace nanotron::trainer {
+
+/// What a kind of model tells of a step beside its loss, over all ranks; a dense model tells nothing.
+struct StepStatistics {
+  io::ExtraValues values{};  // of statistics_columns
+  std::string text{};        // the end of the line about the step
+};
+std::span<const io::ExtraColumn> statistics_columns(const deck::Config& config);
+
+class StatisticsMonitor {
+ public:
+  virtual ~StatisticsMonitor() = default;
+  /// Queues the copy to the host of the statistics since the last call.
+  virtual void start() {}
+  /// What was copied, after a wait for the device. Collective over the world, the same on all ranks.
+  virtual StepStatistics collect() { return {}; }
+};
+
+/// config is resolved. sums: of the model's layers (model::Transformer::router_sums), set to zero by start. On a
+/// planning device start counts its kernel. grid and device must outlive it.
+std::unique_ptr<StatisticsMonitor> make_statistics_monitor(const deck::Config& config, comm::ProcessGrid& grid,
+                                                           Device& device, Matrix<double> sums);
 
 struct StepResult {
   index_t samples = 0;     // of the global batch
@@ -15,7 +42,7 @@ struct StepResult {
   double grad_norm = 0.0;  // before clipping
   double learning_rate = 0.0;
   std::uint64_t token_hash = 0;
-  RouterNumbers router{};
+  StepStatistics statistics{};
   bool updated = true;       // false: a bad step (step_guard.hpp), which changed nothing
   bool rolled_back = false;  // and training went back to a checkpoint
   std::int64_t step = 0;

@@ -208,6 +208,34 @@ void change(const fs::path& path, const char* name, hsize_t row) {
   EXPECT_GE(H5Dwrite(column.id(), H5T_NATIVE_DOUBLE, memory.id(), place.id(), H5P_DEFAULT, &other), 0);
 }
 
+TEST(MetricsFile, HasTheColumnsOfTheKindOfModel) {
+  static constexpr std::array kind{ExtraColumn{"evenness", "1", "How even."}, ExtraColumn{"spread", "m", "How wide."}};
+  const Scratch scratch(test::world());
+  const fs::path path = scratch / "metrics.h5";
+  MetricsStart of_kind = start;
+  of_kind.extra = kind;
+  for (const std::int64_t step : {1, 2}) {
+    MetricsRow row = row_of(step, 1.0);
+    row.extra = {0.5 * static_cast<double>(step), 7.0};
+    MetricsFile metrics(path, step - 1, of_kind, silent);
+    EXPECT_TRUE(metrics.set_aside().empty());
+    metrics.append(row);
+    metrics.append_validation(step, std::array{3.0});
+  }
+  EXPECT_EQ(reals(path, "evenness"), (std::vector<double>{0.5, 1.0}));
+  EXPECT_EQ(reals(path, "spread"), (std::vector<double>{7.0, 7.0}));
+  EXPECT_EQ(reals(path, "validation_loss"), (std::vector<double>{3.0, 3.0}));
+  {
+    const hdf5::File file = hdf5::open_read_only(path);
+    const hdf5::Dataset spread = hdf5::open_dataset(file.id(), "spread", "");
+    EXPECT_EQ(hdf5::read_string(spread.id(), "units", ""), "m");
+    EXPECT_EQ(hdf5::read_string(spread.id(), "long_name", ""), "How wide.");
+  }
+  EXPECT_EQ(told_at_resume(path, 2, of_kind), "");
+  change(path, "spread", 1);
+  EXPECT_NE(told_at_resume(path, 2, of_kind), "");
+}
+
 TEST(MetricsFile, ADamagedRowIsToldByItsHash) {
   for (const char* damaged : {"loss", "mfu", "validation_loss", "validation_loss_text"}) {
     const Scratch scratch(test::world());

@@ -58,12 +58,14 @@ TEST(Progress, TheLastStepOfAStartIsShownAndItsLossesAreTheSummary) {
   for (std::int64_t step = 11; step <= 13; ++step) {
     StepResult result = full_batch(config);
     result.loss = static_cast<double>(step);
+    result.statistics.text = "  busiest 12.5 %";
     progress.record(at(step), 1.0, result);
   }
   const std::string told = ::testing::internal::GetCapturedStdout();
   EXPECT_NE(told.find("step      11/100"), std::string::npos) << told;
   EXPECT_EQ(told.find("step      12/100"), std::string::npos) << told;
   EXPECT_NE(told.find("step      13/100"), std::string::npos) << told;
+  EXPECT_NE(told.find("  busiest 12.5 %\n"), std::string::npos) << told;
   EXPECT_EQ(progress.summary(), "loss 13.0000");
   progress.record_validation(13, std::array{2.5});
   EXPECT_EQ(progress.summary(), "loss 13.0000, validation loss 2.5000");
