@@ -136,6 +136,10 @@ const GridShape& checked(const GridShape& shape, const Communicator& world) {
 
 }  // namespace
 
+int GridShape::sequences_at_once(ReplicaSet replicas) const {
+  return replicas == ReplicaSet::data_parallel ? 1 : ep / std::min(cp, ep);
+}
+
 GridShape shape_of(const deck::Config& config) {
   const deck::ParallelConfig& p = config.parallel;
   return {.dp = static_cast<int>(p.dp),
@@ -255,6 +259,12 @@ std::string placement_report(const GridShape& shape, const std::vector<std::stri
   }
   if (hosts.size() > shown) text += fmt::format("  ... and {} more hosts\n", hosts.size() - shown);
   return text;
+}
+
+std::vector<Group*> ProcessGrid::owners(ReplicaSet replicas) {
+  std::vector<Group*> groups{&data_groups(replicas).shard};
+  if (replicas == ReplicaSet::expert_data_parallel && g_.ep.size() > 1) groups.push_back(&g_.ep);
+  return groups;
 }
 
 DataGroups ProcessGrid::make_expert_groups(const Communicator& data_parallel, const GridShape& shape,

@@ -50,13 +50,12 @@ bool is_matrix_of(comm::ReplicaSet replicas, const nn::ParameterSpec& spec) {
 }
 
 MuonLayout muon_layout(const deck::ModelConfig& model, model::TableLayout of_table, comm::ReplicaSet replicas) {
-  const bool of_experts = replicas == comm::ReplicaSet::expert_data_parallel;
   MuonLayout layout;
   of_table.layers.clear();
   for (int rank = 0; rank < of_table.tp_size; ++rank) {
     of_table.tp_rank = rank;
     const model::ParameterTable table = model::make_parameter_table(model, of_table);
-    const model::Section& section = of_experts ? table.sections.back() : table.dense();
+    const model::Section& section = table.section(replicas);
     const Range unit = table.unit(section.first_layer_unit).range;
     layout.unit = std::max(layout.unit, unit.size());
     std::size_t i = 0;
@@ -75,7 +74,7 @@ MuonLayout muon_layout(const deck::ModelConfig& model, model::TableLayout of_tab
       layout.matrices[i++].shards.push_back(matrix_shard(spec, unit.begin));
     }
   }
-  deal_out(layout.matrices, of_table.tp_size, of_experts ? of_table.expert_shards : of_table.shards);
+  deal_out(layout.matrices, of_table.tp_size, of_table.shards_of(replicas));
   return layout;
 }
 

@@ -2,6 +2,7 @@
 
 // The device mesh: world = dp x pp x cp x tp. Only this file knows the order of ranks.
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,22 @@
 #include "nanotron/deck/checks/findings.hpp"
 
 namespace nanotron::comm {
+
+/// Which ranks store the same parameters: the data-parallel group; for experts every ep-th rank of it.
+enum class ReplicaSet { data_parallel, expert_data_parallel };
+
+/// A value for each ReplicaSet.
+template <class V>
+struct PerReplicaSet {
+  std::array<V, 2> values;
+  PerReplicaSet(const V& all = {}) : values{all, all} {}  // NOLINT: one for both
+  PerReplicaSet(const V& of_data, const V& of_experts) : values{of_data, of_experts} {}
+  template <class F>
+  static PerReplicaSet of_each(const F& f) {
+    return {f(ReplicaSet::data_parallel), f(ReplicaSet::expert_data_parallel)};
+  }
+  const V& operator[](ReplicaSet replicas) const { return values[static_cast<std::size_t>(replicas)]; }
+};
 
 struct GridShape {
   int dp = 1, pp = 1, cp = 1, tp = 1;
@@ -21,6 +38,7 @@ struct GridShape {
 
   int size() const { return dp * pp * cp * tp; }
   int expert_shards() const { return shards > ep ? shards / ep : 1; }  // ranks of a shard group with the same experts
+  int sequences_at_once(ReplicaSet replicas) const;  // whose tokens meet on a rank with these parameters
 };
 
 /// config: a resolved deck.
@@ -46,9 +64,6 @@ std::string placement_report(const GridShape& shape, const std::vector<std::stri
 
 /// The ranks of a group of the rank at `at`, in the order of the group; of a grid of any size in one process.
 std::vector<int> ranks_of_group(const GridShape& shape, const GridCoordinate& at, GroupKind kind);
-
-/// Which ranks store the same parameters: the data-parallel group; for experts every ep-th rank of it.
-enum class ReplicaSet { data_parallel, expert_data_parallel };
 
 /// The groups of one ReplicaSet. Without sharding (shards = 1) `replicate` has no channel for bulk data.
 struct DataGroups {
@@ -77,6 +92,8 @@ class ProcessGrid {
   DataGroups& data_groups(ReplicaSet replicas) {
     return g_.data[replicas == ReplicaSet::data_parallel ? 0 : g_.data.size() - 1];
   }
+  /// The groups whose ranks together own each element of these parameters once.
+  std::vector<Group*> owners(ReplicaSet replicas);
   Group& data_parallel() { return g_.data.front().data; }
   Group& ep() { return g_.ep; }                // neighbours of the data-parallel group that together store all experts
   Group& tp() { return g_.tp; }                // same (dp, pp, cp): shards of the same layers

@@ -43,7 +43,7 @@ std::string rate_jump(const std::string& deck_before, const deck::Config& config
 // About what this rank writes.
 template <class T>
 std::size_t written_bytes(comm::ProcessGrid& grid, const TrainingState<T>& state) {
-  const auto replicas = static_cast<std::size_t>(written_parts(grid).dense.replicas);
+  const auto replicas = static_cast<std::size_t>(written_parts(grid)[comm::ReplicaSet::data_parallel].replicas);
   const nn::BufferLayout owned = model::owned_layout(state.model.table(), state.sharding);
   const auto elements_of = [&](const nn::BufferLayout& buffer) {
     std::size_t elements = 0;
@@ -89,11 +89,10 @@ void read_parameters(io::CheckpointReader& reader, model::Transformer<T>& model,
 }
 
 Parts written_parts(comm::ProcessGrid& grid) {
-  const auto share = [](const comm::Group& replicate) {
+  return Parts::of_each([&](comm::ReplicaSet replicas) {
+    const comm::Group& replicate = grid.data_groups(replicas).replicate;
     return Part{Part::Of::owned, replicate.rank(), replicate.size()};
-  };
-  return {share(grid.data_groups(comm::ReplicaSet::data_parallel).replicate),
-          share(grid.data_groups(comm::ReplicaSet::expert_data_parallel).replicate)};
+  });
 }
 
 template <class T>

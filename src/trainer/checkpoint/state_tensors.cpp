@@ -137,14 +137,14 @@ std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, c
   std::vector<io::StateTensor> tensors;
   for (const nn::ParameterSpec& spec : table.specs) {
     tensors.push_back({.name = spec.name, .global_shape = shape_of(spec), .parts = {}, .slice = slice_of(spec)});
-    const Range range = range_of(spec, part.of(spec.replicas));
+    const Range range = range_of(spec, part[spec.replicas]);
     if (range.size() == 0 || spec.local_layers() == 0) continue;
     // Row-parallel columns are never replicated: a rank owns all rows of its columns.
     const Range owned = spec.partition == nn::Partition::row_parallel
                             ? Range{0, spec.rows}
                             : Range{range.begin - spec.local.begin, range.end - spec.local.begin};
     const auto row_bytes = spec.local_columns() * static_cast<index_t>(sizeof(S));
-    for (const Share& share : shares_of(spec.local_layers(), owned, row_bytes, part.of(spec.replicas),
+    for (const Share& share : shares_of(spec.local_layers(), owned, row_bytes, part[spec.replicas],
                                         turn_of(spec, static_cast<index_t>(sizeof(S)), std::ssize(tensors)))) {
       std::ranges::move(state_parts(spec, layout, data, share), std::back_inserter(tensors.back().parts));
     }

@@ -15,17 +15,14 @@
 namespace nanotron::trainer {
 namespace {
 
-// The ranks that own the gradient of a section: its shard group and, for experts, the expert-parallel group too.
-// Consecutive sections of the same groups form one part.
+// The ranks that own the gradient of a section. Consecutive sections of the same groups form one part.
 template <class T>
 std::vector<optim::NormPart> norm_parts(const model::Transformer<T>& model, const model::Sharding& sharding,
                                         comm::ProcessGrid& grid) {
   const model::ParameterTable& table = model.table();
   std::vector<optim::NormPart> parts;
   for (const model::Section& section : table.sections) {
-    std::vector<comm::Group*> groups{&grid.data_groups(section.replicas).shard};
-    if (section.replicas == comm::ReplicaSet::expert_data_parallel && grid.ep().size() > 1)
-      groups.push_back(&grid.ep());
+    const std::vector<comm::Group*> groups = grid.owners(section.replicas);
     if (parts.empty() || parts.back().groups != groups) parts.push_back({.owned = {}, .groups = groups});
     std::ranges::copy(optim::owned_gradient_ranges(table, model.parameters().layouts, sharding, section.flat),
                       std::back_inserter(parts.back().owned));
@@ -49,7 +46,7 @@ int unit_shards(const deck::Config& config) {
 
 // Routers read how many tokens a sequence has.
 index_t routed_sequences_of_rank(const deck::Config& config) {
-  return config.model.moe.num_experts == 0 ? 0 : config.data.global_batch_size / config.parallel.dp;
+  return deck::feed_forward_sizes(config.model).is_routed() ? config.data.global_batch_size / config.parallel.dp : 0;
 }
 
 index_t documents_of_rank(const deck::Config& config) {
@@ -64,16 +61,18 @@ index_t neighbouring_sequences(const deck::Config& config) {
 }
 
 model::Sharding sharding_of(const deck::Config& config, comm::ProcessGrid& grid) {
-  const auto ep = static_cast<int>(config.parallel.ep), cp = static_cast<int>(config.parallel.cp);
   const bool keeps_order = is_layout_invariant(config);
-  comm::Group& shard = grid.data_groups(comm::ReplicaSet::data_parallel).shard;
-  return {.stage = shard.size() > 1 ? static_cast<int>(config.parallel.zero_stage) : 0,
+  const auto of = [&](comm::ReplicaSet replicas) {
+    return model::SectionSharding{.group = &grid.data_groups(replicas).shard,
+                                  .gradients = keeps_order ? grid.shape().sequences_at_once(replicas) : 1};
+  };
+  const auto sections = comm::PerReplicaSet<model::SectionSharding>::of_each(of);
+  const bool is_sharded = sections[comm::ReplicaSet::data_parallel].group->size() > 1;
+  return {.stage = is_sharded ? static_cast<int>(config.parallel.zero_stage) : 0,
           .gradients = !keeps_order                          ? model::UnitGradients::by_stage
                        : neighbouring_sequences(config) == 1 ? model::UnitGradients::in_slots
                                                              : model::UnitGradients::apart,
-          .dense = {.group = &shard},
-          .experts = {.group = &grid.data_groups(comm::ReplicaSet::expert_data_parallel).shard,
-                      .gradients = keeps_order ? ep / std::min(cp, ep) : 1}};
+          .sections = sections};
 }
 
 bool computes_bad_steps_again(const deck::Config& config) {

@@ -55,6 +55,10 @@ struct TableLayout {
   int tensor_shards = 0;        // parts at whose borders dimensions are sharded, a multiple of tp_size; 0: tp_size
   int ep_size = 1, ep_rank = 0;
   int shards = 1, expert_shards = 1;  // shards of a unit
+
+  int shards_of(comm::ReplicaSet replicas) const {
+    return replicas == comm::ReplicaSet::data_parallel ? shards : expert_shards;
+  }
 };
 
 /// Of a feed-forward network. first: gate, which up follows, or up where there is no gate.
@@ -84,6 +88,9 @@ struct ParameterTable {
   std::size_t first_expert_spec = 0;  // gate, up and down of each expert follow all other specs
 
   const Section& dense() const { return sections.front(); }
+  const Section& section(comm::ReplicaSet replicas) const {
+    return replicas == dense().replicas ? dense() : sections.back();
+  }
   index_t embedding_unit() const { return 0; }
   index_t layer_unit(index_t local_layer) const { return dense().first_layer_unit + local_layer; }
   index_t head_unit() const { return is_tied ? embedding_unit() : dense().units.end - 1; }

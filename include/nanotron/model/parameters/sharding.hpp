@@ -35,11 +35,9 @@ struct SectionSharding {
 struct Sharding {
   int stage = 0;
   UnitGradients gradients = UnitGradients::by_stage;
-  SectionSharding dense{}, experts{};  // experts: a part of the dense group, or one rank
+  comm::PerReplicaSet<SectionSharding> sections{};
 
-  const SectionSharding& of(comm::ReplicaSet replicas) const {
-    return replicas == comm::ReplicaSet::data_parallel ? dense : experts;
-  }
+  const SectionSharding& of(comm::ReplicaSet replicas) const { return sections[replicas]; }
   int size(comm::ReplicaSet replicas = comm::ReplicaSet::data_parallel) const { return of(replicas).group->size(); }
   int rank(comm::ReplicaSet replicas = comm::ReplicaSet::data_parallel) const { return of(replicas).group->rank(); }
 };

@@ -28,13 +28,7 @@ inline constexpr Part Part::held{};
 /// Bytes of a tensor, or of a layer, below which replicas do not share it.
 inline constexpr index_t shared_bytes = index_t{4} << 20;
 
-/// The part for dense parameters and the part for experts.
-struct Parts {
-  Part dense, experts;
-  Parts(Part all) : dense(all), experts(all) {}  // NOLINT: one for both
-  Parts(Part rest, Part of_experts) : dense(rest), experts(of_experts) {}
-  Part of(comm::ReplicaSet replicas) const { return replicas == comm::ReplicaSet::data_parallel ? dense : experts; }
-};
+using Parts = comm::PerReplicaSet<Part>;
 
 /// The tensors of one buffer (parameters or a moment). data: its first element; layout: its layout. S is double, float
 /// or bf16.

@@ -38,7 +38,7 @@ class Sharded : public testing::TestWithParam<std::tuple<int, int, bool>> {
     for (int rank = 0; rank < size_; ++rank) groups_.push_back(comm::Group::planned(size_, rank));
   }
   Sharding of(int rank) {
-    return {.stage = std::get<0>(GetParam()), .dense = {.group = &groups_[static_cast<std::size_t>(rank)]}};
+    return {.stage = std::get<0>(GetParam()), .sections = {{.group = &groups_[static_cast<std::size_t>(rank)]}, {}}};
   }
   nn::ParameterLayouts layouts(int rank, ComputeWeights compute = ComputeWeights::master) {
     return parameter_layouts(table_, of(rank), compute);
@@ -110,7 +110,7 @@ TEST(Sharding, ExpertsHaveShardsOfTheirOwn) {
         EXPECT_EQ(table.experts.size(), 2);
         EXPECT_EQ(table.units.size(), 2U + 2U * 5U);
         comm::Group all = comm::Group::planned(shards, replica), group = comm::Group::planned(same, replica / 2);
-        const Sharding sharding{.stage = stage, .dense = {.group = &all}, .experts = {.group = &group}};
+        const Sharding sharding{.stage = stage, .sections = {{.group = &all}, {.group = &group}}};
         const nn::BufferLayout mine = owned_layout(table, sharding);
         const nn::ParameterLayouts layouts = parameter_layouts(table, sharding, ComputeWeights::narrower);
         for (const Range& owned : owned_ranges(table)) {
