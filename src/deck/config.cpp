@@ -1,6 +1,5 @@
 #include "nanotron/deck/config.hpp"
 
-#include <algorithm>
 #include <limits>
 
 namespace nanotron::deck {
@@ -43,10 +42,6 @@ SumShards sum_shards(const Config& c) {
       (context == 1 || (tensor & (tensor - 1)) == 0) && c.data.sequence_length % (context * tensor) == 0;
   return {tensor, context, c.precision.batch_shards > 0 ? c.precision.batch_shards : c.data.global_batch_size,
           one_tree ? context * tensor : context};
-}
-
-std::int64_t expert_shard_group_size(const ParallelConfig& p) {
-  return std::max<std::int64_t>(1, shard_group_size(p) / p.ep);
 }
 
 }  // namespace nanotron::deck

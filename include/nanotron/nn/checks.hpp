@@ -25,6 +25,9 @@ void check_fp8(const deck::Config& config, deck::Findings& findings);
 /// Checks the keys of &moe, or refuses them where num_experts = 0; checks ep against num_experts and dp x cp.
 void check_moe(const deck::Config& config, deck::Findings& findings);
 
+/// Checks that the shard groups of ZeRO divide the experts over ep.
+void check_expert_shards(const deck::Config& config, deck::Findings& findings);
+
 /// Fills in moe_intermediate_size where it is 0.
 void fill_moe(deck::Config& config);
 

@@ -31,6 +31,15 @@ const Parameter& parameter(const std::string& group, const std::string& name) {
   throw Error(ExitCode::system_error, "no parameter " + group + "." + name);
 }
 
+bool is_stored(const Parameter& p, const Config& c) {
+  return p.part_of != PartOf::no_model && (p.part_of != PartOf::moe_models || c.model.moe.num_experts > 0);
+}
+
+bool is_compared(const Parameter& p, const Config& a, const Config& b) {
+  const bool both_moe = a.model.moe.num_experts > 0 && b.model.moe.num_experts > 0;
+  return p.part_of == PartOf::every_model || p.part_of == (both_moe ? PartOf::moe_models : PartOf::dense_models);
+}
+
 const std::vector<NamelistGroup>& parameter_groups() {
   static const std::vector<NamelistGroup> groups = [] {
     std::vector<NamelistGroup> out;

@@ -146,7 +146,6 @@ std::vector<std::int64_t> write_metadata(FileImage& image, const CheckpointConte
 namespace {
 
 using deck::Parameter;
-using deck::PartOf;
 using deck::Scalar;
 using deck::ValueType;
 
@@ -219,14 +218,6 @@ std::string required_legal_value(hid_t object, const Parameter& row, const std::
   return value;
 }
 
-bool has_experts(const deck::Config& config) { return config.model.moe.num_experts > 0; }
-
-// Rows that are part of no model, and rows of mixtures of experts for a dense model. num_experts comes before the other
-// rows of &moe.
-bool is_left_out(const Parameter& row, const deck::Config& config) {
-  return row.part_of == PartOf::no_model || (row.part_of == PartOf::moe_models && !has_experts(config));
-}
-
 deck::Config config_of(const deck::ModelConfig& model) {
   deck::Config config;
   config.model = model;
@@ -278,7 +269,7 @@ void write_model(hid_t parameters, const deck::ModelConfig& model) {
   const deck::Config config = config_of(model), defaults;
   for (const Parameter& row : deck::parameters()) {
     const Scalar value = row.get(config);
-    if (is_left_out(row, config) || (row.omitted_at_default && value == row.get(defaults))) continue;
+    if (!is_stored(row, config) || (row.omitted_at_default && value == row.get(defaults))) continue;
     write_value(parameters, row.name.c_str(), value);
   }
 }
@@ -286,7 +277,7 @@ void write_model(hid_t parameters, const deck::ModelConfig& model) {
 deck::ModelConfig read_model(hid_t parameters, const std::string& file) {
   deck::Config config;
   for (const Parameter& row : deck::parameters()) {
-    if (is_left_out(row, config)) continue;
+    if (!is_stored(row, config)) continue;  // known by the rows before it
     if (row.omitted_at_default && hdf5::check(H5Aexists(parameters, row.name.c_str()), ExitCode::data_error,
                                               fmt::format("{}: looking for the attribute {}", file, row.name)) == 0)
       continue;
@@ -297,13 +288,10 @@ deck::ModelConfig read_model(hid_t parameters, const std::string& file) {
 
 std::string model_differences(const deck::ModelConfig& wanted, const deck::ModelConfig& found) {
   const deck::Config here = config_of(wanted), there = config_of(found);
-  const bool both_experts = has_experts(here) && has_experts(there);
   std::string lines;
   for (const Parameter& row : deck::parameters()) {
-    const bool compared =
-        row.part_of == PartOf::every_model || row.part_of == (both_experts ? PartOf::moe_models : PartOf::dense_models);
     const Scalar want = row.get(here), have = row.get(there);
-    if (!compared || want == have) continue;
+    if (!is_compared(row, here, there) || want == have) continue;
     lines += fmt::format("{}{}%{}: the deck says {}, the checkpoint {}", lines.empty() ? "" : "\n", row.group, row.name,
                          text(want), text(have));
   }

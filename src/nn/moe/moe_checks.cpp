@@ -140,6 +140,17 @@ void check_moe(const deck::Config& c, deck::Findings& f) {
   }
 }
 
+// zero_size is a multiple or a divisor of ep: a shard group holds whole sets of experts, or a set whole shard groups.
+void check_expert_shards(const deck::Config& c, deck::Findings& f) {
+  const deck::ParallelConfig& p = c.parallel;
+  if (c.model.moe.num_experts == 0 || !f.is_valid({"moe.num_experts", "parallel.ep", "parallel.zero_size"})) return;
+  if (p.zero_stage == 0 || p.zero_size == 0 || p.zero_size % p.ep == 0 || p.ep % p.zero_size == 0) return;
+  f.error({"parallel.zero_size", "parallel.ep"},
+          "a shard group of zero_size = " + text(p.zero_size) +
+              " ranks does not hold whole sets of experts over ep = " + text(p.ep) + " ranks",
+          "zero_size a multiple or a divisor of ep");
+}
+
 void fill_moe(deck::Config& c) {
   deck::MoeConfig& moe = c.model.moe;
   if (moe.num_experts > 0 && moe.moe_intermediate_size == 0) moe.moe_intermediate_size = c.model.intermediate_size;

@@ -9,7 +9,7 @@
 
 namespace nanotron::parallel {
 
-/// zero_size against zero_stage, dp x cp and experts.
+/// zero_size against zero_stage and dp x cp.
 void check_zero(const deck::Config& config, deck::Findings& findings);
 
 /// Adasum needs on each data-parallel rank the whole gradient of its own samples.

@@ -65,6 +65,7 @@ constexpr deck::Feature features[] = {
     {io::check_checkpoint},
     {data::check_batch},
     {parallel::check_reducers},
+    {nn::check_expert_shards},
     {optim::check_optimizer},
     {check_layout, fill_layout},  // checks degrees only where no error was found before
     {nn::check_moe, nn::fill_moe},

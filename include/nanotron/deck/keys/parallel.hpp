@@ -52,8 +52,7 @@ std::int64_t pipeline_stages(const ParallelConfig& parallel);
 /// The product of the degrees: ranks (dp*tp*pp*cp; ep is inside dp*cp). 0 if one is still 0.
 std::int64_t grid_size(const ParallelConfig& parallel);
 
-/// Ranks over which parameters, gradients or moments are sharded, 1 without ZeRO; of experts every ep-th of them.
+/// Ranks over which parameters, gradients or moments are sharded, 1 without ZeRO.
 std::int64_t shard_group_size(const ParallelConfig& parallel);
-std::int64_t expert_shard_group_size(const ParallelConfig& parallel);
 
 }  // namespace nanotron::deck

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "nanotron/deck/config.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "parallel/reducers/strategies.hpp"
 
@@ -209,6 +210,24 @@ void Zero23Reducer<T>::finish_step() {
 }
 
 }  // namespace
+
+void check_zero(const deck::Config& c, deck::Findings& f) {
+  using namespace deck::phrases;
+  const deck::ParallelConfig& p = c.parallel;
+  if (p.zero_size == 0 || !f.is_valid({"parallel.zero_size", "parallel.zero_stage", "parallel.dp", "parallel.cp"}))
+    return;
+  if (p.zero_stage == 0) {
+    f.error({"parallel.zero_size"}, "zero_size = " + text(p.zero_size) + ", but zero_stage = 0 shards nothing",
+            "zero_size = 0, or zero_stage from 1 to 3");
+    return;
+  }
+  const std::int64_t replicas = p.dp * p.cp;
+  if (replicas == 0 || replicas % p.zero_size == 0) return;
+  f.error({"parallel.zero_size"},
+          "zero_size = " + text(p.zero_size) + " does not divide the data-parallel group of " + text(replicas) +
+              " ranks (dp x cp)",
+          nearest_divisors(p.zero_size, replicas));
+}
 
 template <class T>
 std::unique_ptr<GradientReducer<T>> make_zero_1(const ReducerContext<T>& context) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/comm/process_grid.hpp"
 #include "nanotron/deck/table/parameters.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
 #include "support/small_deck.hpp"
@@ -108,9 +109,9 @@ TEST(DeckFeatures, Experts) {
   EXPECT_EQ(c.model.moe.moe_intermediate_size, 96);
   EXPECT_EQ(deck::grid_size(c.parallel), 6);
   EXPECT_EQ(deck::shard_group_size(c.parallel), 6);
-  EXPECT_EQ(deck::expert_shard_group_size(c.parallel), 2);
+  EXPECT_EQ(comm::shape_of(c).expert_shards(), 2);
   c.parallel.zero_size = 3;
-  EXPECT_EQ(deck::expert_shard_group_size(c.parallel), 1);
+  EXPECT_EQ(comm::shape_of(c).expert_shards(), 1);
 }
 
 TEST(DeckFeatures, FoldersHaveNamesThatFileSystemsTake) {
