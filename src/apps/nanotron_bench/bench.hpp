@@ -14,11 +14,6 @@
 
 namespace nanotron::apps::bench {
 
-// The experts of a layer on one rank if all receive equally many tokens.
-struct EvenLoad {
-  index_t experts, width, rows;  // rows of each, at least 1
-};
-
 struct Bench {
   const Options& options;
   const deck::Config& config;
@@ -34,12 +29,6 @@ struct Bench {
     const index_t tokens = config.data.micro_batch_size * config.data.sequence_length;
     return model::local_sizes(config.model, table(), tokens,
                               nn::hidden_rows(config.parallel.tp_mode, {.tokens = tokens, .tp_size = grid.shape().tp}));
-  }
-  EvenLoad even_load() const {
-    const deck::MoeConfig& moe = config.model.moe;
-    const index_t experts = moe.num_experts / config.parallel.ep;
-    const index_t rows = sizes().tokens * moe.num_experts_per_tok / experts;
-    return {experts, table().expert_width.size(), std::max<index_t>(1, rows)};
   }
   // Of a step on this rank.
   std::int64_t micro_batches() const {

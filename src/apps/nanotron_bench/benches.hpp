@@ -2,6 +2,7 @@
 
 // The parts of the benchmark: one function each, and what one part uses of another.
 
+#include <string>
 #include <vector>
 
 #include "bench.hpp"
@@ -12,6 +13,14 @@ namespace nanotron::apps::bench {
 
 // (a) GEMMs: square ones in these types and fp32, the deck's own shapes in these types. Collective.
 void measure_gemm(const Bench& bench, const std::vector<ScalarType>& types);
+
+// A linear layer that is computed `per_layer` times in a layer of the model.
+struct LinearShape {
+  std::string name;
+  index_t rows, in, out, per_layer;
+};
+// Those of a feed-forward block that routes tokens, if all its networks receive equally many; else none.
+std::vector<LinearShape> routed_linears(const Bench& bench);
 
 // How shape changes the rate of a GEMM on this rank (trainer/plan/kernel_time.hpp): of the deck's shapes and square
 // ones,

@@ -53,12 +53,8 @@ std::vector<GemmShape> gemms_of(const Bench& bench) {
     add_linear(list, "gate, up", s.tokens, s.hidden, 2 * s.intermediate, layers, forward);
     add_linear(list, "down", s.tokens, s.intermediate, s.hidden, layers, forward);
   }
-  if (bench.config.model.moe.num_experts > 0) {
-    const EvenLoad e = bench.even_load();
-    add_linear(list, "router", s.tokens, s.hidden, bench.config.model.moe.num_experts, layers, forward);
-    add_linear(list, "expert's gate, up", e.rows, s.hidden, 2 * e.width, e.experts * layers, e.experts * forward);
-    add_linear(list, "expert's down", e.rows, e.width, s.hidden, e.experts * layers, e.experts * forward);
-  }
+  for (const LinearShape& l : routed_linears(bench))
+    add_linear(list, l.name, l.rows, l.in, l.out, l.per_layer * layers, l.per_layer * forward);
   add_linear(list, "head", chunk, s.hidden, s.vocabulary, chunks, chunks);
   return list;
 }

@@ -1,12 +1,7 @@
-#include "benches.hpp"
+#include "kernel_rows.hpp"
 
-#include <fmt/format.h>
-
-#include "attention.hpp"
 #include "nanotron/kernels/attention/rotary.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
-#include "nanotron/kernels/gemm/grouped/grouped_gemm.hpp"
-#include "nanotron/kernels/gemm/peak/gemm_peak.hpp"
 #include "nanotron/kernels/mlp/swiglu.hpp"
 #include "nanotron/kernels/norm/norm.hpp"
 #include "nanotron/kernels/optim/adamw.hpp"
@@ -30,17 +25,6 @@ Kokkos::View<std::int32_t*, MemorySpace> some_ids(index_t n, index_t below) {
   return ids;
 }
 
-// The first row of each expert, and the end of the last one's.
-Kokkos::View<std::int64_t*, Kokkos::LayoutRight, MemorySpace> even_offsets(const EvenLoad& load) {
-  const Kokkos::View<std::int64_t*, Kokkos::LayoutRight, MemorySpace> begin("offsets",
-                                                                            static_cast<std::size_t>(load.experts + 1));
-  const index_t rows = load.rows;
-  Kokkos::parallel_for(
-      "offsets", kernels::RangePolicy(0, load.experts + 1), KOKKOS_LAMBDA(const index_t e) { begin(e) = e * rows; });
-  return begin;
-}
-
-// A row of the table for each kernel.
 template <class T>
 class KernelBench {
  public:
@@ -48,75 +32,29 @@ class KernelBench {
 
   explicit KernelBench(const Bench& bench)
       : bench_(bench),
-        device_(timers_),
+        rows_(bench),
+        device_(rows_.device()),
         s_(bench.sizes()),
         in_step_(bench.micro_batches()),
-        in_layers_(s_.layers * bench.micro_batches()),
-        parameters_(bench.table().size),
-        gemm_workspace_("gemm_workspace", gemm_workspace_bytes<T>(s_)) {
-    device_.set_gemm_workspace(Vector<std::byte>(gemm_workspace_.data(), gemm_workspace_.size()));
-  }
+        in_layers_(rows_.in_layers()),
+        parameters_(bench.table().size) {}
 
   Table run() {
-    Timers timers;
-    Device gemms(timers);
-    const index_t order = kernels::gemm_peak_order<T>(gemms);
-    comm::barrier(bench_.grid.world());
-    gemm_rate_ = kernels::gemm_peak<T>(gemms, order, bench_.options.seconds);
     norms();
     rotation();
     attention();
-    swiglu();
-    experts();
+    if (!add_routed_kernels(rows_)) swiglu();
     embedding();
     cross_entropy();
     optimizer();
-    return table_;
+    return rows_.table();
   }
 
  private:
-  static double bytes(index_t n, std::size_t size) { return static_cast<double>(n) * static_cast<double>(size); }
-
-  template <class Work>
-  Spread seconds(Work&& work) {
-    return seconds_of(device_, bench_.grid.world(), bench_.options.seconds / 2, work);
-  }
-
-  // A kernel that moves `moved` bytes when everything is read and written once.
+  static double bytes(index_t n, std::size_t size) { return KernelRows<T>::bytes(n, size); }
   template <class Work>
   void by_bytes(const char* name, index_t calls, double moved, Work&& work) {
-    const Spread s = seconds(work);
-    const double rate = moved / s.median / giga;
-    const double copy = copy_rate(bench_, device_, moved) / giga;
-    table_.rows.push_back({name,
-                           calls,
-                           moved / 1e6,
-                           s.median * 1e6,
-                           s.min * 1e6,
-                           s.max * 1e6,
-                           rate,
-                           copy,
-                           {},
-                           {},
-                           100.0 * rate / copy,
-                           s.median * static_cast<double>(calls) * 1e3});
-  }
-  template <class Work>
-  void by_operations(const char* name, index_t calls, double operations, Work&& work) {
-    const Spread s = seconds(work);
-    const double rate = operations / s.median;
-    table_.rows.push_back({name,
-                           calls,
-                           {},
-                           s.median * 1e6,
-                           s.min * 1e6,
-                           s.max * 1e6,
-                           {},
-                           {},
-                           rate / giga,
-                           gemm_rate_ / giga,
-                           100.0 * rate / gemm_rate_,
-                           s.median * static_cast<double>(calls) * 1e3});
+    rows_.by_bytes(name, calls, moved, work);
   }
 
   void norms() {
@@ -155,11 +93,11 @@ class KernelBench {
 
   void attention() {
     AttentionBench<T> attention(device_, attention_shape(bench_));
-    by_operations("attention_forward", in_layers_, attention.forward_flops(), [&] { attention.forward(); });
+    rows_.by_operations("attention_forward", in_layers_, attention.forward_flops(), [&] { attention.forward(); });
     const kernels::BackwardAlgorithm of_deck = trainer::attention_backward_of(bench_.config);
     const auto backward = [&](const char* name, kernels::BackwardAlgorithm algorithm) {
-      by_operations(name, built_for == Processor::cpu || algorithm == of_deck ? in_layers_ : 0,
-                    attention.backward_flops(), [&] { attention.backward(algorithm); });
+      rows_.by_operations(name, built_for == Processor::cpu || algorithm == of_deck ? in_layers_ : 0,
+                          attention.backward_flops(), [&] { attention.backward(algorithm); });
     };
     backward("attention_backward", kernels::BackwardAlgorithm::fastest);
     if constexpr (built_for == Processor::gpu) {
@@ -168,7 +106,6 @@ class KernelBench {
   }
 
   void swiglu() {
-    if (bench_.config.model.moe.num_experts > 0) return weighted_swiglu();
     const index_t n = s_.tokens, f = s_.intermediate;
     const Buffer<T> gate_up(2 * n * f), h(n * f), gradient(2 * n * f);
     const double one = bytes(n * f, sizeof(T));
@@ -177,47 +114,6 @@ class KernelBench {
     by_bytes("swiglu_backward", in_layers_, 5 * one, [&] {
       kernels::swiglu_backward<T>(device_, gate_up.matrix(n, 2 * f), h.matrix(n, f), gradient.matrix(n, 2 * f));
     });
-  }
-
-  // SwiGLU of the routed experts; the shared expert uses the same kernel.
-  void weighted_swiglu() {
-    const EvenLoad e = bench_.even_load();
-    const index_t n = e.experts * e.rows, f = e.width;
-    const Buffer<T> gate_up(2 * n * f), h(n * f), dh(n * f);
-    const Buffer<M> weights(n), dweights(n);
-    const double one = bytes(n * f, sizeof(T));
-    by_bytes("weighted_swiglu_forward", in_layers_, 3 * one, [&] {
-      kernels::weighted_swiglu_forward<T>(device_, gate_up.matrix(n, 2 * f), weights.vector(n), h.matrix(n, f));
-    });
-    by_bytes("weighted_swiglu_backward", in_layers_, 5 * one, [&] {
-      kernels::weighted_swiglu_backward<T>(device_, gate_up.matrix(n, 2 * f), weights.vector(n), dh.matrix(n, f),
-                                           dweights.vector(n));
-    });
-  }
-
-  // The first GEMM of the experts here with as many rows each, one after another as in a step, and in one launch.
-  void experts() {
-    if constexpr (std::is_same_v<T, bf16> && !kernels::on_host) {
-      if (bench_.config.model.moe.num_experts == 0) return;
-      const EvenLoad e = bench_.even_load();
-      const index_t out = 2 * e.width, in = s_.hidden, rows = e.experts * e.rows;
-      if (out % 8 != 0 || in % 8 != 0) return;
-      const Buffer<T> x(rows * in), w(e.experts * out * in), y(rows * out);
-      const auto begin = even_offsets(e);
-      const double operations = 2.0 * static_cast<double>(rows) * static_cast<double>(out * in);
-      by_operations("experts, one GEMM each", in_layers_, operations, [&] {
-        for (index_t i = 0; i < e.experts; ++i) {
-          kernels::gemm<T, T>(device_, kernels::Op::none, kernels::Op::transpose, 1.0,
-                              MatrixRef<const T>(x.data() + i * e.rows * in, e.rows, in),
-                              MatrixRef<const T>(w.data() + i * out * in, out, in), 0.0,
-                              MatrixRef<T>(y.data() + i * e.rows * out, e.rows, out));
-        }
-      });
-      by_operations("experts, grouped", in_layers_, operations, [&] {
-        kernels::grouped_forward(device_, x.matrix(rows, in), {w.data(), e.experts, out, in, out * in}, begin,
-                                 y.matrix(rows, out));
-      });
-    }
   }
 
   void embedding() {
@@ -290,28 +186,10 @@ class KernelBench {
   }
 
   const Bench& bench_;
-  Timers timers_;
-  Device device_;
+  KernelRows<T> rows_;
+  Device& device_;
   model::LocalSizes s_;
   index_t in_step_, in_layers_, parameters_;
-  Kokkos::View<std::byte*, MemorySpace> gemm_workspace_;
-  double gemm_rate_ = 0.0;
-  Table table_{.key = fmt::format("kernels_{}", name_of(scalar_type_of<T>)),
-               .title = fmt::format("Kernels of rank 0 in {}, all ranks at once", name_of(scalar_type_of<T>)),
-               .columns = {{"kernel", "kernel"},
-                           {"calls/step", "calls"},
-                           {"MB", "megabytes"},
-                           {"us", "us"},
-                           {"min", "us_least"},
-                           {"max", "us_most"},
-                           {"GB/s", "gbs"},
-                           {"copy GB/s", "copy_gbs"},
-                           {"GFLOP/s", "gflops"},
-                           {"GEMM GFLOP/s", "gemm_gflops"},
-                           {"share %", "share"},
-                           {"ms/step", "ms_per_step", 2}},
-               .rows = {},
-               .note = "share: relative to a copy of the same number of bytes, or to the measured GEMM peak"};
 };
 
 }  // namespace
