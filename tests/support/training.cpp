@@ -164,7 +164,7 @@ Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bo
       numbers.losses.push_back(r.loss);
       numbers.grad_norms.push_back(r.grad_norm);
       numbers.hashes.push_back(r.token_hash);
-      const auto [load_balance, z, dropped, busiest] = r.statistics.values;
+      const auto [load_balance, z, dropped, busiest] = r.statistics;
       numbers.routers.push_back({load_balance, z, dropped, busiest});
     }
     if (save) run.save();

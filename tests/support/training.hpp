@@ -36,7 +36,7 @@ struct Traffic {
   }
 };
 
-// StepStatistics of a mixture of experts; all 0 for a dense model. See doc/numerics.md.
+// StepResult::statistics of a mixture of experts; all 0 for a dense model. See doc/numerics.md.
 struct RouterNumbers {
   double load_balance = 0.0, z = 0.0, dropped_share = 0.0, busiest_share = 0.0;
 };

@@ -101,7 +101,7 @@ void Progress::record(const io::CheckpointState& now, double seconds, const Step
                       .gemm_fraction = cost_.flops / full / cost_.gemm_peak,
                       .tokens = now.tokens_seen,
                       .token_hash = r.token_hash,
-                      .extra = r.statistics.values});
+                      .extra = r.statistics});
     });
   }
   write_start(step);
@@ -113,7 +113,7 @@ void Progress::record(const io::CheckpointState& now, double seconds, const Step
         "ETA {}{}",
         step, config_->run.steps, r.loss, r.grad_norm, r.learning_rate, rate_text(cost_.tokens / full_seconds_),
         utilisation, 100.0 * cost_.flops / full_seconds_ / cost_.gemm_peak, clock_text(full_seconds_ * left),
-        r.statistics.text);
+        statistics_text(*config_, r.statistics));
   }
 }
 

@@ -24,13 +24,6 @@ constexpr std::array columns{
     io::ExtraColumn{"busiest_expert_share", "1",
                     "Share of the busiest expert in the choices of its layer, maximum over the layers."}};
 
-StepStatistics statistics(double load_balance, double z, double dropped_share, double busiest_share, bool drops) {
-  const std::string dropped = drops ? fmt::format("  dropped {:.1f} %", 100.0 * dropped_share) : "";
-  return {.values = {load_balance, z, dropped_share, busiest_share},
-          .text = fmt::format("  load balance {:.3f}  z^2 {:.2f}  busiest expert {:.1f} %{}", load_balance, z,
-                              100.0 * busiest_share, dropped)};
-}
-
 void clear(Device& device, const Matrix<double>& sums) {
   kernels::fill<double>(device, Vector<double>(sums.data(), sums.size()), 0.0);
 }
@@ -70,7 +63,7 @@ class Routers final : public StatisticsMonitor {
     clear(device_, sums_);
   }
 
-  StepStatistics collect() override {
+  io::ExtraValues collect() override {
     NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, host_.data(), static_cast<int>(host_.size()), MPI_DOUBLE, MPI_SUM,
                                      grid_.data_parallel().mpi()));
     const auto experts = static_cast<std::size_t>(moe_.num_experts);
@@ -90,11 +83,10 @@ class Routers final : public StatisticsMonitor {
     NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, sum.data(), 3, MPI_DOUBLE, MPI_SUM, grid_.pp().mpi()));
     NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, most.data(), 2, MPI_DOUBLE, MPI_MAX, grid_.pp().mpi()));
     const auto [busiest, assignments] = most;
-    const bool drops = moe_.capacity_factor > 0.0;
-    if (assignments == 0.0) return statistics(0.0, 0.0, 0.0, 0.0, drops);  // no token
+    if (assignments == 0.0) return {};  // no token
     const double tokens = assignments / static_cast<double>(moe_.num_experts_per_tok);
-    return statistics(sum[0] * static_cast<double>(moe_.num_experts) / (assignments * length_ * layers_),
-                      sum[1] / (tokens * layers_), sum[2] / (assignments * layers_), busiest / assignments, drops);
+    return {sum[0] * static_cast<double>(moe_.num_experts) / (assignments * length_ * layers_),
+            sum[1] / (tokens * layers_), sum[2] / (assignments * layers_), busiest / assignments};
   }
 
  private:
@@ -112,6 +104,15 @@ class Routers final : public StatisticsMonitor {
 std::span<const io::ExtraColumn> statistics_columns(const deck::Config& config) {
   if (config.model.moe.num_experts == 0) return {};
   return columns;
+}
+
+std::string statistics_text(const deck::Config& config, const io::ExtraValues& values) {
+  const deck::MoeConfig& moe = config.model.moe;
+  if (moe.num_experts == 0) return "";
+  const auto [load_balance, z, dropped_share, busiest_share] = values;
+  const std::string dropped = moe.capacity_factor > 0.0 ? fmt::format("  dropped {:.1f} %", 100.0 * dropped_share) : "";
+  return fmt::format("  load balance {:.3f}  z^2 {:.2f}  busiest expert {:.1f} %{}", load_balance, z,
+                     100.0 * busiest_share, dropped);
 }
 
 std::unique_ptr<StatisticsMonitor> make_statistics_monitor(const deck::Config& config, comm::ProcessGrid& grid,

@@ -15,12 +15,10 @@
 
 namespace nanotron::trainer {
 
-/// What a kind of model tells of a step beside its loss, over all ranks; a dense model tells nothing.
-struct StepStatistics {
-  io::ExtraValues values{};  // of statistics_columns
-  std::string text{};        // the end of the line about the step
-};
+/// What a kind of model tells of a step beside its loss, over all ranks: columns, and the end of the line about a step
+/// with these values. A dense model tells nothing.
 std::span<const io::ExtraColumn> statistics_columns(const deck::Config& config);
+std::string statistics_text(const deck::Config& config, const io::ExtraValues& values);
 
 class StatisticsMonitor {
  public:
@@ -28,10 +26,10 @@ class StatisticsMonitor {
   /// Queues the copy to the host of the statistics since the last call.
   virtual void start() {}
   /// What was copied, after a wait for the device. Collective over the world, the same on all ranks.
-  virtual StepStatistics collect() { return {}; }
+  virtual io::ExtraValues collect() { return {}; }
 };
 
-/// config is resolved. sums: of the model's layers (model::Transformer::router_sums), set to zero by start. On a
+/// config is resolved. sums: of the model's layers (model::Transformer::statistics), set to zero by start. On a
 /// planning device start counts its kernel. grid and device must outlive it.
 std::unique_ptr<StatisticsMonitor> make_statistics_monitor(const deck::Config& config, comm::ProcessGrid& grid,
                                                            Device& device, Matrix<double> sums);
@@ -42,9 +40,9 @@ struct StepResult {
   double grad_norm = 0.0;  // before clipping
   double learning_rate = 0.0;
   std::uint64_t token_hash = 0;
-  StepStatistics statistics{};
-  bool updated = true;       // false: a bad step (step_guard.hpp), which changed nothing
-  bool rolled_back = false;  // and training went back to a checkpoint
+  io::ExtraValues statistics{};  // of statistics_columns
+  bool updated = true;           // false: a bad step (step_guard.hpp), which changed nothing
+  bool rolled_back = false;      // and training went back to a checkpoint
   std::int64_t step = 0;
   index_t first_sample = 0;       // of the global batch
   index_t left_out_from = 0;      // the first sample that training leaves out with this step; else first_sample

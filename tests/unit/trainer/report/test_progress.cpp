@@ -58,17 +58,36 @@ TEST(Progress, TheLastStepOfAStartIsShownAndItsLossesAreTheSummary) {
   for (std::int64_t step = 11; step <= 13; ++step) {
     StepResult result = full_batch(config);
     result.loss = static_cast<double>(step);
-    result.statistics.text = "  busiest 12.5 %";
+    result.statistics = {1.25, 3.5, 0.25, 0.125};
     progress.record(at(step), 1.0, result);
   }
   const std::string told = ::testing::internal::GetCapturedStdout();
   EXPECT_NE(told.find("step      11/100"), std::string::npos) << told;
   EXPECT_EQ(told.find("step      12/100"), std::string::npos) << told;
   EXPECT_NE(told.find("step      13/100"), std::string::npos) << told;
-  EXPECT_NE(told.find("  busiest 12.5 %\n"), std::string::npos) << told;
+  EXPECT_EQ(told.find("load balance"), std::string::npos) << told;
   EXPECT_EQ(progress.summary(), "loss 13.0000");
   progress.record_validation(13, std::array{2.5});
   EXPECT_EQ(progress.summary(), "loss 13.0000, validation loss 2.5000");
+}
+
+TEST(Progress, RoutersAreAtTheEndOfTheLine) {
+  Log log(true);
+  deck::Config config;
+  config.run.steps = 1;
+  config.model.moe.num_experts = 8;
+  for (const double capacity : {0.0, 1.5}) {
+    config.model.moe.capacity_factor = capacity;
+    io::RunStatus status({}, {}, {}, config.run.steps, log);
+    Progress progress(config, {.tokens = 1.0, .flops = 1.0, .gemm_peak = 1.0}, nullptr, status, log);
+    StepResult result = full_batch(config);
+    result.statistics = {1.25, 3.5, 0.25, 0.125};
+    ::testing::internal::CaptureStdout();
+    progress.record(at(1), 1.0, result);
+    const std::string told = ::testing::internal::GetCapturedStdout();
+    const std::string expected = "  load balance 1.250  z^2 3.50  busiest expert 12.5 %";
+    EXPECT_NE(told.find(expected + (capacity == 0.0 ? "\n" : "  dropped 25.0 %\n")), std::string::npos) << told;
+  }
 }
 
 // Batches of 2, 4, 6 and 8, of which 10 samples each: 5 + 3 + 2 steps and the rest. A sample takes a second.
