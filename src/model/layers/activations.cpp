@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "feed_forward_parts.hpp"
 #include "nanotron/base/types.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/norm/norm.hpp"
@@ -24,7 +25,8 @@ void take_hidden(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActiva
 
 // What only 'full' recomputes.
 template <class T>
-void take_full(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward backward, LayerActivations<T>& act) {
+void take_full(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward backward, const FeedForwardParts<T>& parts,
+               LayerActivations<T>& act) {
   using M = master_t<T>;
   act.input_norm_kept = arena.take<T>(kind, s.kept_inputs, s.hidden);
   act.middle_norm_kept = arena.take<T>(kind, s.kept_inputs, s.hidden);
@@ -42,8 +44,8 @@ void take_full(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward back
   act.middle = arena.take<T>(kind, s.hidden_rows, s.hidden);
   act.middle_statistics = arena.take<M>(kind, s.hidden_rows * s.norm.statistics);
   act.feed_forward.mlp.gate_up = arena.take<T>(kind, s.tokens, s.gate_up);
-  nn::take_full(arena, kind, s.moe, s.ep_size, act.feed_forward.moe);
-  if (backward == Backward::two_parts) nn::take_doutput(arena, kind, s.moe, act.feed_forward.moe);
+  parts.take_full(arena, kind, act.feed_forward);
+  if (backward == Backward::two_parts) parts.take_doutput(arena, kind, act.feed_forward);
 }
 
 // The outputs that each layer keeps. Where gathered inputs are kept, those of the norms are used only until the gather.
@@ -56,19 +58,19 @@ KeptOutputs kept_outputs(const LocalSizes& s, const ActivationSetup& setup, cons
 // Activations that all layers share.
 template <class T>
 LayerActivations<T> take_common(Arena& arena, const LocalSizes& s, const ActivationSetup& setup,
-                                const GemmRecipe<T>& recipe) {
+                                const GemmRecipe<T>& recipe, const FeedForwardParts<T>& parts) {
   LayerActivations<T> common;
   if (!keeps_qkv(s, setup.backward)) common.attention.qkv = arena.take<T>(shared, s.tokens, s.query + 2 * s.key);
   if (setup.backward == Backward::whole && setup.purpose == Purpose::training) {
-    nn::take_doutput(arena, shared, s.moe, common.feed_forward.moe);
+    parts.take_doutput(arena, shared, common.feed_forward);
   }
   const KeptOutputs keeps = kept_outputs(s, setup, recipe.kept_outputs(s));
   if (!keeps.input_norm) common.input_norm = arena.take<T>(shared, s.hidden_rows, s.hidden);
   if (!keeps.middle_norm) common.middle_norm = arena.take<T>(shared, s.hidden_rows, s.hidden);
   if (!keeps.hidden) take_hidden(arena, shared, s, common);
-  if (setup.recompute != deck::Recompute::none) nn::take_selective(arena, shared, s.moe, common.feed_forward.moe);
+  if (setup.recompute != deck::Recompute::none) parts.take_selective(arena, shared, common.feed_forward);
   if (setup.recompute == deck::Recompute::full) {
-    take_full(arena, shared, s, setup.backward, common);
+    take_full(arena, shared, s, setup.backward, parts, common);
     recipe.take_codes(arena, shared, s, common);
   }
   recipe.take_maxima(arena, s, common);
@@ -77,7 +79,8 @@ LayerActivations<T> take_common(Arena& arena, const LocalSizes& s, const Activat
 
 template <class T>
 StageActivations<T> take_stage(Arena& arena, const LocalSizes& s, index_t layers, const ActivationSetup& setup,
-                               const GemmRecipe<T>& recipe, const LayerActivations<T>& common) {
+                               const GemmRecipe<T>& recipe, const FeedForwardParts<T>& parts,
+                               const LayerActivations<T>& common) {
   const KeptOutputs keeps = kept_outputs(s, setup, recipe.kept_outputs(s));
   StageActivations<T> stage;
   stage.layers.assign(static_cast<std::size_t>(layers), common);
@@ -86,10 +89,10 @@ StageActivations<T> take_stage(Arena& arena, const LocalSizes& s, index_t layers
     if (keeps.middle_norm) act.middle_norm = arena.take<T>(kept, s.hidden_rows, s.hidden);
     if (keeps.hidden) take_hidden(arena, kept, s, act);
     if (setup.recompute == deck::Recompute::none) {
-      nn::take_selective(arena, kept, s.moe, act.feed_forward.moe);
+      parts.take_selective(arena, kept, act.feed_forward);
       recipe.take_codes(arena, kept, s, act);
     }
-    if (setup.recompute != deck::Recompute::full) take_full(arena, kept, s, setup.backward, act);
+    if (setup.recompute != deck::Recompute::full) take_full(arena, kept, s, setup.backward, parts, act);
   }
   for (index_t l = 0; l <= layers; ++l) stage.residual.push_back(arena.take<T>(kept, s.hidden_rows, s.hidden));
   return stage;
@@ -97,26 +100,28 @@ StageActivations<T> take_stage(Arena& arena, const LocalSizes& s, index_t layers
 
 template <class T>
 std::vector<std::vector<StageActivations<T>>> take_stages(Arena& arena, const LocalSizes& s,
-                                                          const ActivationSetup& setup, const GemmRecipe<T>& recipe) {
-  const LayerActivations<T> common = take_common<T>(arena, s, setup, recipe);
+                                                          const ActivationSetup& setup, const GemmRecipe<T>& recipe,
+                                                          const FeedForwardParts<T>& parts) {
+  const LayerActivations<T> common = take_common<T>(arena, s, setup, recipe, parts);
   std::vector<std::vector<StageActivations<T>>> stages;
   for (const VirtualStage& stage : setup.stages) {
     auto& slots = stages.emplace_back();
     for (index_t i = 0; i < stage.slots; ++i) {
-      slots.push_back(take_stage<T>(arena, s, stage.layers.size(), setup, recipe, common));
+      slots.push_back(take_stage<T>(arena, s, stage.layers.size(), setup, recipe, parts, common));
     }
   }
   return stages;
 }
 
 template <class T>
-Workspace<T> take_workspace(Arena& arena, const LocalSizes& s, const ActivationSetup& setup, GemmRecipe<T>& recipe) {
+Workspace<T> take_workspace(Arena& arena, const LocalSizes& s, const ActivationSetup& setup, GemmRecipe<T>& recipe,
+                            const FeedForwardParts<T>& parts) {
   using M = master_t<T>;
   Workspace<T> work;
   work.attention.tiles = arena.take<std::byte>(shared, static_cast<index_t>(s.core.tile_bytes));
-  nn::take_forward(arena, s.moe, work.feed_forward.moe);
+  parts.take_forward(arena, work.feed_forward);
   if (setup.purpose == Purpose::inference) return work;
-  nn::take_backward(arena, s.moe, work.feed_forward.moe);
+  parts.take_backward(arena, work.feed_forward);
   for (index_t i = 0; i < setup.hidden_gradients; ++i)
     work.dx.push_back(arena.take<T>(shared, s.hidden_rows, s.hidden));
   work.dn = arena.take<T>(shared, s.hidden_rows, s.hidden);
@@ -158,7 +163,8 @@ LocalSizes local_sizes(const deck::ModelConfig& model, const ParameterTable& tab
           .layers = table["model/layers/input_layernorm/weight"].local_layers(),
           .gate_up = (model.is_gated() ? 2 : 1) * table.intermediate.size(),
           .biases = widest_bias(model, table),
-          .qk_norm = model.qk_norm};
+          .qk_norm = model.qk_norm,
+          .is_routed = deck::feed_forward_sizes(model).is_routed()};
 }
 
 template <class T>
@@ -183,12 +189,13 @@ LayerActivations<T> first_tokens(const LayerActivations<T>& act, index_t tokens)
 }
 
 template <class T>
-Activations<T>::Activations(Arena& arena, const LocalSizes& s, const ActivationSetup& setup, GemmRecipe<T>& recipe)
-    : stages(take_stages<T>(arena, s, setup, recipe)),
+Activations<T>::Activations(Arena& arena, const LocalSizes& s, const ActivationSetup& setup, GemmRecipe<T>& recipe,
+                            const FeedForwardParts<T>& feed_forward)
+    : stages(take_stages<T>(arena, s, setup, recipe, feed_forward)),
       final_norm(arena.take<T>(shared, setup.has_head ? s.hidden_rows : 0, s.hidden)),
       final_statistics(arena.take<M>(shared, setup.has_head ? s.hidden_rows * s.norm.statistics : 0)),
       loss(arena, setup.has_head ? s.tokens : 0, s.vocabulary, s.loss_width),
-      work(take_workspace<T>(arena, s, setup, recipe)) {}
+      work(take_workspace<T>(arena, s, setup, recipe, feed_forward)) {}
 
 #define NANOTRON_INSTANTIATE(T) template LayerActivations<T> first_tokens(const LayerActivations<T>&, index_t);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)

@@ -1,12 +1,69 @@
 #pragma once
 
-// Makes the feed-forward network of a layer, and what all mixtures of experts share. Private to the model layer.
+// How the feed-forward networks of a rank's layers are made, and what they share. FeedForwardParts itself: a dense
+// network in each layer. Several, to which a router sends the tokens: moe_parts.cpp. Private to the model layer.
 
 #include "nanotron/model/layers/transformer.hpp"
 #include "nanotron/nn/linear/linear.hpp"
-#include "nanotron/nn/moe/moe.hpp"
+#include "nanotron/nn/mlp/feed_forward.hpp"
 
-namespace nanotron::model::detail {
+namespace nanotron::model {
+
+/// Orders of sums of a dense network, or of the one that processes all tokens.
+struct FeedForwardOrders {
+  nn::LinearOrders gate_up, down;
+};
+
+struct LinearSizes {
+  index_t tokens = 0, out = 0, in = 0;
+};
+
+/// What a layer's network is made from. sums: of this layer, FeedForwardParts::sums() of them.
+template <class T>
+struct FeedForwardSource {
+  const ParameterTable& table;
+  const nn::ParameterBuffers<T>& buffers;
+  index_t layer;
+  const FeedForwardOrders& orders;
+  const LayerGemms<T>& gemms;
+  const nn::Activation<T>& act;
+  Vector<double> sums;
+};
+
+template <class T>
+class FeedForwardParts {
+ public:
+  virtual ~FeedForwardParts() = default;
+
+  // What the arena (planning or real) gives besides nn::MlpActivations: what is cheap to recompute; the rest; what
+  // weight gradients read of backward_inside; workspaces of forward and of backward, which all layers share.
+
+  virtual void take_selective(Arena&, MemoryKind, nn::FeedForwardActivations<T>&) const {}
+  virtual void take_full(Arena&, MemoryKind, nn::FeedForwardActivations<T>&) const {}
+  virtual void take_doutput(Arena&, MemoryKind, nn::FeedForwardActivations<T>&) const {}
+  virtual void take_forward(Arena&, nn::FeedForwardWorkspace<T>&) const {}
+  virtual void take_backward(Arena&, nn::FeedForwardWorkspace<T>&) const {}
+
+  /// The linear layers besides gate_up and down, where the host knows their tokens.
+  virtual std::vector<LinearSizes> linears() const { return {}; }
+  /// Statistics of a layer, see Transformer::statistics.
+  virtual index_t sums() const { return 0; }
+  /// The parts and source.act must outlive it.
+  virtual std::unique_ptr<const nn::FeedForward<T>> make(const FeedForwardSource<T>& source) const;
+};
+
+/// Those of setup.model. tokens: of a micro-batch on this rank. Takes what all layers share from the arena.
+template <class T>
+std::shared_ptr<const FeedForwardParts<T>> make_feed_forward_parts(const TransformerSetup& setup,
+                                                                   const ParameterTable& table, index_t tokens,
+                                                                   Device& device, Arena& arena);
+
+/// Those of a model whose tokens are routed.
+template <class T>
+std::shared_ptr<const FeedForwardParts<T>> make_routed_parts(const TransformerSetup& setup, const ParameterTable& table,
+                                                             index_t tokens, Device& device, Arena& arena);
+
+namespace detail {
 
 /// Weights of one GEMM: contiguous projections, `first` being the first of them, with `rows` rows in total. Their
 /// biases, if the table has any, are contiguous too.
@@ -23,25 +80,15 @@ nn::LinearWeights<T> linear_weights(const ParameterTable& table, const nn::Param
   return w;
 }
 
-/// Number of sums that nn::Moe keeps per layer.
-index_t router_sums_of(const deck::MoeConfig& moe);
-
-/// Takes what it needs from the arena (planning or real); nothing for a dense model.
+/// The two linear layers of the network with these parameters.
 template <class T>
-std::unique_ptr<nn::MoeParts<T>> make_moe_parts(const TransformerSetup& setup, const ParameterTable& table,
-                                                index_t tokens, const nn::MoeOrders& orders, Device& device,
-                                                Arena& arena);
+nn::MlpLinears<T> mlp_linears(const FeedForwardSource<T>& of, const MlpSpecs& specs, const LayerGemms<T>& gemms) {
+  const auto weights = [&](const nn::ParameterSpec& first, index_t rows) {
+    return linear_weights(of.table, of.buffers, first, of.layer, rows);
+  };
+  return {nn::Linear<T>(weights(specs.first, specs.first_rows), of.orders.gate_up, gemms.gate_up),
+          nn::Linear<T>(weights(specs.down, specs.down.local_rows()), of.orders.down, gemms.down)};
+}
 
-/// Orders of sums: gate_up and down for the dense network or the shared expert, the others for routed experts.
-struct FeedForwardOrders {
-  nn::LinearOrders gate_up, down, expert_gate_up, expert_down;
-};
-
-/// act and parts must outlive the result. sums: those of this layer, see nn::Moe.
-template <class T>
-std::unique_ptr<const nn::FeedForward<T>> make_feed_forward(const nn::Activation<T>& act, const ParameterTable& table,
-                                                            const nn::ParameterBuffers<T>& buffers, index_t layer,
-                                                            const FeedForwardOrders& orders, const LayerGemms<T>& gemms,
-                                                            const nn::MoeParts<T>& parts, Vector<double> sums);
-
-}  // namespace nanotron::model::detail
+}  // namespace detail
+}  // namespace nanotron::model

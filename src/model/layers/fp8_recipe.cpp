@@ -11,7 +11,7 @@ namespace {
 
 constexpr auto shared = MemoryKind::workspace;
 
-bool is_dense(const LocalSizes& s) { return s.moe.experts == 0; }
+bool is_dense(const LocalSizes& s) { return !s.is_routed; }
 
 // SwiGLU where the gradient of gate | up is but an operand of FP8 GEMMs (kernels/mlp/swiglu_fp8.hpp).
 class SwigluOfCodes final : public nn::Activation<bf16> {

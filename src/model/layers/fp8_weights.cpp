@@ -20,7 +20,7 @@ std::vector<Gemm> gemms_of(const ParameterTable& table) {
   const index_t qkv = table[prefix + "q_proj/weight"].local_rows() + table[prefix + "k_proj/weight"].local_rows() +
                       table[prefix + "v_proj/weight"].local_rows();
   std::vector<Gemm> gemms{{table[prefix + "q_proj/weight"], qkv}, {out, out.local_rows()}};
-  if (table.experts.size() > 0) return gemms;
+  if (!table.contains("model/layers/mlp/down_proj/weight")) return gemms;
   const MlpSpecs mlp = table.mlp("model/layers/mlp/");
   gemms.push_back({mlp.first, mlp.first_rows});
   gemms.push_back({mlp.down, mlp.down.local_rows()});

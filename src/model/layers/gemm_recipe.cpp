@@ -22,7 +22,7 @@ std::unique_ptr<GemmRecipe<T>> make_gemm_recipe(const TransformerSetup& setup, c
 
 template <class T>
 ComputeWeights compute_weights(const TransformerSetup& setup, const ParameterTable& table) {
-  if (has_codes(setup) && table.experts.size() == 0) return ComputeWeights::codes;
+  if (has_codes(setup) && !deck::feed_forward_sizes(setup.model).is_routed()) return ComputeWeights::codes;
   return std::is_same_v<T, master_t<T>> ? ComputeWeights::master : ComputeWeights::narrower;
 }
 

@@ -4,27 +4,24 @@
 
 namespace nanotron::model::detail {
 
+SumOrder over_tensor_shards(const TransformerSetup& s, std::initializer_list<SumOrder::Block> blocks) {
+  return SumOrder(blocks, std::max(s.tensor_shards, s.tp->size()), s.tp->size(), s.tp->rank());
+}
+
 SumOrders orders_of(const TransformerSetup& s) {
   const deck::ModelConfig& m = s.model;
   const int tensor = std::max(s.tensor_shards, s.tp->size()), context = std::max(s.context_shards, s.cp->size());
-  const auto over_tp = [&](std::initializer_list<SumOrder::Block> blocks) {
-    return SumOrder(blocks, tensor, s.tp->size(), s.tp->rank());
-  };
+  const auto over_tp = [&](std::initializer_list<SumOrder::Block> blocks) { return over_tensor_shards(s, blocks); };
   const int streams = s.cp->size() * (s.tp_mode == deck::TpMode::reduce_scatter ? s.tp->size() : 1);
   const index_t groups = m.num_key_value_heads, query = m.num_attention_heads / groups * m.head_dim;
-  const bool has_experts = m.moe.num_experts > 0;
-  const SumOrder::Block features{has_experts ? m.moe.shared_expert_intermediate_size : m.intermediate_size, 1};
-  const SumOrder::Block expert{m.moe.moe_intermediate_size, 1};
+  const deck::FeedForwardSizes sizes = deck::feed_forward_sizes(m);
+  const SumOrder::Block features{sizes.is_routed() ? sizes.shared_width.size : sizes.width.size, 1};
   const auto gate_up = m.is_gated() ? over_tp({features, features}) : over_tp({features});
   const SumOrder sequence({{s.length, 1}}, context, s.cp->size(), s.cp->rank());
   SumOrders o{.qkv = {.out = over_tp({{groups, query}, {groups, m.head_dim}, {groups, m.head_dim}})},
               .attention_out = {.in = over_tp({{groups, query}})},
               .head = {.out = over_tp({{m.vocab_size, 1}})},
-              .feed_forward = {.gate_up = {.out = gate_up},
-                               .down = {.in = over_tp({features})},
-                               .expert_gate_up = {.out = over_tp({expert, expert})},
-                               .expert_down = {.in = over_tp({expert})}},
-              .moe = {.width = over_tp({expert}), .shared_width = over_tp({features}), .tokens = sequence},
+              .feed_forward = {.gate_up = {.out = gate_up}, .down = {.in = over_tp({features})}},
               .sequence = sequence,
               .tokens = {.tokens = std::max(s.norm_shards, streams) / streams},
               .heads = {.tokens = context / s.cp->size(), .heads = tensor / s.tp->size()}};

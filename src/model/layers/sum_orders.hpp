@@ -9,10 +9,12 @@ namespace nanotron::model::detail {
 struct SumOrders {
   nn::LinearOrders qkv, attention_out, head;
   FeedForwardOrders feed_forward;
-  nn::MoeOrders moe;
   SumOrder sequence;  // over the tokens of a sequence
   kernels::RowSegments tokens, heads;
 };
 SumOrders orders_of(const TransformerSetup& setup);
+
+/// Of a sum over features or heads.
+SumOrder over_tensor_shards(const TransformerSetup& setup, std::initializer_list<SumOrder::Block> blocks);
 
 }  // namespace nanotron::model::detail

@@ -19,8 +19,7 @@ ParameterTable parameter_table_of(const TransformerSetup& setup) {
                                             .tensor_shards = setup.tensor_shards,
                                             .ep_size = setup.ep->size(),
                                             .ep_rank = setup.ep->rank(),
-                                            .shards = setup.unit_shards,
-                                            .expert_shards = std::max(1, setup.unit_shards / setup.ep->size())});
+                                            .shards = setup.unit_shards});
 }
 
 template <class T>
@@ -38,8 +37,8 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
       tp_region_(nn::make_tensor_parallel_region<T>(
           setup.tp_mode, {.tokens = tokens(), .width = setup.model.hidden_size, .tp_size = setup.tp->size()},
           setup.overlap, *setup.tp, arena)),
-      moe_(make_moe_parts<T>(setup, table_, tokens(), orders_of(setup).moe, device, arena)),
-      router_sums_(arena.take<double>(MemoryKind::workspace, table_.layers, router_sums_of(setup.model.moe))),
+      feed_forward_(make_feed_forward_parts<T>(setup, table_, tokens(), device, arena)),
+      statistics_(arena.take<double>(MemoryKind::workspace, table_.layers, feed_forward_->sums())),
       act_(arena, sizes(arena.processor()),
            {.stages = setup_.stages,
             .backward = setup.backward,
@@ -47,13 +46,13 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
             .recompute = setup.recompute,
             .purpose = setup.purpose,
             .hidden_gradients = setup.hidden_gradients},
-           *recipe_),
+           *recipe_, *feed_forward_),
       embedding_(make_embedding(setup_, table_, buffers_)),
       positions_(make_positions(setup_, table_, buffers_)),
       head_(make_head(setup_, table_, buffers_)),
-      layers_(make_layers(setup, table_, buffers_, geometry_, *core_, *tp_region_, orders_of(setup), *moe_,
-                          router_sums_, residual_sum(setup, arena.processor()), *recipe_)) {
-  take_gemm_workspace<T>(sizes(arena.processor()), *recipe_, act_.loss.chunk(), device, arena);
+      layers_(make_layers(setup, table_, buffers_, geometry_, *core_, *tp_region_, orders_of(setup), *feed_forward_,
+                          statistics_, residual_sum(setup, arena.processor()), *recipe_)) {
+  take_gemm_workspace<T>(sizes(arena.processor()), *recipe_, *feed_forward_, act_.loss.chunk(), device, arena);
   if (arena.is_planning() || setup.purpose == Purpose::inference) return;
   const LayerActivations<T>& act = act_.stages.front().front().layers.front();
   layers_.front().prepare(device, act, act_.work);
@@ -76,8 +75,6 @@ LocalSizes Transformer<T>::sizes(Processor processor) const {
   s.head_segments = orders.heads.heads;
   s.loss_width = loss_width(setup_, table_);
   s.kept_inputs = tp_region_->kept_rows();
-  s.moe = moe_->sizes;
-  s.ep_size = setup_.ep->size();
   s.chunks = tp_region_->chunks();
   s.is_sharded = tp_region_->is_sharded();
   return s;

@@ -50,22 +50,24 @@ inline std::vector<index_t> slots_of(const std::vector<VirtualStage>& stages) {
 }
 
 template <class T>
-void take_gemm_workspace(const LocalSizes& s, const GemmRecipe<T>& recipe, index_t loss_rows, Device& device,
-                         Arena& arena) {
-  // The three GEMMs of a linear layer: forward, input gradient, weight gradient.
-  const auto linear = [&](index_t tokens, index_t out, index_t in) {
-    if (tokens == 0 || out == 0 || in == 0) return std::size_t{0};
-    return std::max({kernels::gemm_workspace_bytes<T>(device.gemm_mode(), arena.processor(), tokens, out, in),
-                     kernels::gemm_workspace_bytes<T>(device.gemm_mode(), arena.processor(), tokens, in, out),
-                     kernels::gemm_workspace_bytes<T>(device.gemm_mode(), arena.processor(), out, in, tokens)});
-  };
-  const index_t expert_rows = s.moe.gemms == deck::ExpertGemms::library ? s.moe.rows : 0;
-  const auto bytes =
-      std::max({recipe.gemm_workspace_bytes(s, arena.processor()), linear(s.tokens, s.query + 2 * s.key, s.hidden),
-                linear(s.tokens, s.hidden, s.query), linear(s.tokens, s.gate_up, s.hidden),
-                linear(s.tokens, s.hidden, s.intermediate), linear(s.tokens, s.moe.columns, s.hidden),
-                linear(expert_rows, 2 * s.moe.width, s.hidden), linear(expert_rows, s.hidden, s.moe.width),
-                linear(loss_rows, s.vocabulary, s.hidden)});
+void take_gemm_workspace(const LocalSizes& s, const GemmRecipe<T>& recipe, const FeedForwardParts<T>& feed_forward,
+                         index_t loss_rows, Device& device, Arena& arena) {
+  const GemmMode mode = device.gemm_mode();
+  const Processor processor = arena.processor();
+  std::vector<LinearSizes> linears = feed_forward.linears();
+  linears.insert(linears.end(), {{s.tokens, s.query + 2 * s.key, s.hidden},
+                                 {s.tokens, s.hidden, s.query},
+                                 {s.tokens, s.gate_up, s.hidden},
+                                 {s.tokens, s.hidden, s.intermediate},
+                                 {loss_rows, s.vocabulary, s.hidden}});
+  std::size_t bytes = recipe.gemm_workspace_bytes(s, processor);
+  // Forward, input gradient, weight gradient.
+  for (const auto& [tokens, out, in] : linears) {
+    if (tokens == 0 || out == 0 || in == 0) continue;
+    bytes = std::max({bytes, kernels::gemm_workspace_bytes<T>(mode, processor, tokens, out, in),
+                      kernels::gemm_workspace_bytes<T>(mode, processor, tokens, in, out),
+                      kernels::gemm_workspace_bytes<T>(mode, processor, out, in, tokens)});
+  }
   device.set_gemm_workspace(arena.take<std::byte>(MemoryKind::workspace, static_cast<index_t>(bytes)));
 }
 
@@ -127,17 +129,17 @@ std::vector<DecoderLayer<T>> make_layers(const TransformerSetup& setup, const Pa
                                          const nn::ParameterBuffers<T>& buffers,
                                          const nn::AttentionGeometry<T>& geometry, nn::AttentionCore<T>& core,
                                          nn::TensorParallelRegion<T>& region, const SumOrders& orders,
-                                         const nn::MoeParts<T>& moe, const Matrix<double>& router_sums, ResidualSum sum,
-                                         const GemmRecipe<T>& recipe) {
+                                         const FeedForwardParts<T>& feed_forward, const Matrix<double>& statistics,
+                                         ResidualSum sum, const GemmRecipe<T>& recipe) {
   const std::string prefix = "model/layers/";
+  const nn::Activation<T>& act = recipe.activation(setup.model.hidden_act, table);
   std::vector<DecoderLayer<T>> layers;
   for (index_t l = 0; l < table.layers; ++l) {
     const LayerGemms<T> gemms = recipe.gemms(l);
     layers.emplace_back(make_norm(setup.model, table, buffers, prefix + "input_layernorm/", l, orders.tokens),
                         make_attention(table, buffers, geometry, core, orders, gemms, l),
                         make_norm(setup.model, table, buffers, prefix + "post_attention_layernorm/", l, orders.tokens),
-                        make_feed_forward(recipe.activation(setup.model.hidden_act, table), table, buffers, l,
-                                          orders.feed_forward, gemms, moe, row(router_sums, l)),
+                        feed_forward.make({table, buffers, l, orders.feed_forward, gemms, act, row(statistics, l)}),
                         region, sum);
   }
   return layers;

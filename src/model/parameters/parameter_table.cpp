@@ -356,7 +356,7 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
     if (is_last) build.end_unit(1);
   }
   build.end_section(table.params_1d);
-  add_experts(build, m, table, layers, layout.expert_shards);
+  add_experts(build, m, table, layers, layout.shards_of(comm::ReplicaSet::expert_data_parallel));
   table.size = build.cursor();
   return table;
 }

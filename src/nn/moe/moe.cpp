@@ -25,8 +25,8 @@ PassTraffic Moe<T>::traffic(const TensorParallelRegion<T>& region) const {
 
 // Chooses the experts of each token; dispatches the tokens as rows, with their weights.
 template <class T>
-void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, const MoeActivations<T>& act,
-                   const MoeWorkspace<T>& work) const {
+void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, const RoutedActivations<T>& act,
+                   const RoutedWorkspace<T>& work) const {
   const kernels::Routing& routing = parts_->routing;
   const auto tokens = static_cast<index_t>(n.extent(0));
   const index_t all = tokens * routing.top_k;
@@ -56,10 +56,10 @@ void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, c
 
 template <class T>
 void Moe<T>::compute_hidden(Device& device, const FeedForwardActivations<T>& act) const {
-  const index_t rows = act.moe.rows->received_rows;
-  kernels::weighted_swiglu_forward<T>(device, first(act.moe.gate_up, rows), act.moe.row_weights,
-                                      first(act.moe.hidden, rows));
-  if (w_.shared) kernels::weighted_swiglu_forward<T>(device, act.mlp.gate_up, act.moe.gate, act.mlp.hidden);
+  const index_t rows = act.routed->rows->received_rows;
+  kernels::weighted_swiglu_forward<T>(device, first(act.routed->gate_up, rows), act.routed->row_weights,
+                                      first(act.routed->hidden, rows));
+  if (w_.shared) kernels::weighted_swiglu_forward<T>(device, act.mlp.gate_up, act.routed->gate, act.mlp.hidden);
 }
 
 //   per expert: gate | up = x Wgu^T      h = w silu(gate) up      y = h Wd^T
@@ -68,9 +68,9 @@ template <class T>
 void Moe<T>::forward_to_last_gemm(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                   const BlockInput<T>& input, const FeedForwardActivations<T>& a,
                                   const FeedForwardWorkspace<T>& w) const {
-  const MoeActivations<T>& act = a.moe;
+  const RoutedActivations<T>& act = *a.routed;
   const Matrix<const T> n = region.all_gather_gemm(device, input, shared_gate_up(), a.mlp.gate_up);
-  route(device, batch, n, act, w.moe);
+  route(device, batch, n, act, *w.routed);
   w_.gate_up->forward(device, *act.rows, act.input, act.gate_up);
   compute_hidden(device, a);
 }
@@ -79,8 +79,8 @@ template <class T>
 Pending Moe<T>::forward_output(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w, Matrix<const T>,
                                Matrix<T> y) const {
-  const MoeActivations<T>& act = a.moe;
-  w_.down->forward(device, *act.rows, act.hidden, w.moe.output);
+  const RoutedActivations<T>& act = *a.routed;
+  w_.down->forward(device, *act.rows, act.hidden, w.routed->output);
   ExpertSums<T>& sums = *parts_->sums;
   const Matrix<T> part = region.partial_sum(y);
   if (w_.shared) {
@@ -89,8 +89,8 @@ Pending Moe<T>::forward_output(Device& device, const TokenBatch& batch, TensorPa
   } else {
     kernels::fill<T>(device, Vector<T>(part.data(), part.size()), 0.0);
   }
-  sums.rows(device, first(w.moe.output, act.rows->received_rows));
-  const Matrix<const T> rows = parts_->exchange->combine(device, *act.rows, w.moe.output);
+  sums.rows(device, first(w.routed->output, act.rows->received_rows));
+  const Matrix<const T> rows = parts_->exchange->combine(device, *act.rows, w.routed->output);
   const index_t assignments = batch.tokens() * parts_->routing.top_k;
   kernels::add_rows<T>(device, rows, first(act.row_of_assignment, assignments), part);
   return sums.tokens(device, region, y);
@@ -100,8 +100,8 @@ Pending Moe<T>::forward_output(Device& device, const TokenBatch& batch, TensorPa
 template <class T>
 Matrix<const T> Moe<T>::backward_inside(Device& device, TensorParallelRegion<T>& region, Matrix<const T> dy_rows,
                                         const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w) const {
-  const MoeActivations<T>& act = a.moe;
-  const MoeWorkspace<T>& work = w.moe;
+  const RoutedActivations<T>& act = *a.routed;
+  const RoutedWorkspace<T>& work = *w.routed;
   const ExpertRows& plan = *act.rows;
   ExpertExchange<T>& exchange = *parts_->exchange;
   const index_t here = plan.received_rows;
@@ -126,8 +126,8 @@ template <class T>
 Pending Moe<T>::backward_input(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w,
                                Matrix<T> dn) const {
-  const MoeActivations<T>& act = a.moe;
-  const MoeWorkspace<T>& work = w.moe;
+  const RoutedActivations<T>& act = *a.routed;
+  const RoutedWorkspace<T>& work = *w.routed;
   const ExpertRows& plan = *act.rows;
   ExpertExchange<T>& exchange = *parts_->exchange;
   w_.gate_up->backward_input(device, plan, act.gate_up, work.output);
@@ -165,8 +165,8 @@ RowGemm<T> Moe<T>::shared_dhidden() const {
 }
 
 template <class T>
-void Moe<T>::backward_router(Device& device, const TokenBatch& batch, const MoeActivations<T>& act,
-                             const MoeWorkspace<T>& work) const {
+void Moe<T>::backward_router(Device& device, const TokenBatch& batch, const RoutedActivations<T>& act,
+                             const RoutedWorkspace<T>& work) const {
   const kernels::Routing& routing = parts_->routing;
   const MatrixRef<T> dlogits(act.dlogits);
   NANOTRON_REQUIRE(dlogits.rows == batch.tokens(), "{} tokens of {}", batch.tokens(), dlogits.rows);
@@ -190,7 +190,7 @@ void Moe<T>::backward_router(Device& device, const TokenBatch& batch, const MoeA
 template <class T>
 void Moe<T>::backward_output_weight(Device& device, Matrix<const T> dy, const FeedForwardActivations<T>& act,
                                     const FeedForwardWorkspace<T>&) const {
-  w_.down->backward_weight(device, *act.moe.rows, act.moe.doutput, act.moe.hidden);
+  w_.down->backward_weight(device, *act.routed->rows, act.routed->doutput, act.routed->hidden);
   if (w_.shared) w_.shared->down.backward_weight(device, dy, act.mlp.hidden);
 }
 
@@ -198,17 +198,17 @@ void Moe<T>::backward_output_weight(Device& device, Matrix<const T> dy, const Fe
 template <class T>
 void Moe<T>::backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act,
                                    const FeedForwardWorkspace<T>&) const {
-  w_.gate_up->backward_weight(device, *act.moe.rows, act.moe.gate_up, act.moe.input);
+  w_.gate_up->backward_weight(device, *act.routed->rows, act.routed->gate_up, act.routed->input);
   if (w_.shared) w_.shared->gate_up.backward_weight(device, act.mlp.gate_up, n);
-  kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, act.moe.dlogits, n, 1.0,
+  kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, act.routed->dlogits, n, 1.0,
                       MatrixRef<M>(w_.router.gradient), parts_->orders.tokens);
 }
 
 template <class T>
 void Moe<T>::prepare(Device& device, const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w) const {
   if (device.gemm_mode() == GemmMode::fixed_order) return;
-  w_.gate_up->prepare(device, a.moe.input, a.moe.gate_up);
-  w_.down->prepare(device, a.moe.hidden, w.moe.output);
+  w_.gate_up->prepare(device, a.routed->input, a.routed->gate_up);
+  w_.down->prepare(device, a.routed->hidden, w.routed->output);
 }
 
 NANOTRON_INSTANTIATE_CLASS(Moe)

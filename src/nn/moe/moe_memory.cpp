@@ -16,12 +16,12 @@ Range ExpertRows::of_sequence(std::size_t e, index_t s, index_t sequences) const
 }
 
 template <class T>
-void take_selective(Arena& arena, MemoryKind kind, const MoeSizes& s, MoeActivations<T>& act) {
+void take_selective(Arena& arena, MemoryKind kind, const MoeSizes& s, RoutedActivations<T>& act) {
   act.hidden = arena.take<T>(kind, s.rows, s.width);
 }
 
 template <class T>
-void take_full(Arena& arena, MemoryKind kind, const MoeSizes& s, int ranks, MoeActivations<T>& act) {
+void take_full(Arena& arena, MemoryKind kind, const MoeSizes& s, int ranks, RoutedActivations<T>& act) {
   using M = master_t<T>;
   act.probabilities = arena.take<M>(kind, s.tokens, s.experts);
   act.z = arena.take<M>(kind, s.experts > 0 ? s.tokens : 0);
@@ -47,12 +47,12 @@ void take_full(Arena& arena, MemoryKind kind, const MoeSizes& s, int ranks, MoeA
 }
 
 template <class T>
-void take_doutput(Arena& arena, MemoryKind kind, const MoeSizes& s, MoeActivations<T>& act) {
+void take_doutput(Arena& arena, MemoryKind kind, const MoeSizes& s, RoutedActivations<T>& act) {
   act.doutput = arena.take<T>(kind, s.rows, s.hidden);
 }
 
 template <class T>
-void take_forward(Arena& arena, const MoeSizes& s, MoeWorkspace<T>& work) {
+void take_forward(Arena& arena, const MoeSizes& s, RoutedWorkspace<T>& work) {
   constexpr auto kind = MemoryKind::workspace;
   work.logits = arena.take<master_t<T>>(kind, s.tokens, s.columns);
   work.counts = arena.take<std::int64_t>(kind, s.experts);
@@ -62,7 +62,7 @@ void take_forward(Arena& arena, const MoeSizes& s, MoeWorkspace<T>& work) {
 }
 
 template <class T>
-void take_backward(Arena& arena, const MoeSizes& s, MoeWorkspace<T>& work) {
+void take_backward(Arena& arena, const MoeSizes& s, RoutedWorkspace<T>& work) {
   using M = master_t<T>;
   constexpr auto kind = MemoryKind::workspace;
   work.sequence_counts = arena.take<std::int64_t>(kind, s.sequences, s.experts);
@@ -72,12 +72,12 @@ void take_backward(Arena& arena, const MoeSizes& s, MoeWorkspace<T>& work) {
   work.dgate = arena.take<M>(kind, s.columns > s.experts ? s.tokens : 0);
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                          \
-  template void take_selective(Arena&, MemoryKind, const MoeSizes&, MoeActivations<T>&); \
-  template void take_full(Arena&, MemoryKind, const MoeSizes&, int, MoeActivations<T>&); \
-  template void take_doutput(Arena&, MemoryKind, const MoeSizes&, MoeActivations<T>&);   \
-  template void take_forward(Arena&, const MoeSizes&, MoeWorkspace<T>&);                 \
-  template void take_backward(Arena&, const MoeSizes&, MoeWorkspace<T>&);
+#define NANOTRON_INSTANTIATE(T)                                                             \
+  template void take_selective(Arena&, MemoryKind, const MoeSizes&, RoutedActivations<T>&); \
+  template void take_full(Arena&, MemoryKind, const MoeSizes&, int, RoutedActivations<T>&); \
+  template void take_doutput(Arena&, MemoryKind, const MoeSizes&, RoutedActivations<T>&);   \
+  template void take_forward(Arena&, const MoeSizes&, RoutedWorkspace<T>&);                 \
+  template void take_backward(Arena&, const MoeSizes&, RoutedWorkspace<T>&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

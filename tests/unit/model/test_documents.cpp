@@ -89,15 +89,14 @@ class PackedDocuments : public testing::Test {
     test::set_values(targets, target_ids);
     test::set_values(counts, filled);
     Kokkos::deep_copy(model.parameters().gradient, 0.0);
-    Kokkos::deep_copy(model.router_sums(), 0.0);
+    Kokkos::deep_copy(model.statistics(), 0.0);
     model.set_packing({}, {.tokens = counts, .step_tokens = 20});
     model.embed({}, inputs);
     model.forward({});
     model.loss_backward({}, targets, 1.0, losses, model.hidden_gradient(0));
     for (index_t l = 1; l >= 0; --l) model.backward_layer({}, l, model.hidden_gradient(0));
     model.backward_embedding({}, inputs, model.hidden_gradient(0));
-    return {test::values_of(losses), test::values_of(model.parameters().gradient),
-            test::values_of(model.router_sums())};
+    return {test::values_of(losses), test::values_of(model.parameters().gradient), test::values_of(model.statistics())};
   }
 
   comm::Group tp_{comm::Communicator::duplicate(test::world()), test::device_transport()};

@@ -160,11 +160,11 @@ class Gradient : public testing::TestWithParam<Variant> {
     if (moe.num_experts == 0 || moe.router_aux_loss_coef == 0.0) return 0.0;
     const auto gradient = model_.parameters().gradient;
     const std::vector<double> kept = test::values_of(gradient);
-    Kokkos::deep_copy(model_.router_sums(), 0.0);
+    Kokkos::deep_copy(model_.statistics(), 0.0);
     backward();
     test::set_values(gradient, kept);
-    const std::vector<double> sums = test::values_of(model_.router_sums());
-    const auto columns = model_.router_sums().extent(1);
+    const std::vector<double> sums = test::values_of(model_.statistics());
+    const auto columns = model_.statistics().extent(1);
     const auto e = static_cast<double>(moe.num_experts), k = static_cast<double>(moe.num_experts_per_tok);
     double balance = 0.0, z = 0.0;  // sums over the layers
     for (index_t l = 0; l < setup_.model.num_hidden_layers; ++l) {

@@ -51,12 +51,11 @@ struct LocalSizes {
   nn::NormSizes norm{};  // of hidden states
   index_t biases = 0;    // size of the largest bias of a linear layer other than q, k, v
   bool qk_norm = false;
+  bool is_routed = false;      // deck::FeedForwardSizes
   index_t loss_width = 0;      // see nn::LossWorkspace
   index_t token_segments = 1;  // segments of sums over tokens, and over the heads of a token
   index_t head_segments = 1;
-  nn::CoreSizes core{};  // of attention
-  nn::MoeSizes moe{};
-  int ep_size = 1;
+  nn::CoreSizes core{};         // of attention
   std::vector<Range> chunks{};  // of tokens, see nn::TensorParallelRegion
   bool is_sharded = false;      // the same
 };
@@ -123,13 +122,16 @@ struct ActivationSetup {
 
 template <class T>
 class GemmRecipe;  // model/layers/gemm_recipe.hpp
+template <class T>
+class FeedForwardParts;  // src/model/layers/feed_forward_parts.hpp
 
 template <class T>
 struct Activations {
   using M = master_t<T>;
 
-  /// recipe: takes what GEMMs need besides.
-  Activations(Arena& arena, const LocalSizes& sizes, const ActivationSetup& setup, GemmRecipe<T>& recipe);
+  /// recipe and feed_forward take what GEMMs and feed-forward networks need besides.
+  Activations(Arena& arena, const LocalSizes& sizes, const ActivationSetup& setup, GemmRecipe<T>& recipe,
+              const FeedForwardParts<T>& feed_forward);
 
   std::vector<std::vector<StageActivations<T>>> stages;  // by virtual stage and slot
   Matrix<T> final_norm;                                  // empty without a head, as are the next two

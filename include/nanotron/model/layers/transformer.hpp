@@ -17,7 +17,6 @@
 #include "nanotron/model/layers/micro_batch_tokens.hpp"
 #include "nanotron/model/layers/transformer_setup.hpp"
 #include "nanotron/model/parameters/unit_weights.hpp"
-#include "nanotron/nn/moe/moe.hpp"
 #include "nanotron/nn/vocab/vocab_embedding.hpp"
 
 namespace nanotron::model {
@@ -46,9 +45,9 @@ class Transformer {
   const ParameterTable& table() const { return table_; }
   comm::Group& tensor_parallel() const { return *setup_.tp; }
   const nn::ParameterBuffers<T>& parameters() const { return buffers_; }
-  /// Statistics of the routers, summed since the caller last zeroed them: one row per layer stored here, see
-  /// kernels::add_router_sums. Empty without experts.
-  Matrix<double> router_sums() const { return router_sums_; }
+  /// What the feed-forward networks tell of their tokens, summed since the caller last zeroed it: one row per layer
+  /// stored here. A dense network tells nothing.
+  Matrix<double> statistics() const { return statistics_; }
   index_t tokens() const { return micro_batches_.of(0, 0).tokens(); }  // of a micro-batch on this rank
 
   /// Casts (and, where sharded, all-gathers) the master weights into the weights that GEMMs read. Call it after every
@@ -138,8 +137,8 @@ class Transformer {
   nn::AttentionGeometry<T> geometry_;
   std::unique_ptr<nn::AttentionCore<T>> core_;
   std::unique_ptr<nn::TensorParallelRegion<T>> tp_region_;
-  std::unique_ptr<nn::MoeParts<T>> moe_;
-  Matrix<double> router_sums_;
+  std::shared_ptr<const FeedForwardParts<T>> feed_forward_;
+  Matrix<double> statistics_;
   Activations<T> act_;
   std::optional<nn::VocabEmbedding<T>> embedding_;
   std::optional<nn::LearnedPositions<T>> positions_;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "nanotron/deck/keys/data.hpp"
+#include "nanotron/deck/keys/run.hpp"
 #include "nanotron/model/layers/activations.hpp"
 #include "nanotron/model/parameters/parameter_table.hpp"
 #include "nanotron/model/parameters/sharding.hpp"

@@ -18,6 +18,7 @@
 // A section is the parameters that the same ranks store: first all but experts; then the experts, of which a rank
 // stores those of its rank in the expert-parallel group. A dense model has one section.
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -54,10 +55,10 @@ struct TableLayout {
   std::vector<Range> layers{};  // stored here, ascending and disjoint; empty: all
   int tensor_shards = 0;        // parts at whose borders dimensions are sharded, a multiple of tp_size; 0: tp_size
   int ep_size = 1, ep_rank = 0;
-  int shards = 1, expert_shards = 1;  // shards of a unit
+  int shards = 1;  // of a unit of the data-parallel replica set
 
   int shards_of(comm::ReplicaSet replicas) const {
-    return replicas == comm::ReplicaSet::data_parallel ? shards : expert_shards;
+    return replicas == comm::ReplicaSet::data_parallel || ep_size == 1 ? shards : std::max(1, shards / ep_size);
   }
 };
 

@@ -3,9 +3,10 @@
 // The feed-forward network of a decoder layer, dense (nn/mlp/mlp.hpp) or a mixture of experts (nn/moe/moe.hpp): from
 // the normed rows n of the hidden states to y, summed over the tensor-parallel group.
 
+#include <memory>
+
 #include "nanotron/nn/attention/token_batch.hpp"
 #include "nanotron/nn/linear/tensor_parallel_region.hpp"
-#include "nanotron/nn/moe/moe_memory.hpp"
 #include "nanotron/nn/pass_traffic.hpp"
 
 namespace nanotron::nn {
@@ -19,19 +20,31 @@ struct MlpActivations {
   Vector<float> gradient_maxima{};   // of the rows of the gradient of gate_up, if its GEMMs have a form of their own
 };
 
+/// The same network's linear layers.
+template <class T>
+struct MlpLinears {
+  Linear<T> gate_up, down;
+};
+
+/// What a network saves and overwrites besides, to whose parts a router sends tokens (nn/moe/moe_memory.hpp).
+template <class T>
+struct RoutedActivations;
+template <class T>
+struct RoutedWorkspace;
+
 /// What a layer saves from forward for backward.
 template <class T>
 struct FeedForwardActivations {
   MlpActivations<T> mlp;
-  MoeActivations<T> moe;  // empty in a dense network
+  std::shared_ptr<const RoutedActivations<T>> routed;  // null in a dense network
 };
 
 /// Shared by all layers; each overwrites it.
 template <class T>
 struct FeedForwardWorkspace {
-  Matrix<T> dhidden;         // (tokens, local width)
-  Vector<master_t<T>> sums;  // workspace of the bias gradients
-  MoeWorkspace<T> moe;
+  Matrix<T> dhidden;                                 // (tokens, local width)
+  Vector<master_t<T>> sums;                          // workspace of the bias gradients
+  std::shared_ptr<const RoutedWorkspace<T>> routed;  // null in a dense network
 };
 
 template <class T>

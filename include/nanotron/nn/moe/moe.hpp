@@ -57,11 +57,6 @@ struct MoeParts {
 };
 
 template <class T>
-struct MlpLinears {
-  Linear<T> gate_up, down;
-};
-
-template <class T>
 struct MoeWeights {
   LinearWeights<T> router;  // rows: the experts, then the shared expert's gate
   std::unique_ptr<const ExpertLinear<T>> gate_up, down;
@@ -100,10 +95,10 @@ class Moe final : public FeedForward<T> {
                const FeedForwardWorkspace<T>& work) const override;
 
  private:
-  void route(Device& device, const TokenBatch& batch, Matrix<const T> n, const MoeActivations<T>& act,
-             const MoeWorkspace<T>& work) const;
-  void backward_router(Device& device, const TokenBatch& batch, const MoeActivations<T>& act,
-                       const MoeWorkspace<T>& work) const;
+  void route(Device& device, const TokenBatch& batch, Matrix<const T> n, const RoutedActivations<T>& act,
+             const RoutedWorkspace<T>& work) const;
+  void backward_router(Device& device, const TokenBatch& batch, const RoutedActivations<T>& act,
+                       const RoutedWorkspace<T>& work) const;
   RowGemm<T> shared_gate_up() const;
   RowGemm<T> shared_dhidden() const;
 

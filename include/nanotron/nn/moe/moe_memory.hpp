@@ -56,7 +56,7 @@ struct ExpertRows {
 
 /// Saved from forward for backward. Matrices of R rows use the first ExpertRows::received_rows.
 template <class T>
-struct MoeActivations {
+struct RoutedActivations {
   using M = master_t<T>;
   Matrix<M> probabilities;                 // (tokens, experts)
   Vector<M> z;                             // (tokens)
@@ -76,7 +76,7 @@ struct MoeActivations {
 
 /// Shared by all layers; each overwrites it.
 template <class T>
-struct MoeWorkspace {
+struct RoutedWorkspace {
   using M = master_t<T>;
   Matrix<M> logits;                // (tokens, columns)
   Vector<std::int64_t> counts;     // (experts)
@@ -94,14 +94,14 @@ struct MoeWorkspace {
 /// Allocate the activations that are cheap to recompute, those that are not, doutput, and the workspaces; nothing for a
 /// dense network. ranks: size of the expert-parallel group.
 template <class T>
-void take_selective(Arena& arena, MemoryKind kind, const MoeSizes& sizes, MoeActivations<T>& act);
+void take_selective(Arena& arena, MemoryKind kind, const MoeSizes& sizes, RoutedActivations<T>& act);
 template <class T>
-void take_full(Arena& arena, MemoryKind kind, const MoeSizes& sizes, int ranks, MoeActivations<T>& act);
+void take_full(Arena& arena, MemoryKind kind, const MoeSizes& sizes, int ranks, RoutedActivations<T>& act);
 template <class T>
-void take_doutput(Arena& arena, MemoryKind kind, const MoeSizes& sizes, MoeActivations<T>& act);
+void take_doutput(Arena& arena, MemoryKind kind, const MoeSizes& sizes, RoutedActivations<T>& act);
 template <class T>
-void take_forward(Arena& arena, const MoeSizes& sizes, MoeWorkspace<T>& work);
+void take_forward(Arena& arena, const MoeSizes& sizes, RoutedWorkspace<T>& work);
 template <class T>
-void take_backward(Arena& arena, const MoeSizes& sizes, MoeWorkspace<T>& work);
+void take_backward(Arena& arena, const MoeSizes& sizes, RoutedWorkspace<T>& work);
 
 }  // namespace nanotron::nn

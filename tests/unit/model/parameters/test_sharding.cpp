@@ -105,8 +105,7 @@ TEST(Sharding, ExpertsHaveShardsOfTheirOwn) {
       index_t dense = 0, experts = 0;
       for (int replica = 0; replica < shards; ++replica) {
         const int same = shards / 2;
-        const ParameterTable table =
-            make_parameter_table(m, {.ep_size = 2, .ep_rank = replica % 2, .shards = shards, .expert_shards = same});
+        const ParameterTable table = make_parameter_table(m, {.ep_size = 2, .ep_rank = replica % 2, .shards = shards});
         EXPECT_EQ(table.experts.size(), 2);
         EXPECT_EQ(table.units.size(), 2U + 2U * 5U);
         comm::Group all = comm::Group::planned(shards, replica), group = comm::Group::planned(same, replica / 2);

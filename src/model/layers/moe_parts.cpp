@@ -1,0 +1,212 @@
+// The experts of the layers, and what they share.
+
+#include <algorithm>
+#include <cmath>
+
+#include "feed_forward_parts.hpp"
+#include "nanotron/nn/moe/moe.hpp"
+#include "sum_orders.hpp"
+
+namespace nanotron::model {
+namespace {
+
+kernels::Routing routing_of(const deck::MoeConfig& moe) {
+  return {.experts = moe.num_experts,
+          .top_k = moe.num_experts_per_tok,
+          .weights = moe.norm_topk_prob ? kernels::TopKWeights::renormalised : kernels::TopKWeights::softmax};
+}
+
+// reproducible = 'layout': the order of sums does not depend on the grid.
+bool keeps_order(const TransformerSetup& setup) { return setup.tensor_shards > 0; }
+
+// Factor of each layer's balance loss: coef, or Hugging Face's coef x top_k / L (top_k times the mean over layers).
+double balance_factor(const deck::ModelConfig& model) {
+  const deck::MoeConfig& moe = model.moe;
+  if (moe.router_aux_loss_scale == deck::AuxLossScale::per_layer) return moe.router_aux_loss_coef;
+  return moe.router_aux_loss_coef *
+         (static_cast<double>(moe.num_experts_per_tok) / static_cast<double>(model.num_hidden_layers));
+}
+
+// Scales of the gradients of the router's losses, which are means over the T tokens of the global batch:
+//   balance = factor x sum over sequences of S tokens of (S / T) E sum_e f_e P_e
+//   f_e = n_e / (top_k S), P_e = sum_t p_te / S
+//   d balance / d p_te = factor E n_e / (top_k S T)
+// Zero except on rank 0 of the tensor-parallel group, whose partial gradients are all-reduced; with 'layout' every rank
+// has the whole gradient.
+kernels::RouterScales scales_of(const TransformerSetup& setup) {
+  const deck::MoeConfig& moe = setup.model.moe;
+  if (setup.tp->rank() != 0 && !keeps_order(setup)) return {};
+  return {.balance = balance_factor(setup.model) * static_cast<double>(moe.num_experts),
+          .zeta = moe.router_z_loss_coef};
+}
+
+// Max number of context-parallel groups that have members among ep neighbouring data-parallel ranks.
+index_t sequence_groups(const TransformerSetup& setup) {
+  const index_t ep = setup.ep->size(), cp = setup.cp->size(), whole = (ep + cp - 1) / cp;
+  return ep % cp == 0 || cp % ep == 0 ? whole : whole + 1;
+}
+
+// Neighbouring ranks of the data-parallel group (dp x cp) first share a sequence: cp varies fastest.
+nn::ExpertCuts cuts_of(const TransformerSetup& setup, const SumOrder& tokens) {
+  if (!keeps_order(setup)) return {};
+  const int ranks = std::min(setup.cp->size(), setup.ep->size());
+  return {.held = tokens.shards_on_rank, .ranks = ranks, .sequences = setup.ep->size() / ranks};
+}
+
+// Max rows that the experts here receive: min(top_k, experts here) for each token of the expert-parallel group, or less
+// where capacity_factor or receive_factor limits them.
+index_t max_rows(const TransformerSetup& setup, const kernels::Routing& routing, index_t assignments) {
+  if (setup.ep->size() == 1) return assignments;
+  const nn::ContextShard context = setup.context();
+  const index_t longest = context.layout.longest_shard(), here = routing.experts / setup.ep->size();
+  index_t rows = setup.ep->size() * setup.sequences * longest * std::min(routing.top_k, here);
+  const deck::MoeConfig& moe = setup.model.moe;
+  if (moe.capacity_factor > 0.0) {
+    const index_t capacity = kernels::expert_capacity(moe.capacity_factor, routing, setup.length);
+    rows = std::min(rows, here * setup.ep->size() * setup.sequences * std::min(capacity, longest));
+    rows = std::min(rows, here * sequence_groups(setup) * setup.sequences * capacity);
+  }
+  if (moe.receive_factor > 0.0) {
+    const auto even = static_cast<double>(setup.sequences * longest * routing.top_k);
+    const double allowed = std::ceil(moe.receive_factor * even);
+    rows = static_cast<index_t>(std::min(static_cast<double>(rows), allowed));
+  }
+  return rows;
+}
+
+// The orders of sums inside of the experts, and beside them.
+nn::MoeOrders orders_in_experts(const TransformerSetup& setup) {
+  const detail::SumOrders orders = detail::orders_of(setup);
+  return {.width = detail::over_tensor_shards(setup, {{setup.model.moe.moe_intermediate_size, 1}}),
+          .shared_width = orders.feed_forward.down.in,
+          .tokens = orders.sequence};
+}
+
+template <class T>
+nn::MoeParts<T> parts_of(const TransformerSetup& setup, const ParameterTable& table, index_t tokens, Device& device,
+                         Arena& arena) {
+  nn::MoeParts<T> parts;
+  const deck::MoeConfig& moe = setup.model.moe;
+  parts.routing = routing_of(moe);
+  parts.scales = scales_of(setup);
+  parts.orders = orders_in_experts(setup);
+  parts.ep_size = setup.ep->size();
+  parts.cp = setup.cp;
+  parts.sizes = {.tokens = tokens,
+                 .sequences = setup.sequences,
+                 .hidden = setup.model.hidden_size,
+                 .experts = moe.num_experts,
+                 .columns = moe.num_experts + (moe.shared_expert_intermediate_size > 0 ? 1 : 0),
+                 .top_k = moe.num_experts_per_tok,
+                 .width = table.expert_width.size(),
+                 .rows = max_rows(setup, parts.routing, tokens * moe.num_experts_per_tok),
+                 .gemms = setup.expert_gemms,
+                 .cuts = cuts_of(setup, parts.orders.tokens)};
+  if (parts.sizes.cuts.sequences > 1) {
+    parts.gradient_stride = table.unit(table.sections.back().first_layer_unit).range.size();
+  }
+  parts.exchange = nn::make_expert_exchange<T>({.assignments = parts.sizes.assignments(),
+                                                .rows = parts.sizes.rows,
+                                                .hidden = parts.sizes.hidden,
+                                                .experts = parts.sizes.experts,
+                                                .cuts = parts.sizes.cuts,
+                                                .gemms = parts.sizes.gemms},
+                                               *setup.ep, arena);
+  parts.capacity = nn::make_expert_capacity(moe.capacity_factor, parts.routing, setup.context(), setup.sequences,
+                                            *setup.cp, device, arena);
+  parts.sums = nn::make_expert_sums<T>(keeps_order(setup) ? nn::SumsOf::rows : nn::SumsOf::tokens, *setup.tp);
+  return parts;
+}
+
+// Layers share what they do not take themselves: take(a copy of what `shared` is so far).
+template <class Memory, class Take>
+void own(std::shared_ptr<const Memory>& shared, const Take& take) {
+  const auto mine = shared ? std::make_shared<Memory>(*shared) : std::make_shared<Memory>();
+  take(*mine);
+  shared = mine;
+}
+
+template <class T>
+class Experts final : public FeedForwardParts<T> {
+ public:
+  Experts(const TransformerSetup& setup, const ParameterTable& table, index_t tokens, Device& device, Arena& arena)
+      : parts_(parts_of<T>(setup, table, tokens, device, arena)),
+        gate_up_{.out = gate_up_order(setup)},
+        down_{.in = parts_.orders.width} {}
+
+  void take_selective(Arena& arena, MemoryKind kind, nn::FeedForwardActivations<T>& act) const override {
+    own(act.routed, [&](auto& mine) { nn::take_selective(arena, kind, parts_.sizes, mine); });
+  }
+  void take_full(Arena& arena, MemoryKind kind, nn::FeedForwardActivations<T>& act) const override {
+    own(act.routed, [&](auto& mine) { nn::take_full(arena, kind, parts_.sizes, parts_.ep_size, mine); });
+  }
+  void take_doutput(Arena& arena, MemoryKind kind, nn::FeedForwardActivations<T>& act) const override {
+    own(act.routed, [&](auto& mine) { nn::take_doutput(arena, kind, parts_.sizes, mine); });
+  }
+  void take_forward(Arena& arena, nn::FeedForwardWorkspace<T>& work) const override {
+    own(work.routed, [&](auto& mine) { nn::take_forward(arena, parts_.sizes, mine); });
+  }
+  void take_backward(Arena& arena, nn::FeedForwardWorkspace<T>& work) const override {
+    own(work.routed, [&](auto& mine) { nn::take_backward(arena, parts_.sizes, mine); });
+  }
+
+  std::vector<LinearSizes> linears() const override {
+    const nn::MoeSizes& s = parts_.sizes;
+    const index_t rows = s.gemms == deck::ExpertGemms::library ? s.rows : 0;
+    return {{s.tokens, s.columns, s.hidden}, {rows, 2 * s.width, s.hidden}, {rows, s.hidden, s.width}};
+  }
+  index_t sums() const override { return 2 * parts_.sizes.experts + 2; }  // kernels::add_router_sums
+
+  std::unique_ptr<const nn::FeedForward<T>> make(const FeedForwardSource<T>& source) const override;
+
+ private:
+  static SumOrder gate_up_order(const TransformerSetup& setup) {
+    const SumOrder::Block width{setup.model.moe.moe_intermediate_size, 1};
+    return detail::over_tensor_shards(setup, {width, width});
+  }
+
+  nn::MoeParts<T> parts_;
+  nn::LinearOrders gate_up_, down_;
+};
+
+template <class T>
+std::unique_ptr<const nn::FeedForward<T>> Experts<T>::make(const FeedForwardSource<T>& source) const {
+  const std::string mlp = "model/layers/mlp/";
+  const ParameterTable& table = source.table;
+  const auto weights = [&](const nn::ParameterSpec& first, index_t rows) {
+    return detail::linear_weights(table, source.buffers, first, source.layer, rows);
+  };
+  std::vector<nn::LinearWeights<T>> gate_up, down;  // of the experts here
+  for (index_t e = table.experts.begin; e < table.experts.end; ++e) {
+    const MlpSpecs specs = table.expert(e);
+    gate_up.push_back(weights(specs.first, specs.first_rows));
+    down.push_back(weights(specs.down, specs.down.local_rows()));
+  }
+  const auto experts = [&](const std::vector<nn::LinearWeights<T>>& w, const nn::LinearOrders& order) {
+    return nn::make_expert_linear<T>(parts_.sizes.gemms, w,
+                                     {order, parts_.sizes.cuts.sequences, parts_.gradient_stride});
+  };
+  nn::MoeWeights<T> all{.router = weights(table[mlp + "gate/weight"], parts_.sizes.columns),
+                        .gate_up = experts(gate_up, gate_up_),
+                        .down = experts(down, down_),
+                        .shared = {}};
+  if (table.contains(mlp + "shared_expert_gate/weight"))
+    all.shared = detail::mlp_linears(source, table.mlp(mlp + "shared_expert/"), LayerGemms<T>{});
+  return std::make_unique<nn::Moe<T>>(std::move(all), parts_, source.sums);
+}
+
+}  // namespace
+
+template <class T>
+std::shared_ptr<const FeedForwardParts<T>> make_routed_parts(const TransformerSetup& setup, const ParameterTable& table,
+                                                             index_t tokens, Device& device, Arena& arena) {
+  return std::make_shared<Experts<T>>(setup, table, tokens, device, arena);
+}
+
+#define NANOTRON_INSTANTIATE(T)                                             \
+  template std::shared_ptr<const FeedForwardParts<T>> make_routed_parts<T>( \
+      const TransformerSetup&, const ParameterTable&, index_t, Device&, Arena&);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
+
+}  // namespace nanotron::model
