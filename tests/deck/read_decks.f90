@@ -1,6 +1,6 @@
 ! The judge of the deck reader: reads <folder>/<k>.nml with gfortran's own namelist
 ! input and prints what it got, one line per group and file: status, then every element in hexadecimal.
-! Arguments: folder, first, last. Some decks crash libgfortran; the caller then goes on behind them.
+! Arguments: folder, first, last. Some decks crash libgfortran; the caller then continues behind them.
 program read_decks
   use, intrinsic :: iso_fortran_env, only: int64, real64, output_unit
   implicit none

@@ -112,7 +112,7 @@ void require_device(const void* memory, std::size_t bytes, const char* what) {
   const auto range = find(device, memory);
   if (range == device.end()) fault(fmt::format("{} is given host memory", what));
   if (reinterpret_cast<std::uintptr_t>(memory) + bytes > range->first + range->second) {
-    fault(fmt::format("{} is given {} bytes, of which {} are behind the end of an allocation", what, bytes,
+    fault(fmt::format("{} is given {} bytes, {} of them past the end of an allocation", what, bytes,
                       reinterpret_cast<std::uintptr_t>(memory) + bytes - range->first - range->second));
   }
 }

@@ -79,7 +79,7 @@ extern "C" {
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   static int made = 0;
   *id = {};
-  // With the time: a program that ended by a fault leaves its segments, and numbers of processes come again.
+  // With the time: a program that ended by a fault leaves its segments, and process numbers are reused.
   const auto now = std::chrono::system_clock::now().time_since_epoch().count();
   const std::string name = fmt::format("/nanotron-emulated-{}-{:x}-{}", getpid(), now, made++);
   std::copy(name.begin(), name.end(), id->internal);

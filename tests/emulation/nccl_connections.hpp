@@ -1,7 +1,7 @@
 #pragma once
 
 // Connections of the emulated NCCL, as NCCL 2.30.7 makes them: not with the communicator but at first use, in the call
-// (or in ncclGroupEnd), where the host waits for the other ranks to make theirs. The GPU goes on meanwhile.
+// (or in ncclGroupEnd), where the host waits for the other ranks to make theirs. The GPU continues meanwhile.
 //
 //   a send, a receive   each direction between two ranks (src/enqueue.cc p2pTaskAppend, src/group.cc groupLaunch,
 //                       src/transport.cc ncclTransportP2pSetup)
@@ -28,7 +28,7 @@ void need_send(ncclComm& comm, int to);
 void need_receive(ncclComm& comm, int from);
 void need_collective(ncclComm& comm, const Call& call);
 
-/// The end of the group: waits until all that is needed is connected. A fault where that is for ever.
+/// The end of the group: waits until all that is needed is connected. A fault where that is forever.
 void connect();
 
 }  // namespace nanotron::emulation

@@ -4,7 +4,7 @@
 // later, in a random order of all that the rules allow, and not before something demands it.
 //
 //   stream   its work runs in the order in which it was queued
-//   event    a point of a stream; another stream that waits for it goes on when the point is passed
+//   event    a point of a stream; another stream that waits for it continues when the point is passed
 //   queue    CUDA_DEVICE_MAX_CONNECTIONS (8) hardware queues, which streams share (CUDA C++ Programming Guide, "CUDA
 //            Environment Variables"): work begins there in the order of its launch, so that a wait for an event holds
 //            up what other streams launched later. A kernel that has begun does not, nor does the event behind it:
@@ -106,7 +106,7 @@ class Scheduler {
   void record(Stream& stream, const std::shared_ptr<Event>& event);
   void wait(Stream& stream, const std::shared_ptr<Event>& event);
 
-  /// Runs queues until `reached`. `what` names the wait where it is for ever.
+  /// Runs queues until `reached`. `what` names the wait where it is forever.
   void run_until(const std::function<bool()>& reached, const std::string& what);
   void synchronize(Stream& stream);
   void synchronize_all();

@@ -1,5 +1,5 @@
 // ranks: 3
-// What NCCL's order of launches would stop for ever is refused, and what it would not is run.
+// What NCCL's order of launches would stop forever is refused, and what it would not is run.
 #include <gtest/gtest.h>
 
 #include "emulation/gemms.hpp"

@@ -1,5 +1,5 @@
 // nanotron_fuzz_corpus <folder>: the inputs that fuzzing begins with, and deck.dict. Those of tests/fuzz/corpus were
-// made by it, but for the files regress_*, each of which was a failure once.
+// made by it, except the files regress_*, each of which was a failure once.
 #include <array>
 
 #include "io/metrics/metrics_columns.hpp"

@@ -1,8 +1,8 @@
 // main() of a fuzz target without libFuzzer: test_fuzz_<target> <folder of inputs>, replays all of them, then as many
 // random mutations as NANOTRON_FUZZ_MUTATIONS says (300, within 10 s; 3000 with NANOTRON_FULL), drawn with
 // NANOTRON_SEED. What fails is kept in a folder that is named. Inputs run in a child process; where one ends inside of
-// libhdf5, called with a file that we let it parse, it is counted apart (SECURITY.md) and another child goes on after
-// it. One that does not end there begins again, alone: memory that HDF5 has damaged may loop once, a loop comes again.
+// libhdf5, called with a file that we let it parse, it is counted apart (SECURITY.md) and another child continues after
+// it. One that does not end there begins again, alone: memory that HDF5 has damaged may loop once, a loop repeats.
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <sys/mman.h>

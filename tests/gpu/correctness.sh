@@ -132,7 +132,7 @@ correctness() {
     say "| nanotron_bench --machine | | not run: an emulated GPU has no speed | |"
   fi
   check 30 "nanotron_hpc, stopped after 10 of 20 steps" 1 75 "$bin/nanotron_hpc" "${llama[@]}" --set run.stop_after_steps=10
-  check 30 "nanotron_hpc, goes on to the end" 1 0 "$bin/nanotron_hpc" "${llama[@]}"
+  check 30 "nanotron_hpc, continues to the end" 1 0 "$bin/nanotron_hpc" "${llama[@]}"
   serial="$log"
   check 30 "nanotron_generate" 1 0 "$bin/nanotron_generate" --checkpoint "$run/checkpoints" --prompt-ids 1,2,3 \
     --max-new-tokens 8 --temperature 0 --ids

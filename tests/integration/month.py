@@ -305,7 +305,7 @@ class Month:
         return self.judge(job.returncode, event)
 
     def end_launcher(self, job):
-        """Open MPI's may wait for a lock of its own for ever (PMIx 4, PMIx_server_finalize)."""
+        """Open MPI's may wait for a lock of its own forever (PMIx 4, PMIx_server_finalize)."""
         for child in Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split():
             try:
                 os.kill(int(child), signal.SIGKILL)
@@ -329,7 +329,7 @@ class Month:
         event.ended, event.code = time.time(), code
         self.done.append(event)
         what = f"{event.fault} on {event.host}"
-        check("requeueing" in text or "submitting a dependent job" in text, f"{what}: the job comes again", text)
+        check("requeueing" in text or "submitting a dependent job" in text, f"{what}: the job is submitted again", text)
         if event.fault == "rank hangs":
             check(code == 71 and "the run hangs" in text, f"{what}: the watchdog ends it, not {code}", text)
         if event.fault == "job stopped":
@@ -387,13 +387,13 @@ def account(month, steps):
     ledger = month.ledger()
     told, seconds = json.dumps(ledger, indent=1), ledger["seconds"]
     total = sum(seconds.values())
-    # Before the first start begins and after the last sign of life of the last: the job script, mpiexec, the exit.
+    # Before the first start begins and after the last output of the last: the job script, mpiexec, the exit.
     check(0 < month.wall - total < 5.0 + 0.01 * month.wall, f"all classes are {total:.2f} s of {month.wall:.2f} s", told)
     check(all(s["seconds"][name] > -1e-3 for s in ledger["starts"] for name in s["seconds"]), "no negative time", told)
     check(sum(s["steps_kept"] for s in ledger["starts"]) == steps, "every step is kept once", told)
     kept = [s for s in ledger["starts"] if s["steps_kept"]]
     for one, following in itertools.pairwise(kept):
-        check(one["from_step"] + one["steps_kept"] == following["from_step"], "each goes on where another was kept", told)
+        check(one["from_step"] + one["steps_kept"] == following["from_step"], "each continues where another was kept", told)
     check(all(s["seconds"]["useful"] > 0 for s in kept), "steps that are kept took time", told)
     ends = [s["end"] for s in ledger["starts"]]
     of = lambda *faults: sum(event.fault in faults for event in month.done)  # noqa: E731

@@ -144,7 +144,7 @@ def wait_for(path, seconds=60):
 
 def killed_end(case, running):
     """Output of a run some of whose ranks were killed: the others end within 60 s. Open MPI's launcher may then wait
-    for a lock of its own for ever (PMIx 4, PMIx_server_finalize)."""
+    for a lock of its own forever (PMIx 4, PMIx_server_finalize)."""
     end = time.time() + 60
     while True:
         try:

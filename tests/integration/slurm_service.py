@@ -80,7 +80,7 @@ def copies(case):
 
 
 def resumes(case):
-    """The steps at which a start went on from copies."""
+    """The steps at which a start continued from copies."""
     return [int(step) for step in re.findall(r"resumed from copies on the hosts, \S+ \(step (\d+)", log_of(case))]
 
 

@@ -69,10 +69,10 @@ def bad_step(folder, policy):
     metrics, bad = reference[1]
     check(bad["step"] == [BAD] and bad["first_sample"] == [(BAD - 1) * BATCH], f"{policy}: the bad step", str(bad))
     check(metrics["step"].tolist() == list(range(1, STEPS + 1)), f"{policy}: a row for each step", str(metrics["step"]))
-    with Run(folder / "good.h5", rule) as good:  # the same tokens but for that batch
+    with Run(folder / "good.h5", rule) as good:  # the same tokens except that batch
         good.go("no bad batch", "dp", more=["run.spike_factor=0"])
         hashes = metrics_of(good.case)[0]["token_hash"].tolist()
-    back = 20 if policy == "roll_back" else BAD  # training goes on after that step
+    back = 20 if policy == "roll_back" else BAD  # training continues after that step
     left_out = BAD - back
     here = metrics["token_hash"].tolist()
     check(here[:back - 1] == hashes[:back - 1], f"{policy}: the tokens before")

@@ -280,7 +280,7 @@ def killed_rank():
         check(not ranks_of(case), "no rank is left behind", text)
         saved = sorted(p.name for p in (case.out / "checkpoints").glob("step_????????"))
         code, text = case.run("--set", f"run.steps={int(saved[-1][5:]) + 3}")
-        check(code == 0 and "resumed from" in text, "the run goes on from its last checkpoint", text)
+        check(code == 0 and "resumed from" in text, "the run continues from its last checkpoint", text)
 
 
 def bad_numbers():
@@ -297,7 +297,7 @@ def bad_numbers():
         check(code == 70 and named and named[1].endswith("step_00000010"), "the newest known good one is named", text)
         check((case.out / "checkpoints/step_00000011").exists(), "not the one of weights that diverged", text)
         code, text = case.run("--set", "run.steps=12", "--set", f"checkpoint.resume={named[1]}")
-        check(code == 0 and "step 10," in text, "the run goes on from the one named", text)
+        check(code == 0 and "step 10," in text, "the run continues from the one named", text)
 
 
 def state_of(case):
@@ -416,7 +416,7 @@ def nodes_with_disks_of_their_own():
 
 
 def links_are_not_followed():
-    """But for the one of the whole folder."""
+    """Except the one of the whole folder."""
     with Case("links", steps=12) as case:
         (case.folder / "scratch").mkdir()
         case.out.symlink_to(case.folder / "scratch")
@@ -429,7 +429,7 @@ def links_are_not_followed():
             (case.out / name).symlink_to(target)
         before = {name: target.read_bytes() for name, target in precious.items()}
         code, text = case.run()
-        check(code == 0 and "resumed from" in text and "symbolic link" in text, "the run goes on beside links", text)
+        check(code == 0 and "resumed from" in text and "symbolic link" in text, "the run continues beside links", text)
         for name, target in precious.items():
             check(target.read_bytes() == before[name], f"what {name} leads to is not written", text)
         check(not (case.out / "metrics.h5").is_symlink(), "metrics begin in a file of their own")
@@ -466,7 +466,7 @@ def auxiliary_files_lock_nobody_out():
         (case.out / "deck.nml.tmp").symlink_to(precious)
         os.mkfifo(case.folder / "status")
         code, text = case.run("--status", str(case.folder / "status"), "--set", "run.stop_after_steps=2")
-        check(code == 75 and "step 5," in text, "the run goes on beside them", text)
+        check(code == 75 and "step 5," in text, "the run continues beside them", text)
         check("run.log" in text and "metrics.h5 cannot be read and is moved to" in text, "and says what it lacks", text)
         check(precious.read_text() == "mine", "no link is followed")
         (case.out / "deck.nml").unlink()
@@ -531,7 +531,7 @@ def what_is_told_before_it_happens():
             check(f"changed since the checkpoint: {change}" in (case.out / "run.log").read_text(), change, text)
         code, text = case.run(*cosine, "--set", "schedule.decay_steps=20", "--set", "run.steps=21", "--set",
                               "precision.moments=bf16", "--set", "data.global_batch_size=16")
-        check(code == 0 and "jumps" not in text, "and where it goes on as before, nothing", text)
+        check(code == 0 and "jumps" not in text, "and where it continues as before, nothing", text)
 
 
 for part in (finishes_and_resumes, a_run_that_is_at_its_end, quiet_console, command_lines, deck_errors, data_errors,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # timeout: 120
 # labels: once
-"""jobscripts/build_libraries.sh with tiny archives in place of the libraries: which archives it takes, in which order, and how it
+"""jobscripts/build_libraries.sh with tiny archives instead of the libraries: which archives it takes, in which order, and how it
 refuses missing, doubled, damaged and failing ones.
 
     test_build_libraries.py <folder of the programs>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # ranks: 4
 # timeout: 400
-"""nanotron_hpc --evaluate --choices: the log-likelihoods of a numpy twin in fp64, the same on every grid, packed or one
+"""nanotron_hpc --evaluate --choices: the log-likelihoods of a numpy reference in fp64, the same on every grid, packed or one
 choice per sequence; bit by bit with reproducible = 'layout'."""
 import json
 import os
@@ -87,7 +87,7 @@ def weights_of(case):
     return weights
 
 
-def twin(case):
+def reference(case):
     """Of each question, the log-likelihoods of its choices: bytes and their end of text (256) are the tokens."""
     w, all_scores = weights_of(case), []
     for context, choices, _ in QUESTIONS:
@@ -159,7 +159,7 @@ def dense(case):
     rc, output = case.run(*sets())
     check(rc == 0, "the training finishes", output)
     file = make_questions(case, "questions", QUESTIONS)
-    wanted = twin(case)
+    wanted = reference(case)
     text, rows, figures, output = evaluate(case, file, "parallel.tp=1", ranks=1)
     worst = expect(rows, wanted, 1e-11, "numpy")
     expect_accuracy(rows, figures)
@@ -235,7 +235,7 @@ def errors(case, file):
 
 
 def mixture(case):
-    """Expert-parallel ranks too; no twin, but one rank is one."""
+    """Expert-parallel ranks too; compared with one rank instead of the reference."""
     rc, output = case.run(*sets())
     check(rc == 0, "the training of experts finishes", output)
     file = make_questions(case, "questions", QUESTIONS)

@@ -2,7 +2,7 @@
 # ranks: 1
 # timeout: 600
 """Files of a run that something damaged between two starts: flipped bytes, ends cut off, blocks that were lost, moved or
-are of an older file, files of another run. The next start goes on and ends with the bits of an undisturbed run, from an
+are of an older file, files of another run. The next start continues and ends with the bits of an undisturbed run, from an
 older checkpoint if need be, or refuses with exit code 65 or 71 and names the file. Never other bits, a crash, a hang.
 
     test_damage.py <folder of the programs>        NANOTRON_FAULTS (40) and NANOTRON_SEED (the time) choose

@@ -261,7 +261,7 @@ def rewritten_during_the_run():
 
 
 def touched_without_a_known_content():
-    """More than is read at the start: the error says how the file becomes known, and the run goes on then."""
+    """More than is read at the start: the error says how the file becomes known, and the run continues then."""
     with Case("touched", steps=100000, run="check_replicas_every = 0") as case:
         path = case.folder / "large.h5"
         with h5py.File(path, "w", libver=("earliest", "v110")) as file:
@@ -280,7 +280,7 @@ def touched_without_a_known_content():
         wait_for_text(case, "has the same content, according to its hashes")
         running.send_signal(signal.SIGUSR1)
         text, _ = running.communicate(timeout=60)
-        check(running.returncode == 75, f"the run goes on after the touch, {running.returncode}", text)
+        check(running.returncode == 75, f"the run continues after the touch, {running.returncode}", text)
 
 
 def wait_for_text(case, words, seconds=60):
@@ -357,7 +357,7 @@ def blends_that_go_on():
         for keys in (("data.weights=a=3 b=3",), ("data.stages=640: b=1",),
                      (three, "data.weights=a=0.5 b=0.5 c=0", "data.stages=640: c=1")):
             code, text = resumed(*keys)
-            check(code == 0 and "the order" not in text, f"{keys} goes on where it was", text)
+            check(code == 0 and "the order" not in text, f"{keys} continues where it was", text)
         code, text = resumed("data.weights=a=0.75 b=0.25")
         check(code == 78 and "of the 40 samples so far 30 are now from 'a', 20 were before" in text, "other weights are refused", text)
         write_tokens(case.folder / "b.h5", seed=9)

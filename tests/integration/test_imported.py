@@ -40,13 +40,13 @@ def branches_off():
         theta = f"model.rope_theta={config['rope_theta']}", f"model.rms_norm_eps={config['rms_norm_eps']}"
         settings = [word for text in theta for word in ("--set", text)]
         code, text = case.run(*settings, "--set", "run.steps=5")
-        check(code == 0 and "resumed from" in text, "a run goes on from the import", text)
+        check(code == 0 and "resumed from" in text, "a run continues from the import", text)
         exported(case.out, target)
         first = case.out / "checkpoints" / "step_00000005"
         branch = case.folder / "branch"
         code, text = case.run(*settings, "--set", f"run.output_dir={branch}", "--set", f"checkpoint.resume={first}",
                               "--set", "parallel.tp=1")
-        check(code == 0 and "resumed from" in text, "a branch goes on from it, on another grid", text)
+        check(code == 0 and "resumed from" in text, "a branch continues from it, on another grid", text)
         code, text = case.run(*settings, "--set", f"run.output_dir={branch}", "--set", "run.steps=12")
         check(code == 0 and "resumed from" in text, "and once more", text)
         shutil.rmtree(case.out)

@@ -82,7 +82,7 @@ def job_scripts_find_the_program(prefix, work):
     expect("qsub", "-v", f"DECK=input.deck,JOB_SCRIPT={scripts / 'pbs.pro.sh'},OPTIONS=" + " ".join(steps),
         scripts / "pbs.pro.sh", cwd=work, code=75, environment=environment, says=["stopped after step 7 of 220"])
     noted = log.read_text()
-    check("scontrol requeue 7" in noted and f"-V {scripts / 'pbs.pro.sh'}" in noted, "jobs come again", noted)
+    check("scontrol requeue 7" in noted and f"-V {scripts / 'pbs.pro.sh'}" in noted, "jobs are submitted again", noted)
     expect("qsub", "-v", "DECK=input.deck", scripts / "pbs.pro.sh", cwd=work, code=78, environment=environment,
         says=["JOB_SCRIPT="])
     bare = work / "bare"

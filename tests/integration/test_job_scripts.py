@@ -105,7 +105,7 @@ def what_another_start_mends_and_what_not():
               job.log.read_text())
 
 
-# A rank dies after a checkpoint; the deck begins anew, the job does not.
+# A rank dies after a checkpoint; the deck starts from scratch, the job does not.
 def a_killed_rank_costs_no_checkpoint(scheduler):
     steps = 100  # none of them is over before the kill
     with Case("whole", steps=steps, checkpoint="resume = 'none'") as whole, \
@@ -120,11 +120,11 @@ def a_killed_rank_costs_no_checkpoint(scheduler):
         step = int(job.state()["checkpoint"][-8:])
         check(5 <= step < steps, "a checkpoint is noted", str(job.state()))
         text = job.start(code=0, says="finished")
-        check(f"step_{step:08d} (step {step}," in text, "the job goes on from it", text)
+        check(f"step_{step:08d} (step {step}," in text, "the job continues from it", text)
         check(state_at(whole, steps) == state_at(killed, steps), "to the same bits")
 
 
-# The deck begins anew; the status file, which says that the job goes on, is there.
+# The deck starts from scratch; the status file, which says that the job goes on, is there.
 def a_status_file_that_cannot_be_looked_at(scheduler):
     with Case("looks", steps=6, checkpoint="resume = 'none'") as case:
         job = Job(case, scheduler)
@@ -139,7 +139,7 @@ int stat(const char *restrict path, struct stat *restrict status) {
 }
 """)
         text = job.start(code=0, says="finished", LD_PRELOAD=str(library))
-        check("resumed from" in text and "step       1/" not in text, "the job goes on from its checkpoint", text)
+        check("resumed from" in text and "step       1/" not in text, "the job continues from its checkpoint", text)
 
 
 # A start that was lost with its node or batch script is judged by the next one.
@@ -159,7 +159,7 @@ def lost_starts_count():
         job.start(code=78, says="cannot be written", STATUS_FILE="/no/such/folder/x")
 
 
-# Copies of another identity each time: a start that goes on from the same checkpoint gets no further by them.
+# Copies of another identity each time: a start that continues from the same checkpoint gets no further by them.
 COPIES_AT_A_STEP = """
 if [ -n "${STAND_IN_STEP:-}" ]; then
   folder="/dev/shm/nanotron_hpc-0/$RANDOM/step_$(printf %08d "$STAND_IN_STEP")"
@@ -178,7 +178,7 @@ def only_later_steps_are_progress(scheduler):
             for step in steps[:-1]:
                 job.start(code=71, says=again, STAND_IN_STEP=str(step))
             job.start(code=71, says=given_up, STAND_IN_STEP=str(steps[-1]))
-            check(job.requeued() == len(steps) - 1, f"steps {steps} do not go on for ever", job.log.read_text())
+            check(job.requeued() == len(steps) - 1, f"steps {steps} do not continue forever", job.log.read_text())
     with Case("back", steps=6) as case:  # to an earlier checkpoint, from which it comes forward; then past the highest
         job = Job(case, scheduler)
         job.before(launcher, COPIES_AT_A_STEP)
@@ -200,7 +200,7 @@ def a_stop_file_ends_the_chain(scheduler):
         check(job.state()["state"] == "held" and float(job.state()["checkpoint_seconds"]) > 0, "a user holds it", str(job.state()))
         check(job.requeued() == 0 and "afterany" not in job.log.read_text(), "no job follows", job.log.read_text())
         text = job.start(code=0, says="finished")
-        check("(step 1," in text, "it goes on from there", text)
+        check("(step 1," in text, "it continues from there", text)
 
 
 # The status file of another run, of another folder, is not where this one goes on.
@@ -211,7 +211,7 @@ def another_runs_file_is_not_followed():
         shared = str(first.folder / "shared.status")
         job.start("--set", "run.stop_after_steps=6", code=75, says="stopped after step 6", STATUS_FILE=shared)
         text = other.start("--set", "run.stop_after_steps=1", code=75, says="stopped after step 1", STATUS_FILE=shared)
-        check("resumed from" not in text, "another run begins anew", text)
+        check("resumed from" not in text, "another run starts from scratch", text)
     with Case("again", steps=6, checkpoint="resume = 'none'") as case:
         job = Job(case)
         job.start(code=0, says="finished: 6 steps")
@@ -219,7 +219,7 @@ def another_runs_file_is_not_followed():
         check("resumed from" not in text, "a finished job is not gone on with", text)
 
 
-# An element of an array trains in its own folder, with its own options, and goes on there.
+# An element of an array trains in its own folder, with its own options, and continues there.
 def elements_of_an_array_go_on():
     with Case("array", steps=6, checkpoint="resume = 'none'") as case:
         job = Job(case)
@@ -231,7 +231,7 @@ def elements_of_an_array_go_on():
             check(f"scontrol requeue 7_{element}\n" in noted and "requeue 7\n" not in noted, "that element alone again", noted)
             text = job.start(code=0, says="finished: 6 steps", **own)
             folder = case.folder / "seeds.txt.runs" / element
-            check(f"resumed from seeds.txt.runs/{element}/" in text, "it goes on from its own checkpoint", text)
+            check(f"resumed from seeds.txt.runs/{element}/" in text, "it continues from its own checkpoint", text)
             check(f"seed = {element}" in " ".join((folder / "deck.nml").read_text().split()), "with its own seed")
             check("state = finished" in (folder / "job.status").read_text(), "and its own status")
         check(not case.out.exists(), "nothing is written into the folder of the deck")
@@ -308,7 +308,7 @@ if [ "$*" = "show hostnames n[8-9]" ]; then printf 'n8\\nn9\\n' && exit; fi""")
         check("--nodes=1 --time" in job.log.read_text(), "nobody's", job.log.read_text())
 
 
-# The job that follows counts restarts anew, and is of this script, wherever it lies.
+# The job that follows counts restarts from 0, and is of this script, wherever it lies.
 def what_the_next_job_is_given():
     with Case("next", steps=6) as case:
         job = Job(case)
@@ -458,7 +458,7 @@ def the_status_file_never_ends_a_run():
         check(code == 0 and text.count("cannot be written") == 1, "a warning", text)
     with Case("resume", steps=6, checkpoint="resume = 'none'") as case:
         code, text = case.run("--set", "run.stop_after_steps=2")
-        check(code == 75 and "--set checkpoint.resume=auto" in text, "how to go on where the deck begins anew", text)
+        check(code == 75 and "--set checkpoint.resume=auto" in text, "how to continue if the deck starts from scratch", text)
 
 
 assert Path(program).exists()

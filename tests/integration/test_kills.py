@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # ranks: 2
 # timeout: 240
-"""Ranks killed at random moments: the run goes on from its newest checkpoint and ends with the same bits.
+"""Ranks killed at random moments: the run continues from its newest checkpoint and ends with the same bits.
 
     test_kills.py <folder of the programs>        NANOTRON_KILLS (3) and NANOTRON_SEED (the time) choose
 """

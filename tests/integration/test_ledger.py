@@ -81,7 +81,7 @@ with Case("ledger", steps=STEPS, checkpoint="keep_last = 0") as case:
     check(starts[0]["steps_kept"] == 0 and starts[1]["from_step"] == 0, "no checkpoint of the first", told)
     check(sum(s["steps_kept"] for s in starts) == STEPS, "every step is kept once", told)
     for one, following in itertools.pairwise(starts):
-        check(one["from_step"] + one["steps_kept"] == following["from_step"], "each goes on where another was kept", told)
+        check(one["from_step"] + one["steps_kept"] == following["from_step"], "each continues where another was kept", told)
         check(0 <= one["steps_lost"] <= 200 and (one["seconds"]["lost"] > 0) == (one["steps_lost"] > 0), "lost steps", told)
     check(starts[-2]["steps_lost"] > 0 and seconds["lost"] == sum(s["seconds"]["lost"] for s in starts), "those of the damaged one", told)
     check(all(s["seconds"][name] > -1e-3 for s in starts for name in s["seconds"]), "no negative time", told)

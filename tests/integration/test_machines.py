@@ -65,7 +65,7 @@ class Site:
         return expect(*command, cwd=self.folder, environment=self.environment, **options)
 
     def noted(self):
-        """The log of the stand-ins, begun anew."""
+        """The log of the stand-ins, emptied."""
         text = self.log.read_text()
         self.log.write_text("")
         return text

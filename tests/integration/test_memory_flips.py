@@ -2,7 +2,7 @@
 # ranks: 2
 # timeout: 600
 """A bit of a stored weight, of a moment or of a gradient flips in one rank's memory: the run ends with exit code 71 before an
-update uses it and names the host, and the same command then goes on to the bits of a run that nothing disturbed.
+update uses it and names the host, and the same command then continues to the bits of a run that nothing disturbed.
 
     test_memory_flips.py <folder of the programs>        NANOTRON_FAULTS (6) and NANOTRON_SEED (the time) choose
 """

@@ -4,7 +4,7 @@
 """Metadata calls that fail, on one rank: stat, open, listings (also ones that come back empty), rename, unlink, mkdir,
 fsync, close, truncate, reservations and writes of small files, of a start, a resume, a checkpoint and an end. The run ends
 with the bits of a run that nothing disturbed, or with exit code 71; never from step 0 where there is a checkpoint, never
-with another code or by a signal; what it lacks it says. The same command then goes on to the same bits.
+with another code or by a signal; what it lacks it says. The same command then continues to the same bits.
 
     test_metadata_faults.py <folder of the programs>     NANOTRON_FAULTS (6; 0: all) and NANOTRON_SEED (the time) choose
 """
@@ -193,7 +193,7 @@ class Sweep:
         if phase == "resume":
             check("step       1/" not in text, f"{what}: a start from step 0", text)
             check(not list(self.case.out.glob("*.superseded-*")), f"{what}: a checkpoint is moved aside", text)
-            check(code == 71 or "resumed from" in text, f"{what}: goes on from step 10", text)
+            check(code == 71 or "resumed from" in text, f"{what}: continues from step 10", text)
         if code == 0:
             check(state_at(self.case, STEPS) == self.expected[STEPS], f"{what}: other bits at exit code 0", text)
             check(self.rows() == list(range(1, STEPS + 1)) or "metrics" in text, f"{what}: metrics are lost silently", text)

@@ -174,7 +174,7 @@ def damaged(job, case, expected, _):
 
 
 def stale(job, case, expected, _):
-    """Copies of a run that was begun anew are of no use to the next."""
+    """Copies of a run that was started from scratch are of no use to the next."""
     shutil.rmtree(case.out, ignore_errors=True)
     job.kill_after(3)
     kept = case.folder / "kept"

@@ -2,7 +2,7 @@
 # ranks: 2
 # timeout: 600
 """A rank is killed at a named point of a run, before or after a call that begins or ends something on disk, or in the middle of
-a product: the same command goes on and ends with the bits of a run that nothing disturbed. Half of the runs are killed
+a product: the same command continues and ends with the bits of a run that nothing disturbed. Half of the runs are killed
 twice, the second time while they come back.
 
     test_phase_kills.py <folder of the programs>        NANOTRON_KILLS (10) and NANOTRON_SEED (the time) choose

@@ -5,7 +5,7 @@
 
     test_processor.py <folder of the programs>
 
-An instruction set that no processor has any more (XOP) is planted into the table of those that are needed; where qemu is
+An instruction set that no processor has today (XOP) is planted into the table of those that are needed; where qemu is
 there, the program itself runs on an old processor.
 """
 import json

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # ranks: 4
 # timeout: 600
-"""jobscripts/slurm.sh in a Slurm of its own: a node is lost, the requeued job goes on from the memory of the others, on a
+"""jobscripts/slurm.sh in a Slurm of its own: a node is lost, the requeued job continues from the memory of the others, on a
 spare node, without a checkpoint; then a rank is killed. The end has the bits of a run that nobody disturbed. Before that, a job
 submits one that follows it.
 
@@ -30,7 +30,7 @@ def a_job_that_follows(slurm):
         slurm.wait(case, "a job that follows", lambda: "Submitted batch job" in log_of(case))
         following = int(re.search(r"Submitted batch job (\d+)", log_of(case))[1])
         slurm.finish(case, following)
-        check("finished: 6 steps" in log_of(case), "it goes on to the end", log_of(case))
+        check("finished: 6 steps" in log_of(case), "it continues to the end", log_of(case))
         check(slurm.show(following)["ExcNodeList"] == "n3", "without n3", str(slurm.show(following)))
 
 
@@ -47,13 +47,13 @@ def main():
         shutil.rmtree(case.folder / "hosts/n2")
         check(not list(case.out.glob("checkpoints/step_*")), "there is no checkpoint")
         known = copies(case)
-        slurm.wait(case, "the job goes on from copies", lambda: len(resumes(case)) == 1, job)
+        slurm.wait(case, "the job continues from copies", lambda: len(resumes(case)) == 1, job)
         check(resumes(case)[0] >= EVERY, f"at a later step than {resumes(case)}", log_of(case))
         check("n2" not in slurm.show(job)["NodeList"], "on other nodes", slurm.show(job)["NodeList"])
 
         slurm.wait(case, "another copy", lambda: copies(case) > known, job)
         os.kill(ranks_of(case)[-1], signal.SIGKILL)
-        slurm.wait(case, "the job goes on again", lambda: len(resumes(case)) == 2, job)
+        slurm.wait(case, "the job continues again", lambda: len(resumes(case)) == 2, job)
         slurm.finish(case, job)
         check(resumes(case)[1] > resumes(case)[0], f"later: {resumes(case)}", log_of(case))
         check(state_at(case, STEPS) == expected, "the same bits", log_of(case)[-4000:])

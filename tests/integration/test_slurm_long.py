@@ -83,7 +83,7 @@ def rank_killed(slurm, case):
     for kill in range(2):
         started(slurm, case, job, 2 * kill + 1)
         os.kill(ranks_of(case)[kill], signal.SIGKILL)
-        slurm.wait(case, "the job goes on from copies", lambda count=kill + 1: len(resumes(case)) == count, job)
+        slurm.wait(case, "the job continues from copies", lambda count=kill + 1: len(resumes(case)) == count, job)
     slurm.finish(case, job)
 
 
@@ -93,7 +93,7 @@ def node_lost(slurm, case, node):
     started(slurm, case, job)
     slurm.kill_node(node)
     shutil.rmtree(case.folder / "hosts" / node)
-    slurm.wait(case, "the job goes on from copies", lambda: len(resumes(case)) == 1, job)
+    slurm.wait(case, "the job continues from copies", lambda: len(resumes(case)) == 1, job)
     slurm.finish(case, job)
     slurm.start_node(node)
     slurm.wait(case, "the node is back", lambda: "down" not in slurm.run("sinfo", "-h", "-n", node, "-o", "%T"))
@@ -130,7 +130,7 @@ def all_memory_lost(slurm, case):
         slurm.mark_down(node)
     for node in ("n1", "n2"):
         slurm.start_node(node)
-    slurm.wait(case, "the job goes on from the file", lambda: "/checkpoints/step_" in log_of(case).split("resumed from")[-1]
+    slurm.wait(case, "the job continues from the file", lambda: "/checkpoints/step_" in log_of(case).split("resumed from")[-1]
                and "resumed from" in log_of(case), job)
     slurm.finish(case, job)
 

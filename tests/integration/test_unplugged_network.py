@@ -213,7 +213,7 @@ def healing(hosts, kind, host, where, undisturbed):
         finish(running, what)
         check(not (case.out / "hang").exists(), f"{what}: reports are left")
         check_same(case, undisturbed, what)
-        return f"{what}: the run goes on with the same bits"
+        return f"{what}: the run continues with the same bits"
 
 
 def sample(chance, everything):

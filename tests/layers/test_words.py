@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-FOLDERS = ("src", "include", "tools", "doc", "jobscripts", "input", "packaging", ".ci", "cmake", "README.md", "CONTRIBUTING.md")
+FOLDERS = ("src", "include", "tools", "doc", "jobscripts", "input", "packaging", ".ci", "cmake", "tests", "README.md", "CONTRIBUTING.md")
 SUFFIXES = {".cpp", ".hpp", ".cu", ".cuh", ".py", ".sh", ".md", ".toml", ".txt", ".deck", ".nml", ""}
 # Regular expression, an example that it must find, what to write instead.
 WORDS = (
@@ -53,6 +53,7 @@ WORDS = (
     (r"\b(set_out|hand_out|work_off|begin_anew|go_on_writing|bear_no_report|answer_bad_step|max_of_alike|whole_one_before"
      r"|complete_and_normalise_input|forward_inside)\b", "work_off", "start, gather, execute, resume_..., handle_..."),
     (r"\b(speaks|trusted)\(\)", "log.speaks()", "is_writer(), is_valid()"),
+    (r"(?<!digital )\btwins?\b|[a-z]Twin\b", "GeluTwin", "reference implementation"),
 )
 EXACT: set[str] = set()  # lines without the blanks around them
 
@@ -61,7 +62,8 @@ def texts(root):
     for name in FOLDERS:
         path = root / name
         found = sorted(path.rglob("*")) if path.is_dir() else [path]
-        yield from (p for p in found if p.is_file() and p.suffix in SUFFIXES and "__pycache__" not in p.parts)
+        yield from (p for p in found if p.is_file() and p.suffix in SUFFIXES and "__pycache__" not in p.parts
+                    and p.resolve() != Path(__file__).resolve())
 
 
 def check_tree(root):

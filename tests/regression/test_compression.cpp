@@ -1,7 +1,7 @@
 // ranks: 2 4
 // timeout: 300
 // Gradients that are compressed on their way between replicas: training stays near the uncompressed run, repeats bit
-// for bit, goes on from a checkpoint, and sends what was predicted.
+// for bit, continues from a checkpoint, and sends what was predicted.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -170,7 +170,7 @@ TEST_F(Compression, ByPowerSgdContinuesBitForBitOnEveryKindOfGrid) {
   expect_resumes_bit_for_bit();
 }
 
-// The errors are those of a grid and a rank: elsewhere the run goes on without.
+// The errors are those of a grid and a rank: elsewhere the run continues without.
 TEST_F(Compression, ByPowerSgdGoesOnWithoutItsErrorsElsewhere) {
   const test::TemporaryFolder folder(test::world(), "elsewhere");
   config_.checkpoint.directory = folder.path().string();

@@ -69,7 +69,7 @@ class ExpertGemms : public testing::Test {
   test::TokensOfDocuments tokens_{"expert_gemms", 20'000};
 };
 
-// The first moments after a step are its gradients, but for one factor.
+// The first moments after a step are its gradients, except for one factor.
 TEST_F(ExpertGemms, GroupedFollowTheLibraryAndFp64) {
   for (auto [name, config] : legal(2)) {
     SCOPED_TRACE(name);

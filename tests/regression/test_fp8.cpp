@@ -147,7 +147,7 @@ TEST_F(Fp8Training, ShardingChangesNoBit) {
   }
 }
 
-// The master weights are those of every compute type of 32 bits: a checkpoint goes on in any of them.
+// The master weights are those of every compute type of 32 bits: a checkpoint continues in any of them.
 TEST_F(Fp8Training, ResumesBitForBitAndInOtherTypes) {
   const deck::Config config = [&] {
     deck::Config c = config_;

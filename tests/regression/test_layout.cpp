@@ -219,7 +219,7 @@ TEST_F(Layout, SameBitsOfExpertsOverRanks) {
   EXPECT_TRUE(cut_["ep, several sequences"] > 0 || !test::all_runs());
 }
 
-// A checkpoint goes on from any grid to any other: the bits of the run that was never interrupted.
+// A checkpoint continues from any grid to any other: the bits of the run that was never interrupted.
 TEST_F(Layout, SameBitsBehindACheckpointOfAnotherGrid) {
   for (const Case& c : {cases[1], cases[2]}) {
     const auto runs = draw(c, {}, std::max<std::size_t>(2, runs_of_case));

@@ -86,8 +86,8 @@ TEST_F(LossMask, SequencesThatDoNotCountAreNotThere) {
   test::expect_same_state(masked.parameters, half.parameters);
 }
 
-// The second of three: skipped on every grid and with whatever follows bad steps, and the third goes on from the first,
-// as if nothing had been between them.
+// The second of three: skipped on every grid and with whatever follows bad steps, and the third continues from the
+// first, as if nothing had been between them.
 TEST_F(LossMask, ABatchWithoutATargetIsSkipped) {
   constexpr std::size_t tokens_of_batch = batch * length;
   set_mask([](std::size_t i) { return i <= tokens_of_batch || i > 2 * tokens_of_batch; });

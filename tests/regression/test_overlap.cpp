@@ -1,7 +1,7 @@
 // ranks: 2 3 4
 // timeout: 300
-// A split stream in chunks, with inputs gathered again or kept: every model follows the serial run, in every mode of
-// recomputation and with backward in two parts, for tokens that divide neither by ranks nor by chunks.
+// Sharded hidden states in chunks, with inputs gathered again or kept: every model follows the serial run, in every
+// mode of recomputation and with backward in two parts, for tokens that divide neither by ranks nor by chunks.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

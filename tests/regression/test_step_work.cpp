@@ -140,7 +140,7 @@ TEST_F(StepWork, HasTheFlopsOfTheFormulas) {
   }
 }
 
-// As cuDNN 9.19 asks for on Hopper (doc/reproducibility.md): within 2 GiB in one call, but for the deterministic
+// As cuDNN 9.19 asks for on Hopper (doc/reproducibility.md): within 2 GiB in one call, except the deterministic
 // algorithm with 4 sequences of 8192 tokens. Bad steps that are computed again have to come out the same.
 TEST(AttentionBackward, OfShippedDecksIsOneCallOfCudnn) {
   struct Shipped {

@@ -11,7 +11,7 @@
 namespace nanotron::test {
 
 /// What a view holds after the work that is queued on the space. Waits for that alone: between ranks that wait for each
-/// other in posted receives, a wait for the whole device would be for ever.
+/// other in posted receives, a wait for the whole device would be forever.
 template <class View, class T = typename View::non_const_value_type>
 std::vector<T> values_of(const View& view, const ExecutionSpace& exec = ExecutionSpace()) {
   const auto host = Kokkos::create_mirror(view);

@@ -48,7 +48,7 @@ def drawn(rng):
 
 
 def near_a_family(rng):
-    """The model of an architecture but for a key or two."""
+    """The model of an architecture except for a key or two."""
     kind = rng.choice(hf.WRITTEN)
     sizes, other = drawn(rng), drawn(rng)
     experts = {key: rng.choice(values) for key, values in EXPERTS.items()} if kind in hf.EXPERTS else SMALL.moe_values()

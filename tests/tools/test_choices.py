@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tokenizers
 
-ROWS = [{"question": "One and", "choices": ["two", "Grüße aus"], "answer": 1, "source": "passed over"},
+ROWS = [{"question": "One and", "choices": ["two", "Grüße aus"], "answer": 1, "source": "ignored"},
         {"context": "blanks at the end  ", "choices": ["a", "b c", "d"], "answer": 0},
         {"context": " ", "choices": ["begins", "with nothing"], "answer": 0}]
 

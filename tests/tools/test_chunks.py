@@ -171,7 +171,7 @@ def test_marks_of_a_document_are_written_once(tmp_path, small_windows):
 
 
 def test_runs_longer_than_windows(tmp_path, small_windows):
-    """Where tokens depend on where a run begins, the chunk goes on to the end of the run."""
+    """Where tokens depend on where a run begins, the chunk continues to the end of the run."""
     for kind in ("legacy llama", "byte level", "llama 3"):
         tokenizer = remade(KINDS[kind]())
         made = HuggingFaceTokenizer(kind, tokenizer.to_str(), "none")

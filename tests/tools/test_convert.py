@@ -242,7 +242,7 @@ def test_orion_has_layer_norms(hf, tmp_path, tool):
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_granites_multipliers_are_folded(tied, golden, hf, tmp_path, tool):
-    """Logits of 12 embedding, 0.22 of each block, scores times 1/4 in place of 8^-0.5, divided by 8."""
+    """Logits of 12 embedding, 0.22 of each block, scores times 1/4 instead of 8^-0.5, divided by 8."""
     def tie(data):
         if tied:
             del data["lm_head.weight"]

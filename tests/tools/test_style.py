@@ -1,5 +1,5 @@
 # timeout: 240
-"""The Python of tools/: ruff and mypy (strict) have nothing to say, Python 3.9 reads it, and older ones what tells them; that of
+"""The Python of tools/: ruff and mypy (strict) must pass, Python 3.9 reads it, and older ones what tells them; that of
 tests/: ruff finds no assertion that cannot fail."""
 import ast
 import builtins

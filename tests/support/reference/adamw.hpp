@@ -1,6 +1,6 @@
 #pragma once
 
-// The plain twin of kernels/adamw, see reference/gemm.hpp.
+// Reference implementation of kernels/adamw, see reference/gemm.hpp.
 
 #include <cmath>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The plain twins of kernels/attention, see reference/gemm.hpp. They hold one row of probabilities.
+// Reference implementations of kernels/attention, see reference/gemm.hpp. They hold one row of probabilities.
 
 #include <algorithm>
 #include <cmath>

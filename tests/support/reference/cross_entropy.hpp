@@ -1,6 +1,6 @@
 #pragma once
 
-// The plain twin of kernels/cross_entropy over a whole vocabulary, see reference/gemm.hpp.
+// Reference implementation of kernels/cross_entropy over a whole vocabulary, see reference/gemm.hpp.
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #pragma once
 
-// The plain twins of kernels/embedding, see reference/gemm.hpp.
+// Reference implementations of kernels/embedding, see reference/gemm.hpp.
 
 #include <cstdint>
 

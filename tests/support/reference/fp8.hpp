@@ -1,6 +1,6 @@
 #pragma once
 
-// The plain twin of kernels/fp8: in fp64, by search in the table of a format's values.
+// Reference implementation of kernels/fp8: in fp64, by search in the table of a format's values.
 
 #include <cmath>
 

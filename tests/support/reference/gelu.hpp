@@ -1,6 +1,6 @@
 #pragma once
 
-// The plain twins of kernels/mlp/gelu, see reference/gemm.hpp, written with erf and tanh.
+// Reference implementations of kernels/mlp/gelu, see reference/gemm.hpp, written with erf and tanh.
 
 #include <cmath>
 #include <numbers>

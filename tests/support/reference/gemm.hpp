@@ -1,6 +1,6 @@
 #pragma once
 
-// The plain twin of kernels/gemm. Twins read the type under test, compute in fp64 and leave fp64
+// Reference implementation of kernels/gemm. References read the type under test, compute in fp64 and leave fp64
 // results; pointers and matrices are host memory.
 
 #include "nanotron/kernels/gemm/gemm.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 
-// The plain twins of kernels/norm/layer_norm, see reference/gemm.hpp.
+// Reference implementations of kernels/norm/layer_norm, see reference/gemm.hpp.
 
 #include <cmath>
 

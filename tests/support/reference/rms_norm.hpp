@@ -1,6 +1,6 @@
 #pragma once
 
-// The plain twins of kernels/rms_norm, see reference/gemm.hpp.
+// Reference implementations of kernels/rms_norm, see reference/gemm.hpp.
 
 #include <cmath>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The plain twin of kernels/rotary, see reference/gemm.hpp.
+// Reference implementation of kernels/rotary, see reference/gemm.hpp.
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,7 @@
 #pragma once
 
-// The plain twins of kernels/routing and kernels/weighted_swiglu, see reference/gemm.hpp: one token or row at a time.
+// Reference implementations of kernels/routing and kernels/weighted_swiglu, see reference/gemm.hpp: one token or row at
+// a time.
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #pragma once
 
-// The plain twins of kernels/swiglu, see reference/gemm.hpp.
+// Reference implementations of kernels/swiglu, see reference/gemm.hpp.
 
 #include <cmath>
 

@@ -34,7 +34,7 @@ TEST(Changes, NameWhatMattersToTheTraining) {
   EXPECT_EQ(changes[3].influence, Influence::data_order);
 }
 
-// A key that an older deck lacks was at its default; other text is no deck.
+// A key that an older deck lacks was at its default; other text is not a deck.
 TEST(Changes, OfAnOlderDeckAndOfNone) {
   const std::string older = "&data sequence_length = 512 /\n&gone key = 1 /\n";
   Config now;

@@ -1,7 +1,7 @@
 #pragma once
 
 // What the kernel tests share: arrays that live on the host and on the device, random numbers of
-// each type, and comparison with the fp64 twin.
+// each type, and comparison with the fp64 reference.
 
 #include <gtest/gtest.h>
 
@@ -83,7 +83,8 @@ void expect_close(const std::vector<T>& actual, const std::vector<double>& expec
     worst = error, at = i;
     if (std::isnan(error)) break;  // which no other one is larger than
   }
-  EXPECT_LE(worst, tolerance) << "at " << at << ": " << static_cast<double>(actual[at]) << ", twin " << expected[at];
+  EXPECT_LE(worst, tolerance) << "at " << at << ": " << static_cast<double>(actual[at]) << ", reference "
+                              << expected[at];
 }
 
 // The gradient of f at x by central differences, fp64.

@@ -30,7 +30,7 @@ class PlanMemory : public testing::Test {
     return static_cast<double>(plan.bytes[static_cast<std::size_t>(MemoryKind::activations)]);
   }
 
-  // Of activations and workspace, on a split stream of 4 ranks.
+  // Of activations and workspace, with sharded hidden states on 4 ranks.
   std::size_t stream_bytes(deck::GatheredInputs inputs, deck::Recompute recompute) {
     config_.parallel.tp = 4;
     config_.parallel.tp_mode = deck::TpMode::reduce_scatter;
@@ -53,7 +53,7 @@ class PlanMemory : public testing::Test {
   deck::Config config_;
 };
 
-// A split stream cuts all that layers keep; a whole one only what lies inside of the blocks (Korthikanti et al.
+// Sharded hidden states reduce all that layers keep; replicated ones only what is inside the blocks (Korthikanti et al.
 // 2022, equations 2 and 4), in elements of T for a token and layer: 4 h outside, 4 h + 3 f inside.
 TEST_F(PlanMemory, SequenceParallelTakesOneTpthOfTheActivations) {
   const double alone = activations(1, deck::TpMode::all_reduce);

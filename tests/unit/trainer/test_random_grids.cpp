@@ -92,7 +92,7 @@ TEST(RandomGrids, AreAcceptedOrRefusedWithTheNearestThatFit) {
     EXPECT_NE(text.find("error: "), std::string::npos);
     EXPECT_NE(text.find("expected "), std::string::npos) << text;
     std::vector<std::string> nearest = proposal(text);
-    if (nearest.empty()) continue;  // no grid mends that deck
+    if (nearest.empty()) continue;  // no grid fixes that deck
     ++proposed;
     int size = 1;
     for (std::string& degree : nearest) size *= std::atoi(degree.c_str() + degree.find('=') + 1);

@@ -62,7 +62,7 @@ TEST(Blend, IsComputedFromTheIndexAlone) {
   }
 }
 
-// A file goes on in the next stage where it was; one of weight 0 rests.
+// A file continues in the next stage where it was; one of weight 0 rests.
 TEST(Blend, StagesGoOnWhereTheFilesAre) {
   const Blend blend(Parts{{0, {1, 0, 1}}, {1001, {0, 1, 3}}, {1001, {1, 1, 0}}, {2000, {0, 0, 1}}});
   std::vector<index_t> counts(3);

@@ -237,7 +237,7 @@ TEST(TokenFile, RefusesFilesThatAreCutOrNoHdf5) {
   expect_error(ExitCode::data_error, "truncated or damaged", [&] { TokenFile(scratch / "cut.h5"); });
 }
 
-// A directory in place of the file's descriptor: no read succeeds.
+// A directory instead of the file's descriptor: no read succeeds.
 TEST(TokenFile, WhatTheSystemCannotReadIsNeitherAbsentNorDamaged) {
   const Scratch scratch(test::world());
   hdf5::PropertyList chunked(H5Pcreate(H5P_DATASET_CREATE));

@@ -167,7 +167,7 @@ TEST_F(Checkpoint, TheOneGoneBackToIsStillKnownGood) {
   EXPECT_EQ(next.newest_known_good(), scratch / "step_00000020");
 }
 
-// The run goes on from copies of the state: the checkpoint before them may hold weights that had diverged.
+// The run continues from copies of the state: the checkpoint before them may hold weights that had diverged.
 TEST_F(Checkpoint, TheOneBeforeCopiesIsKnownGoodIfItWas) {
   for (const std::int64_t kept : {2, 0}) {
     const fs::path directory = scratch / fmt::format("keep_last_{}", kept);

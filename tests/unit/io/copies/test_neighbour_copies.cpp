@@ -134,7 +134,7 @@ TEST_F(Neighbours, OfAnAbandonedBranchAreNotRead) {
     fs::create_directory(scratch / "kept");
     for (const char* host : {"a", "b"}) fs::copy(scratch / host, scratch / "kept" / host, fs::copy_options::recursive);
   });
-  to.keep_only(nullptr);  // it went on from a checkpoint
+  to.keep_only(nullptr);  // it continued from a checkpoint
   on_root([&] {
     for (const char* host : {"a", "b"}) fs::copy(scratch / "kept" / host, scratch / host, fs::copy_options::recursive);
   });

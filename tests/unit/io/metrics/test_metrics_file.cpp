@@ -307,7 +307,7 @@ TEST(MetricsFile, RowsOfAFileWithoutHashesHaveNone) {
   EXPECT_EQ(of_starts.size(), 3u);
 }
 
-// Whatever is damaged, also the tables of starts, the run goes on with another file.
+// Whatever is damaged, also the tables of starts, the run continues with another file.
 TEST(MetricsFile, NothingDamagedLocksARunOut) {
   for (const char* lost : {"starts/last", "starts", "starts/row_hash", "start_checkpoints/row_hash",
                            "start_checkpoints/step", "step", "validation_loss", "row_hash"}) {

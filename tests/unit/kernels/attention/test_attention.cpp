@@ -25,11 +25,11 @@ class Attention : public KernelTest<T> {
   void check(AttentionShape s, Way way = Way::program, const Array<std::int32_t>* documents = nullptr,
              index_t gap = 3) {
     if (way == Way::mma) gap = 8;
-    AttentionShape twin = s;
+    AttentionShape host_shape = s;
     if (documents != nullptr) {
-      s.document_stride = twin.document_stride = documents->size() / s.batch;
+      s.document_stride = host_shape.document_stride = documents->size() / s.batch;
       s.document_starts = documents->data();
-      twin.document_starts = documents->host.data();
+      host_shape.document_starts = documents->host.data();
     }
     const index_t d = s.head_dim;
     const index_t key_rows = s.batch * s.key_row_stride();
@@ -85,11 +85,11 @@ class Attention : public KernelTest<T> {
     out.pull(), lse.pull(), dq.pull(), dk.pull(), dv.pull();
     std::vector<double> out2(out.host.size()), lse2(lse.host.size()), dq2(dq.host.size()), dk2(dk.host.size()),
         dv2(dv.host.size());
-    kernels::reference::attention_forward<T>(twin, on_host[0], on_host[1], on_host[2],
+    kernels::reference::attention_forward<T>(host_shape, on_host[0], on_host[1], on_host[2],
                                              matrix_of(out2, queries, q_width), lse2.data());
-    kernels::reference::attention_backward<T>(twin, on_host[0], on_host[1], on_host[2], dout.on_host(queries, q_width),
-                                              matrix_of(dq2, queries, q_width), matrix_of(dk2, key_rows, k_width),
-                                              matrix_of(dv2, key_rows, k_width));
+    kernels::reference::attention_backward<T>(host_shape, on_host[0], on_host[1], on_host[2],
+                                              dout.on_host(queries, q_width), matrix_of(dq2, queries, q_width),
+                                              matrix_of(dk2, key_rows, k_width), matrix_of(dv2, key_rows, k_width));
     for (double& x : lse2) x = std::max(x, static_cast<double>(std::numeric_limits<M>::lowest()));
     const double roundings = is_bf16<T> ? 4 : 64;
     expect_close(out.host, out2, roundings * unit_roundoff<T>());
@@ -150,7 +150,7 @@ TEST_F(AttentionOnTensorCores, HeadWidthsAndLengths) {
   this->check(shape_of(1, 512, 512, 2, 2, 64), Way::mma);
 }
 
-// out in place of q; a key head without a query head on this rank; no query head at all; a value that is no number.
+// out instead of q; a key head without a query head on this rank; no query head at all; a NaN.
 TEST_F(AttentionOnTensorCores, Corners) {
   const AttentionShape s = shape_of(1, 150, 150, 2, 1, 40);
   auto q = Array<bf16>::random(150 * 80, 1);
@@ -325,10 +325,10 @@ TEST(AttentionShapeWindow, CountsAsTransformersDoes) {
   }
 }
 
-class AttentionTwin : public testing::TestWithParam<index_t> {};
-INSTANTIATE_TEST_SUITE_P(Windows, AttentionTwin, testing::Values(0, 3));
+class AttentionReference : public testing::TestWithParam<index_t> {};
+INSTANTIATE_TEST_SUITE_P(Windows, AttentionReference, testing::Values(0, 3));
 
-TEST_P(AttentionTwin, GradientIsTheFiniteDifference) {
+TEST_P(AttentionReference, GradientIsTheFiniteDifference) {
   AttentionShape s = shape_of(1, 4, 6, 2, 1, 3);
   s.window = GetParam();
   const auto q = Array<double>::random(4 * 6, 1);

@@ -49,7 +49,7 @@ class Rotary : public KernelTest<T> {
 };
 TYPED_TEST_SUITE(Rotary, ScalarTypes);
 
-TYPED_TEST(Rotary, FollowsTheTwinAndTurnsBack) {
+TYPED_TEST(Rotary, FollowsTheReferenceAndTurnsBack) {
   this->check({}, 20, kernels::reference::rotary_frequencies(theta, 20));
 }
 

@@ -1,5 +1,5 @@
 // ranks: 1
-// What kernels say of the rows that they write, and codes that are computed in place of a stored tensor.
+// What kernels say of the rows that they write, and codes that are computed instead of a stored tensor.
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/fp8/quantise.hpp"
 #include "nanotron/kernels/mlp/swiglu.hpp"

@@ -42,7 +42,7 @@ class Quantise : public testing::Test {
   }
 
   // Every code, in both layouts, and the zeros of the padding.
-  void expect_twin(Array<bf16>& x, index_t rows, index_t columns) {
+  void expect_reference(Array<bf16>& x, index_t rows, index_t columns) {
     const Result y = of(x, rows, columns);
     double amax = 0;
     for (const bf16 v : x.host) amax = larger(amax, std::abs(static_cast<double>(v)));
@@ -72,19 +72,19 @@ class Quantise : public testing::Test {
 using BothFormats = testing::Types<e4m3, e5m2>;
 TYPED_TEST_SUITE(Quantise, BothFormats);
 
-TYPED_TEST(Quantise, EqualsTheTwinBitByBitInBothLayouts) {
+TYPED_TEST(Quantise, EqualsTheReferenceBitByBitInBothLayouts) {
   for (const auto& [rows, columns] :
        {std::pair<index_t, index_t>{1, 1}, {3, 70}, {64, 64}, {65, 17}, {130, 129}, {16, 200}}) {
     for (const double spread : {1e-20, 3e-3, 1.0, 7e4}) {
       Array<bf16> x = Array<bf16>::random(rows * columns, static_cast<unsigned>(rows + columns), spread);
       for (index_t i = 0; i < x.size(); i += 3) x.host[i] = bf16(x.host[i] * 1e-3f);  // subnormal codes
-      this->expect_twin(x, rows, columns);
+      this->expect_reference(x, rows, columns);
     }
   }
 }
 
 // Those at the end of a power of two's reach, those that round up to it, and ties.
-TYPED_TEST(Quantise, EqualsTheTwinAtEveryAmaxAndTie) {
+TYPED_TEST(Quantise, EqualsTheReferenceAtEveryAmaxAndTie) {
   using E = TypeParam;
   for (std::uint32_t bits = 0x0080; bits < 0x7f80; bits += 37) {
     Array<bf16> x(48);
@@ -93,14 +93,14 @@ TYPED_TEST(Quantise, EqualsTheTwinAtEveryAmaxAndTie) {
       x.host[i] = bf16(static_cast<float>(x.host[0]) * static_cast<float>(E::from_bits(i)) / 7.0f);
       if (!(std::abs(static_cast<float>(x.host[i])) <= static_cast<float>(x.host[0]))) x.host[i] = bf16(0.0f);
     }
-    this->expect_twin(x, 3, 16);
+    this->expect_reference(x, 3, 16);
   }
 }
 
 TYPED_TEST(Quantise, ZerosHaveScaleOne) {
   Array<bf16> x(40, 0.0);
   x.host[3] = bf16(-0.0f);
-  this->expect_twin(x, 8, 5);
+  this->expect_reference(x, 8, 5);
 }
 
 // The rest keeps its value as far as the format reaches: the loss shows what is wrong.

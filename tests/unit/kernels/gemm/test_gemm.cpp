@@ -11,7 +11,7 @@ using kernels::Op;
 template <class T>
 class Gemm : public KernelTest<T> {
  protected:
-  // One product with leading dimensions wider than the rows by `gap`, against the twin.
+  // One product with leading dimensions wider than the rows by `gap`, against the reference.
   // Tolerance: with inputs of order 1 partial sums grow as sqrt(k), and their k roundings add up
   // like a walk to about k roundings of the accumulator; 4 times that, plus the rounding of the
   // result.

@@ -34,12 +34,12 @@ class Gelu : public KernelTest<T> {
 };
 TYPED_TEST_SUITE(Gelu, ScalarTypes);
 
-TYPED_TEST(Gelu, FollowsTheTwin) {
+TYPED_TEST(Gelu, FollowsTheReference) {
   this->template check<kernels::GeluErf>();
   this->template check<kernels::GeluTanh>();
 }
 
-TEST(GeluTwin, SlopeIsTheFiniteDifference) {
+TEST(GeluReference, SlopeIsTheFiniteDifference) {
   const auto check = []<class Form>(Form form) {
     for (double x = -6.0; x < 6.0; x += 0.31) {
       const double difference =

@@ -12,7 +12,7 @@ template <class T>
 class Swiglu : public KernelTest<T> {};
 TYPED_TEST_SUITE(Swiglu, ScalarTypes);
 
-TYPED_TEST(Swiglu, FollowsTheTwin) {
+TYPED_TEST(Swiglu, FollowsTheReference) {
   using T = TypeParam;
   for (const auto& [rows, width] : {std::pair<index_t, index_t>{7, 1408}, {3, 33}, {1, 1}}) {
     auto gate_up = Array<T>::random(rows * 2 * width, 1, 4.0);
@@ -35,7 +35,7 @@ TYPED_TEST(Swiglu, FollowsTheTwin) {
   }
 }
 
-TEST(SwigluTwin, GradientIsTheFiniteDifference) {
+TEST(SwigluReference, GradientIsTheFiniteDifference) {
   const auto gate_up = Array<double>::random(2 * 10, 1);
   const auto dh = Array<double>::random(2 * 5, 2);
   std::vector<double> h(10), gradient(20);

@@ -29,7 +29,7 @@ std::vector<double> widened(const Array<T>& a, index_t begin, index_t n) {
   return v;
 }
 
-TYPED_TEST(RoutingKernels, FollowTheTwin) {
+TYPED_TEST(RoutingKernels, FollowTheReference) {
   using M = TypeParam;
   const index_t tokens = 37, columns = 9, k = 3;
   const Routing all[] = {{8, k, TopKWeights::softmax}, {8, k, TopKWeights::renormalised}, {3, k, TopKWeights::softmax}};
@@ -324,7 +324,7 @@ template <class T>
 class WeightedSwiglu : public KernelTest<T> {};
 TYPED_TEST_SUITE(WeightedSwiglu, ScalarTypes);
 
-TYPED_TEST(WeightedSwiglu, FollowsTheTwinAndFiniteDifferences) {
+TYPED_TEST(WeightedSwiglu, FollowsTheReferenceAndFiniteDifferences) {
   using T = TypeParam;
   using M = master_t<T>;
   const index_t rows = 5, width = 33;

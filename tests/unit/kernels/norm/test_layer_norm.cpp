@@ -17,7 +17,7 @@ class LayerNorm : public KernelTest<T> {
 };
 TYPED_TEST_SUITE(LayerNorm, ScalarTypes);
 
-TYPED_TEST(LayerNorm, ForwardAndBackwardFollowTheTwin) {
+TYPED_TEST(LayerNorm, ForwardAndBackwardFollowTheReference) {
   using T = TypeParam;
   using M = master_t<T>;
   for (const auto& [rows, columns] : {std::pair<index_t, index_t>{37, 512}, {5, 77}, {1, 3}, {130, 64}, {1300, 24}}) {
@@ -107,7 +107,7 @@ TYPED_TEST(LayerNorm, SegmentsAreANodeOfTheTree) {
   }
 }
 
-TEST(LayerNormTwin, GradientIsTheFiniteDifference) {
+TEST(LayerNormReference, GradientIsTheFiniteDifference) {
   const index_t rows = 3, columns = 7;
   const auto x = Array<double>::random(rows * columns, 1), dy = Array<double>::random(rows * columns, 2);
   const auto w = Array<double>::random(columns, 3), b = Array<double>::random(columns, 4);

@@ -20,7 +20,7 @@ class RmsNorm : public KernelTest<T> {
 };
 TYPED_TEST_SUITE(RmsNorm, ScalarTypes);
 
-TYPED_TEST(RmsNorm, ForwardAndBackwardFollowTheTwin) {
+TYPED_TEST(RmsNorm, ForwardAndBackwardFollowTheReference) {
   using T = TypeParam;
   using M = master_t<T>;
   for (const auto& [rows, columns] :
@@ -41,7 +41,7 @@ TYPED_TEST(RmsNorm, ForwardAndBackwardFollowTheTwin) {
                                                matrix_of(y2, rows, columns), r2.data());
     kernels::reference::rms_norm_backward<T, M>(dy.on_host(rows, columns), x.on_host(rows, columns), w.host.data(),
                                                 r2.data(), matrix_of(dx2, rows, columns), dw2.data());
-    // Sums over n terms add up to sqrt(n) roundings of M, those of the twin too.
+    // Sums over n terms add up to sqrt(n) roundings of M, those of the reference too.
     const double longer = std::sqrt(std::max(1.0, static_cast<double>(columns) / 512));
     expect_close(y.host, y2, longer * this->tolerance);
     expect_close(dx.host, dx2, longer * this->tolerance);
@@ -116,7 +116,7 @@ TYPED_TEST(RmsNorm, HeadsOfAFusedBuffer) {
   }
 }
 
-TEST(RmsNormTwin, GradientIsTheFiniteDifference) {
+TEST(RmsNormReference, GradientIsTheFiniteDifference) {
   const index_t rows = 3, columns = 7;
   const auto x = Array<double>::random(rows * columns, 1);
   const auto dy = Array<double>::random(rows * columns, 2);

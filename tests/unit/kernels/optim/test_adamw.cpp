@@ -12,7 +12,7 @@ class Adamw : public KernelTest<M> {};
 using MasterTypes = ::testing::Types<double, float>;
 TYPED_TEST_SUITE(Adamw, MasterTypes);
 
-TYPED_TEST(Adamw, TwentyStepsFollowTheTwin) {
+TYPED_TEST(Adamw, TwentyStepsFollowTheReference) {
   using M = TypeParam;
   const index_t n = 10007;
   auto p = Array<M>::random(n, 1), m = Array<M>(n), v = Array<M>(n);
@@ -178,7 +178,7 @@ TEST_F(AdamwBf16Moments, SkipsWhatTheDeviceDecidedToSkip) {
   EXPECT_TRUE(is_unchanged(a.p) && is_unchanged(a.m) && is_unchanged(a.v));
 }
 
-// With beta2 = 0.999 nearest rounding would keep v at 1 for ever.
+// With beta2 = 0.999 nearest rounding would keep v at 1 forever.
 TEST_F(AdamwBf16Moments, SmallChangesAddUp) {
   const index_t n = 4096;
   Array<float> p(n), g(n);

@@ -65,15 +65,15 @@ struct Shape {
 constexpr Shape shapes[] = {{24, 24}, {13, 40}, {40, 13}, {1, 17}, {17, 1}, {1, 1}};
 
 // Of n = 40 terms a sum makes some tens of roundings; the polynomial amplifies small values by 3.4 a step.
-TYPED_TEST(Muon, FollowsTheTwinWhateverShapeAndScale) {
+TYPED_TEST(Muon, FollowsTheReferenceWhateverShapeAndScale) {
   using M = TypeParam;
   for (const auto& [rows, columns] : shapes) {
     for (const int steps : {1, 4, 5}) {
       SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(columns) + ", steps " + std::to_string(steps));
       const auto x = Array<M>::random(rows * columns, 3, 1e-3);
       const Plain ours = this->orthogonalised(x, rows, columns, steps);
-      const Plain twin = kernels::reference::orthogonalise(plain_of(x, rows, columns), steps);
-      expect_close(ours.at, twin.at, 2000 * unit_roundoff<M>());
+      const Plain expected = kernels::reference::orthogonalise(plain_of(x, rows, columns), steps);
+      expect_close(ours.at, expected.at, 2000 * unit_roundoff<M>());
     }
   }
 }

@@ -8,7 +8,7 @@ namespace {
 template <class M>
 class Orthogonalise : public KernelTest<M> {
  protected:
-  // P^T P, which is the identity but for columns that are zero.
+  // P^T P, which is the identity except for columns that are zero.
   static double worst_product(const Array<M>& p, index_t m, index_t r, index_t zero_from) {
     double worst = 0.0;
     for (index_t a = 0; a < r; ++a) {

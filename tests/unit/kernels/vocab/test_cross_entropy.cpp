@@ -157,7 +157,7 @@ TYPED_TEST(CrossEntropy, ShardsOfUnequalWidth) { this->check(11, 257, 3, 2.0); }
 TYPED_TEST(CrossEntropy, ShardsWithoutColumns) { this->check(6, 3, 5, 1.0); }
 TYPED_TEST(CrossEntropy, LargeLogits) { this->check(7, 300, 2, 10.0); }
 
-TEST(CrossEntropyTwin, GradientIsTheFiniteDifference) {
+TEST(CrossEntropyReference, GradientIsTheFiniteDifference) {
   const auto logits = Array<double>::random(3 * 6, 1);
   const std::vector<std::int32_t> targets{2, -1, 5};
   std::vector<double> loss(3), gradient(18), unused(18);

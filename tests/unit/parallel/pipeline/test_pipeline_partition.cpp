@@ -10,7 +10,7 @@
 namespace nanotron::parallel {
 namespace {
 
-double dearest(const std::vector<Range>& cut, const model::BlockCosts& c, index_t layers) {
+double largest_stage_cost(const std::vector<Range>& cut, const model::BlockCosts& c, index_t layers) {
   double most = 0.0;
   for (const Range& r : cut) {
     most = std::max(most, static_cast<double>(r.size()) * c.layer + (r.begin == 0 ? c.embedding : 0.0) +
@@ -27,7 +27,7 @@ double best_of_all(const model::BlockCosts& c, index_t layers, int stages) {
     const int left = stages - static_cast<int>(cut.size());
     if (left == 1) {
       cut.push_back({begin, layers});
-      best = std::min(best, dearest(cut, c, layers));
+      best = std::min(best, largest_stage_cost(cut, c, layers));
       cut.pop_back();
       return;
     }
@@ -56,13 +56,14 @@ TEST(PipelinePartition, NoCutHasACheaperDearestStage) {
       end = r.end;
     }
     EXPECT_EQ(end, layers);
-    EXPECT_DOUBLE_EQ(dearest(cut, costs, layers), best_of_all(costs, layers, stages)) << layers << " in " << stages;
+    EXPECT_DOUBLE_EQ(largest_stage_cost(cut, costs, layers), best_of_all(costs, layers, stages))
+        << layers << " in " << stages;
   }
 }
 
 TEST(PipelinePartition, LargeModelsAreCutAtOnce) {
   const std::vector<Range> cut = cut_layers({.embedding = 0, .layer = 1, .head = 3}, 10000, 1000);
-  EXPECT_LE(dearest(cut, {.embedding = 0, .layer = 1, .head = 3}, 10000), 11.0);
+  EXPECT_LE(largest_stage_cost(cut, {.embedding = 0, .layer = 1, .head = 3}, 10000), 11.0);
 }
 
 TEST(PipelinePartition, TheHeadMakesTheLastStageShorter) {

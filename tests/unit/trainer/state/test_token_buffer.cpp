@@ -78,7 +78,7 @@ TEST_F(TokenBuffers, WhatIsReadAheadIsWhatIsLoaded) {
   expect_loaded(training, 6 * global_batch);
 }
 
-// Read ahead or not; where a document goes on in the next sequence it is another one.
+// Read ahead or not; where a document continues in the next sequence it is another one.
 TEST_F(TokenBuffers, CountsDocumentsOfTwoOrMorePositions) {
   const std::filesystem::path path = scratch_ / "documents.h5";
   std::filesystem::copy_file(path_, path);

@@ -13,7 +13,7 @@ using kernels::GroupMatrices;
 struct Case {
   std::vector<std::int64_t> counts;  // rows of each expert
   index_t out, in;
-  index_t spare = 0;  // rows behind the last expert's
+  index_t spare = 0;  // rows after the last expert's
 };
 
 class Grouped {
