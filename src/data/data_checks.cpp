@@ -50,6 +50,16 @@ void check_data(const deck::Config& c, deck::Findings& f) {
       f.is_valid({"data.validation_every", "data.validation_fraction"})) {
     f.error({"data.validation_every"}, "there is no validation data", "validation_path or validation_fraction");
   }
+  if (c.data.goldfish_k == 1 && f.is_valid({"data.goldfish_k"})) {
+    f.error({"data.goldfish_k"}, "goldfish_k = 1 drops every target", "0, or at least 2: one target in k is dropped");
+  }
+  if (c.data.goldfish_k > 1 && c.data.goldfish_h >= c.data.sequence_length &&
+      f.is_valid({"data.goldfish_h", "data.sequence_length"})) {
+    f.error({"data.goldfish_h", "data.goldfish_k"},
+            "goldfish_h = " + text(c.data.goldfish_h) +
+                " is not below sequence_length = " + text(c.data.sequence_length) + ": no target would be dropped",
+            "a context shorter than a sequence");
+  }
   if (c.data.sequences == deck::SequenceKind::documents && c.data.document_mask == deck::DocumentMask::none &&
       f.is_valid({"data.sequences", "data.document_mask"})) {
     f.error({"data.sequences"},

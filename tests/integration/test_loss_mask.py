@@ -10,6 +10,7 @@ import re
 
 import h5py
 import numpy as np
+import xxhash
 
 from runs import Case, check, root
 
@@ -70,6 +71,19 @@ def mean_loss(weights, tokens, mask, sequences):
     return total / count, count
 
 
+def without_goldfish(tokens, mask, k, h):
+    """The mask of data%goldfish_k and data%goldfish_h: only training, in sequences of LENGTH tokens."""
+    counts = mask.copy()
+    for target in range(1, tokens.size):
+        position = (target - 1) % LENGTH
+        if position < h - 1:
+            continue
+        before = tokens[target - h:target].astype("<i4").tobytes()
+        if xxhash.xxh3_64_intdigest(before) % k == 0:
+            counts[target] = 0
+    return counts
+
+
 def write(path, seed, count):
     random = np.random.default_rng(seed)
     tokens, mask = random.integers(0, 131, count), (random.random(count) < 0.3).astype(np.uint8)
@@ -128,6 +142,8 @@ def main():
         held_out, held_out_mask = write(case.folder / "valid.h5", 2, 11 * LENGTH + 1)
         expected, count = mean_loss(weights, tokens, mask, range(BATCH))
         valid, valid_count = mean_loss(weights, held_out, held_out_mask, range(11))
+        goldfish, goldfish_count = mean_loss(weights, tokens, without_goldfish(tokens, mask, 3, 4), range(BATCH))
+        check(0.5 * count < goldfish_count < 0.85 * count, f"one target in three does not count: {goldfish_count} of {count}")
         plain, _ = mean_loss(weights, tokens, np.ones_like(mask), range(BATCH))
         check(abs(plain - expected) > 1e-3, "the mask matters")
         keys = [f"data.path={case.folder}/tokens.h5", f"data.validation_path={case.folder}/valid.h5", "data.shuffle=none",
@@ -149,6 +165,13 @@ def main():
             check(code == 0 and found is not None, f"--evaluate on {grid}", text)
             check(abs(float(found[1]) - valid) < 1e-6 and int(found[2]) == valid_count,
                   f"{grid}: --evaluate {found[0]}, numpy has {valid} of {valid_count}", text)
+            code, text = case.run(*settings, "--set", "data.goldfish_k=3", "--set", "data.goldfish_h=4", ranks=ranks)
+            check(code == 0, f"a step of the goldfish loss on {grid}", text)
+            with h5py.File(case.out / "metrics.h5") as file:
+                loss, seen, validation = (float(file[name][0]) for name in ("loss", "tokens", "validation_loss"))
+            check(abs(loss - goldfish) < 1e-12 * goldfish and seen == goldfish_count,
+                  f"{grid}: goldfish loss {loss!r} of {seen}, numpy has {goldfish!r} of {goldfish_count}", text)
+            check(abs(validation - valid) < 1e-12 * valid, f"{grid}: the goldfish loss changes the validation", text)
         with h5py.File(case.folder / "tokens.h5", "r+") as file:
             del file["loss_mask"]
             file["loss_mask"] = mask[:-1]

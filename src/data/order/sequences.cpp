@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 
+#include "goldfish.hpp"
 #include "nanotron/data/order/documents.hpp"
 #include "nanotron/data/order/sample_order.hpp"
 
@@ -57,8 +58,14 @@ class Stream final : public Sequences {
 }  // namespace
 
 std::unique_ptr<Sequences> make_sequences(const deck::DataConfig& data, const TokenFile& file, Split split) {
-  if (data.sequences == deck::SequenceKind::documents) return std::make_unique<PackedDocuments>(data, file, split);
-  return std::make_unique<Stream>(data, file, split);
+  std::unique_ptr<Sequences> sequences;
+  if (data.sequences == deck::SequenceKind::documents) {
+    sequences = std::make_unique<PackedDocuments>(data, file, split);
+  } else {
+    sequences = std::make_unique<Stream>(data, file, split);
+  }
+  if (split == Split::validation || data.goldfish_k == 0) return sequences;
+  return with_goldfish_loss(std::move(sequences), data);
 }
 
 }  // namespace nanotron::data

@@ -44,6 +44,12 @@ std::vector<Parameter> data_rows() {
         {"none", DocumentMask::none}, {"block_diagonal", DocumentMask::block_diagonal}).of_training().says(
         "Attention mask: a token attends to all earlier tokens of its sequence; or only to those of its own document, "
         "with positions that start at 0 in each ('block_diagonal'; needs /documents in the token file)."),
+    KEY(goldfish_k).of_training().at_least(0).at_most(1e6).says(
+        "Goldfish loss (Hans et al. 2024): about one target in k does not count in the training loss, so that the "
+        "model does not memorise long passages; 0: every target counts."),
+    KEY(goldfish_h).of_training().at_least(1).at_most(1e6).in("tokens").says(
+        "Context of the goldfish loss: whether a target counts depends on the h tokens before it, so that a repeated "
+        "passage loses the same targets."),
     ENUM(verify,
         {"auto", Verify::automatic}, {"full", Verify::full}, {"sample", Verify::sample},
         {"none", Verify::none}).says(

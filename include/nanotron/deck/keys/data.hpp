@@ -34,6 +34,7 @@ struct DataConfig {
   DocumentMask document_mask = DocumentMask::none;
   Verify verify = Verify::automatic;
   OtherTokenizer other_tokenizer = OtherTokenizer::refuse;
+  std::int64_t goldfish_k = 0, goldfish_h = 13;  // k = 0: every target counts
   OnChange on_change = OnChange::refuse;
   std::string validation_path;  // see deck/named_files.hpp
   double validation_fraction = 0.0;
