@@ -9,7 +9,7 @@
 #include "nanotron/simulation/step_prediction.hpp"
 #include "nanotron/tensor/kokkos_session.hpp"
 #include "nanotron/trainer/checkpoint/checkpoint_times.hpp"
-#include "nanotron/trainer/data/data_summary.hpp"
+#include "nanotron/trainer/data/run_data.hpp"
 #include "nanotron/trainer/evaluation/evaluation.hpp"
 #include "nanotron/trainer/plan/plan.hpp"
 #include "nanotron/trainer/report/pipeline_text.hpp"

@@ -141,7 +141,7 @@ std::vector<BatchLoader::FileUse> BatchLoader::uses_before(index_t sample) const
 
 BatchLoader::Source BatchLoader::source_of(index_t sample) const {
   if (samples_ == 0) {
-    const Blend::Place place = blend_.at(sample - first_sample_);
+    const Blend::Sample place = blend_.at(sample - first_sample_);
     const File& file = files_[place.file];
     return {file.sequences.get(), file.order.sequence_of(place.index)};
   }

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "deck/checks/nearest_grids.hpp"
-#include "deck/namelist/foreign_deck.hpp"
+#include "deck/namelist/namelist_reader.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"
 #include "nanotron/deck/config.hpp"
@@ -19,6 +19,65 @@ namespace nanotron::deck {
 namespace {
 
 constexpr std::size_t largest_deck = 1 << 20;
+
+std::string_view trimmed(std::string_view line) {
+  while (!line.empty() && detail::is_blank(line.front())) line.remove_prefix(1);
+  while (!line.empty() && detail::is_blank(line.back())) line.remove_suffix(1);
+  return line;
+}
+
+/// "key:" or "- key: value", the key being a name or quoted.
+bool is_yaml(std::string_view line) {
+  if (line == "---" || line.starts_with("- ")) return true;
+  const std::size_t colon = line.find(':');
+  if (colon == std::string_view::npos || colon == 0) return false;
+  const bool ends_key = colon + 1 == line.size() || detail::is_blank(line[colon + 1]);
+  return ends_key && line.substr(0, colon).find_first_of(" \t=!&$") == std::string_view::npos;
+}
+
+/// "[section]" or "[[section]]", with or without a comment after it.
+bool is_section(std::string_view line) {
+  if (line.size() < 3 || line[0] != '[') return false;
+  const std::size_t name = line.find_first_not_of('['), close = line.find(']');
+  return name != std::string_view::npos && (detail::is_name_begin(line[name]) || line[name] == '"') &&
+         close != std::string_view::npos && line.find_first_of(",=") > close;
+}
+
+/// "YAML", "JSON", "TOML", "an HDF5 file", UTF-16 when the text has no namelist group and looks like one of these; else
+/// empty.
+std::string foreign_format(std::string_view text) {
+  std::size_t lines = 0, yaml = 0, sections = 0;
+  char first = '\0';
+  if (text.starts_with("\x89HDF\r\n")) return "an HDF5 file";
+  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) return "UTF-16 text: save it as UTF-8";
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    const std::string_view line = trimmed(text.substr(0, end));
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    if (line.empty() || line[0] == '#' || line[0] == '!') continue;
+    if ((line[0] == '&' || line[0] == '$') && line.size() > 1 && detail::is_name_begin(line[1])) return "";
+    if (first == '\0') first = line[0];
+    ++lines;
+    yaml += is_yaml(line) ? 1 : 0;
+    sections += is_section(line) ? 1 : 0;
+  }
+  if (first == '{') return "JSON";
+  if (sections > 0 && 2 * yaml < lines) return "TOML";
+  return yaml > 0 && 2 * yaml >= lines ? "YAML" : "";
+}
+
+/// Throws Error(deck_error), which says once what a deck is, when the text is of a foreign format.
+void require_namelist(std::string_view text, const std::string& file_name) {
+  const std::string format = foreign_format(text);
+  if (format.empty()) return;
+  fail(ExitCode::deck_error,
+       {.what = "a deck is a Fortran namelist file, and this looks like " + format,
+        .expected = "groups like this one:\n&model\n  hidden_size = 512, num_hidden_layers = 8   ! and so on\n/",
+        .found = "no group (a line that begins with '&' and a group's name)",
+        .where = file_name,
+        .change = "nanotron_hpc --print-defaults > input.deck writes a deck of all keys to start from"});
+}
 
 bool in_range(const Parameter& p, const Scalar& scalar) {
   const auto* i = std::get_if<std::int64_t>(&scalar);
@@ -223,7 +282,7 @@ Config read_deck(const std::string& path, Features features, const std::vector<s
 Config read_deck_text(const std::string& text, const std::string& file_name, Features features,
                       const std::vector<std::string>& overrides, std::string* warnings,
                       std::optional<std::int64_t> ranks) {
-  detail::require_namelist(text, file_name);
+  require_namelist(text, file_name);
   const auto origin = std::make_shared<Origin>();
   origin->sources.emplace_back(file_name, text);
   for (const std::string& o : overrides) origin->sources.emplace_back("--set", o);

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "nanotron/deck/config.hpp"
-#include "nanotron/optim/optim_checks.hpp"
 
 namespace nanotron::optim {
 namespace {

@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "nanotron/deck/config.hpp"
-#include "nanotron/optim/optim_checks.hpp"
 #include "optim/optimizers.hpp"
 
 namespace nanotron::optim {

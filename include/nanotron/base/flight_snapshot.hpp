@@ -23,7 +23,7 @@ struct RecordedGroup {
 };
 
 /// Where in a step something happens. Names are string literals; null: nowhere.
-struct Place {
+struct StepLocation {
   std::int64_t step = 0;        // that is being computed; 0: none yet
   const char* phase = nullptr;  // the innermost region
   const char* part = nullptr;   // "attention", "mlp"
@@ -35,7 +35,7 @@ struct OperationRecord {
   std::uint64_t sequence = 0;  // in its group, from 1
   const char* name = nullptr;
   std::uint64_t bytes = 0;
-  Place place;
+  StepLocation place;
   std::int64_t begin = 0, end = 0;  // ns of the monotonic clock; end = 0: not complete; queued: on a device
   static constexpr std::int64_t queued = -1;
 };
@@ -49,7 +49,7 @@ struct Recorded {
 struct FlightSnapshot {
   std::vector<RecordedGroup> groups;
   std::vector<const char*> regions;  // from the outermost
-  Place place;
+  StepLocation place;
   std::int64_t longest_step = 0;  // ns, without the first
   Recorded waits_for;             // of group 0: of unknown ranks
   std::int64_t waits_since = 0;

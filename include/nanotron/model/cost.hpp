@@ -1,7 +1,5 @@
 #pragma once
 
-#include "nanotron/deck/keys/model.hpp"
-
 // Model FLOPs, as the field counts them: GEMMs only, multiplication and addition counted as two; backward is twice
 // forward; recomputation is not counted.
 //
@@ -12,6 +10,9 @@
 // The second term is causal attention: forward takes 4 q FLOPs for each of (s + 1) / 2 keys on average. Chowdhery et
 // al. 2022 (appendix B) count the masked half too, which gives 12 L q s. With a sliding window of w < s tokens a query
 // has w - w (w - 1) / (2 s) keys on average.
+
+#include "nanotron/deck/checks/findings.hpp"
+#include "nanotron/deck/keys/model.hpp"
 
 namespace nanotron::model {
 
@@ -27,5 +28,8 @@ struct BlockCosts {
 BlockCosts block_flops(const deck::ModelConfig& model, std::int64_t sequence_length);
 /// Elements. A tied head counts too, as on a stage without the embedding.
 BlockCosts block_parameters(const deck::ModelConfig& model);
+
+/// Errors beyond 1e15 parameters or activations, where index arithmetic would overflow.
+void check_size(const deck::Config& config, deck::Findings& findings);
 
 }  // namespace nanotron::model

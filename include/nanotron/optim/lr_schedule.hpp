@@ -17,6 +17,7 @@
 
 #include <cstdint>
 
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/keys/schedule.hpp"
 
 namespace nanotron::optim {
@@ -36,5 +37,8 @@ class LrSchedule {
   std::int64_t steps_;
   std::int64_t decay_steps_;
 };
+
+/// Checks the learning-rate schedule against the steps of the run.
+void check_schedule(const deck::Config& config, deck::Findings& findings);
 
 }  // namespace nanotron::optim

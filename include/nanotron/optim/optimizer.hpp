@@ -100,4 +100,7 @@ struct OptimizerSetup {
 template <class M>
 std::unique_ptr<Optimizer<M>> make_optimizer(const deck::Config& config, const OptimizerSetup& setup, Arena& arena);
 
+/// What an optimizer requires of precision%reproducible and precision%moments.
+void check_optimizer(const deck::Config& config, deck::Findings& findings);
+
 }  // namespace nanotron::optim

@@ -95,14 +95,14 @@ void add_options(CLI::App& app, Options& o) {
 
 }  // namespace
 
-std::optional<Options> parse_command_line(int argc, char** argv, bool speaks) {
+std::optional<Options> parse_command_line(int argc, char** argv, bool is_writer) {
   Options options;
   CLI::App app(description(program), program.name);
   add_options(app, options);
   std::string name = program.name, help = "--help";
   char* asks[] = {name.data(), help.data()};
   const bool says_nothing = argc < 2;
-  if (!parse(app, program, says_nothing ? 2 : argc, says_nothing ? asks : argv, speaks)) return std::nullopt;
+  if (!parse(app, program, says_nothing ? 2 : argc, says_nothing ? asks : argv, is_writer)) return std::nullopt;
   if (options.deck.empty()) options.deck = find_default_deck();
   return options;
 }

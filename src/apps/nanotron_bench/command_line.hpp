@@ -26,6 +26,6 @@ struct Options {
 
 // Nothing when help or version has been printed; only the writing rank prints.
 // Error(deck_error) for an invalid command line.
-std::optional<Options> parse_command_line(int argc, char** argv, bool speaks);
+std::optional<Options> parse_command_line(int argc, char** argv, bool is_writer);
 
 }  // namespace nanotron::apps::bench

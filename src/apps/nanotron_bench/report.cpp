@@ -59,13 +59,13 @@ std::string laid_out(const Table& table) {
 }  // namespace
 
 void Report::line(const std::string& text) const {
-  if (!speaks_) return;
+  if (!is_writer_) return;
   fmt::print("{}\n", text);
   std::fflush(stdout);
 }
 
 void Report::add(const Table& table) {
-  if (!speaks_) return;
+  if (!is_writer_) return;
   fmt::print("\n{}\n{}", table.title, laid_out(table));
   if (!table.note.empty()) fmt::print("  {}\n", table.note);
   std::fflush(stdout);
@@ -79,7 +79,7 @@ void Report::add(const Table& table) {
 }
 
 void Report::write(const std::string& path) const {
-  if (!speaks_ || path.empty()) return;
+  if (!is_writer_ || path.empty()) return;
   std::ofstream file(path);
   file << values_.dump(2) << '\n';
   if (!file.flush()) {

@@ -29,7 +29,7 @@ struct Table {
 // Prints and writes only on the writing rank.
 class Report {
  public:
-  explicit Report(bool speaks) : speaks_(speaks) {}
+  explicit Report(bool is_writer) : is_writer_(is_writer) {}
 
   void line(const std::string& text) const;
   void add(const Table& table);
@@ -38,7 +38,7 @@ class Report {
   void write(const std::string& path) const;
 
  private:
-  bool speaks_;
+  bool is_writer_;
   nlohmann::json values_ = nlohmann::json::object();
 };
 

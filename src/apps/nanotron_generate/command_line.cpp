@@ -61,11 +61,11 @@ void add_options(CLI::App& app, GenerateOptions& o) {
 
 }  // namespace
 
-std::optional<GenerateOptions> parse_generate_options(int argc, char** argv, bool speaks) {
+std::optional<GenerateOptions> parse_generate_options(int argc, char** argv, bool is_writer) {
   GenerateOptions options;
   CLI::App app(description(program), program.name);
   add_options(app, options);
-  if (!parse(app, program, argc, argv, speaks)) return std::nullopt;
+  if (!parse(app, program, argc, argv, is_writer)) return std::nullopt;
   if (std::isnan(options.sampling.temperature) || std::isnan(options.sampling.top_p)) {
     fail(ExitCode::deck_error,
          {.what = "--temperature and --top-p must be numbers", .change = "see nanotron_generate --help"});

@@ -24,6 +24,6 @@ struct GenerateOptions {
 
 // Nothing when help or version has been printed; only the writing rank prints.
 // Error(deck_error) for an invalid command line.
-std::optional<GenerateOptions> parse_generate_options(int argc, char** argv, bool speaks);
+std::optional<GenerateOptions> parse_generate_options(int argc, char** argv, bool is_writer);
 
 }  // namespace nanotron::apps

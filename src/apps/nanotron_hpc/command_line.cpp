@@ -61,7 +61,7 @@ void add_evaluation(CLI::App& app, CommandLine& line, bool& evaluate, const std:
 
 }  // namespace
 
-std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks) {
+std::optional<CommandLine> parse_command_line(int argc, char** argv, bool is_writer) {
   CommandLine line;
   CLI::App app(description(program), program.name);
   app.set_help_flag();
@@ -95,9 +95,9 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks
   app.add_flag("--parameters-man", man, "print nanotron_hpc(5), the manual page of the deck");
   app.add_option("deck", line.deck, "the input deck (a Fortran namelist file)")->type_name(deck_value);
   app.footer("\n" + deck::parameters_help());
-  if (!parse(app, program, argc, argv, speaks)) return std::nullopt;
+  if (!parse(app, program, argc, argv, is_writer)) return std::nullopt;
   const auto say = [&](const std::string& text) -> std::optional<CommandLine> {
-    if (speaks) fmt::print("{}", text);
+    if (is_writer) fmt::print("{}", text);
     return std::nullopt;
   };
   if (help->count() > 0) return say(help_text(app, topic));

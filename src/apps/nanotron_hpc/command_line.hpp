@@ -25,6 +25,6 @@ struct CommandLine {
 
 // Nothing when help, version, defaults or the like were printed and the program is done; only the writing rank
 // prints. Error(deck_error) for an invalid command line.
-std::optional<CommandLine> parse_command_line(int argc, char** argv, bool speaks);
+std::optional<CommandLine> parse_command_line(int argc, char** argv, bool is_writer);
 
 }  // namespace nanotron::apps

@@ -19,7 +19,7 @@ const Program program{
 
 }  // namespace
 
-std::optional<Options> parse_command_line(int argc, char** argv, bool speaks) {
+std::optional<Options> parse_command_line(int argc, char** argv, bool is_writer) {
   Options o;
   CLI::App app(description(program), program.name);
   app.add_option("--machine", o.machine,
@@ -39,7 +39,7 @@ std::optional<Options> parse_command_line(int argc, char** argv, bool speaks) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("deck", o.deck, "the input deck (a Fortran namelist file)")->type_name(deck_value);
-  if (!parse(app, program, argc, argv, speaks)) return std::nullopt;
+  if (!parse(app, program, argc, argv, is_writer)) return std::nullopt;
   if (o.validate.empty() && (o.deck.empty() || o.ranks == 0)) {
     fail(ExitCode::deck_error, {.what = "nothing to plan",
                                 .expected = "--ranks N and a deck, or --validate FILE",

@@ -16,6 +16,6 @@ struct Options {
 };
 
 // As in apps::parse_command_line.
-std::optional<Options> parse_command_line(int argc, char** argv, bool speaks);
+std::optional<Options> parse_command_line(int argc, char** argv, bool is_writer);
 
 }  // namespace nanotron::apps::plan

@@ -65,7 +65,7 @@ std::string description(const Program& program) {
   return text + line + (line.empty() ? "" : ".");
 }
 
-bool parse(CLI::App& app, const Program& program, int argc, char** argv, bool speaks) {
+bool parse(CLI::App& app, const Program& program, int argc, char** argv, bool is_writer) {
   for (const auto& [key, value] : build_provenance()) {
     if (key == "version") app.set_version_flag("--version", app.get_name() + " " + value, "print the version");
   }
@@ -80,12 +80,12 @@ bool parse(CLI::App& app, const Program& program, int argc, char** argv, bool sp
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    if (speaks) std::cout << fitted(app.help());
+    if (is_writer) std::cout << fitted(app.help());
     return false;
   } catch (const CLI::ValidationError& error) {
     throw Error(ExitCode::deck_error, fmt::format("error: {}\n  change:   {}", error.what(), see));
   } catch (const CLI::Success& text) {
-    if (speaks) app.exit(text);
+    if (is_writer) app.exit(text);
     return false;
   } catch (const CLI::ParseError& error) {
     // Report a misspelt option before what is missing because of it.

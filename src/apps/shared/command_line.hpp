@@ -49,9 +49,9 @@ struct Program {
 // The head of --help.
 std::string description(const Program& program);
 
-// Adds --version, --man and --completion, and parses. False when one of them or help was asked for; only the rank that
-// speaks has printed it. Error(deck_error) for an invalid command line.
-bool parse(CLI::App& app, const Program& program, int argc, char** argv, bool speaks);
+// Adds --version, --man and --completion, and parses. False when one of them or help was asked for; only the writing
+// rank has printed it. Error(deck_error) for an invalid command line.
+bool parse(CLI::App& app, const Program& program, int argc, char** argv, bool is_writer);
 
 // What a program prints of its options.
 

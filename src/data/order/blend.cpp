@@ -86,7 +86,7 @@ const Blend::Part& Blend::part_of(index_t sample) const {
   return *(next - 1);
 }
 
-Blend::Place Blend::at(index_t sample) const {
+Blend::Sample Blend::at(index_t sample) const {
   const Part& part = part_of(sample);
   std::size_t lo = 0, hi = files_;
   index_t index = sample - part.first_sample;

@@ -170,7 +170,7 @@ void NamelistReader::read_body(const NamelistGroup* group, const std::string& na
           "this is neither a key nor the end of group '&" + name + "'", "name = value, or '/'");
   }
   error(begin, head, "group '&" + name + "' is not closed", "'/' after its last value",
-        "the deck ends at line " + std::to_string(source_.place(text_.size()).line) + " inside this group");
+        "the deck ends at line " + std::to_string(source_.position_of(text_.size()).line) + " inside this group");
 }
 
 /// After an error: on to the next key, the end of the group or the next group.

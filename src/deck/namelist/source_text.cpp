@@ -110,7 +110,7 @@ std::string_view SourceText::line_at(std::size_t offset, std::size_t& begin) con
   return line;
 }
 
-Place SourceText::place(std::size_t offset) const {
+TextPosition SourceText::position_of(std::size_t offset) const {
   std::size_t begin = 0;
   const std::string_view line = line_at(offset, begin);
   const auto next = std::upper_bound(line_begins_.begin(), line_begins_.end(), offset);
@@ -119,7 +119,7 @@ Place SourceText::place(std::size_t offset) const {
 }
 
 std::string SourceText::where(std::size_t offset) const {
-  const Place at = place(offset);
+  const TextPosition at = position_of(offset);
   return name_ + ":" + std::to_string(at.line) + ":" + std::to_string(at.column);
 }
 
@@ -134,9 +134,9 @@ std::string SourceText::format(const Diagnostic& d) const {
     std::size_t at = std::min(d.offset > begin ? d.offset - begin : 0, line.size());
     const std::string character = lookalike_hint(line, at, d.length);
     if (!character.empty()) hint = character;
-    const std::string number = std::to_string(place(d.offset).line);
+    const std::string number = std::to_string(position_of(d.offset).line);
     const std::string margin(std::max<std::size_t>(number.size(), 4), ' ');
-    if (line.size() > shown_width) {  // a window round the place, split between characters
+    if (line.size() > shown_width) {  // a window around it, split between characters
       std::size_t first = at > shown_width / 2 ? at - shown_width / 2 : 0;
       // Of characters of at most 4 bytes; a line of other bytes is split anywhere.
       for (int back = 0; back < 3 && first > 0 && continues_character(line[first]); ++back) --first;

@@ -1,4 +1,4 @@
-#include "nanotron/io/checkpoint/checkpoint_checks.hpp"
+#include "nanotron/io/checkpoint/checkpoint.hpp"
 
 #include <fmt/format.h>
 

@@ -1,10 +1,9 @@
-#include "nanotron/parallel/checks.hpp"
+#include "nanotron/parallel/pipeline/pipeline_partition.hpp"
 
 #include <algorithm>
 
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/parallel/pipeline/pipeline_partition.hpp"
 
 namespace nanotron::parallel {
 namespace {

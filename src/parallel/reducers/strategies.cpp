@@ -3,7 +3,6 @@
 #include "parallel/reducers/strategies.hpp"
 
 #include "nanotron/base/types.hpp"
-#include "nanotron/parallel/checks.hpp"
 #include "nanotron/parallel/reducers/reducers.hpp"
 #include "nanotron/tensor/layout_checks.hpp"
 

@@ -16,7 +16,7 @@
 #include "nanotron/deck/read_deck.hpp"
 #include "nanotron/io/checkpoint/manifest.hpp"
 #include "nanotron/optim/lr_schedule.hpp"
-#include "nanotron/trainer/data/data_identity.hpp"
+#include "nanotron/trainer/data/run_data.hpp"
 #include "nanotron/trainer/data/token_files.hpp"
 #include "nanotron/trainer/data/training_stages.hpp"
 #include "trainer/checkpoint/resume.hpp"

@@ -14,13 +14,13 @@ namespace {
 
 constexpr std::string_view first_line = "nanotron hang report 1";
 
-std::string layer_text(const Place& place) {
+std::string layer_text(const StepLocation& place) {
   if (place.layer < 0) return "";
   return fmt::format("layer {}{}{}", place.layer, place.part != nullptr ? " " : "",
                      place.part != nullptr ? place.part : "");
 }
 
-std::string place_text(const Place& place) {
+std::string place_text(const StepLocation& place) {
   const std::string layer = layer_text(place), phase = place.phase != nullptr ? place.phase : "";
   return phase.empty() || layer.empty() ? phase + layer : fmt::format("{}, {}", phase, layer);
 }

@@ -197,9 +197,9 @@ void check_binding(comm::ProcessGrid& grid, Log& log) {
   comm::Group& world = grid.world();
   const std::vector<RankBinding> here = bindings_on_host(world);
   log.info("binding: {}", text_of(here));
-  const bool speaks = here.front().rank == world.rank();  // one rank of each host
+  const bool is_writer = here.front().rank == world.rank();  // one rank of each host
   std::string text;
-  if (speaks) {
+  if (is_writer) {
     for (const std::string& problem : binding_problems(here, host_cpus()))
       text += fmt::format("{}{}: {}", text.empty() ? "" : "\n", host_name(), problem);
   }

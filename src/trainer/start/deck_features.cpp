@@ -6,12 +6,14 @@
 #include "nanotron/data/data_checks.hpp"
 #include "nanotron/data/order/training_stages.hpp"
 #include "nanotron/deck/read_deck.hpp"
-#include "nanotron/io/checkpoint/checkpoint_checks.hpp"
-#include "nanotron/model/model_checks.hpp"
+#include "nanotron/io/checkpoint/checkpoint.hpp"
+#include "nanotron/model/cost.hpp"
 #include "nanotron/model/parameters/parametrization.hpp"
 #include "nanotron/nn/checks.hpp"
-#include "nanotron/optim/optim_checks.hpp"
-#include "nanotron/parallel/checks.hpp"
+#include "nanotron/optim/lr_schedule.hpp"
+#include "nanotron/optim/optimizer.hpp"
+#include "nanotron/parallel/pipeline/pipeline_partition.hpp"
+#include "nanotron/parallel/reducers/reducers.hpp"
 #include "nanotron/tensor/layout_checks.hpp"
 
 namespace nanotron::trainer {

@@ -8,7 +8,7 @@
 #include "nanotron/comm/communicator.hpp"
 #include "nanotron/deck/read_deck.hpp"
 #include "nanotron/parallel/pipeline/pipeline_partition.hpp"
-#include "nanotron/trainer/data/data_summary.hpp"
+#include "nanotron/trainer/data/run_data.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
 
 namespace nanotron::trainer {

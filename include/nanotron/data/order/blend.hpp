@@ -35,11 +35,11 @@ class Blend {
   /// negative, their sum positive.
   explicit Blend(const std::vector<BlendPart>& parts);
 
-  struct Place {
+  struct Sample {
     std::size_t file;
     index_t index;  // among the samples of this file
   };
-  Place at(index_t sample) const;
+  Sample at(index_t sample) const;
 
   /// How many of the samples before this one are of each file.
   std::vector<index_t> counts_before(index_t sample) const;

@@ -22,7 +22,7 @@ struct Diagnostic {
 };
 
 /// Line and column count from 1; columns are characters (UTF-8), as an editor shows them.
-struct Place {
+struct TextPosition {
   std::size_t line = 1;
   std::size_t column = 1;
 };
@@ -33,7 +33,7 @@ class SourceText {
 
   const std::string& name() const { return name_; }
   std::string_view text() const { return text_; }
-  Place place(std::size_t offset) const;
+  TextPosition position_of(std::size_t offset) const;
   /// "name:line:col"
   std::string where(std::size_t offset) const;
   /// name:line:col: error: message, the source line, a caret line, what was expected, the hint.

@@ -13,6 +13,7 @@
 #include "nanotron/base/provenance.hpp"
 #include "nanotron/base/types.hpp"
 #include "nanotron/data/tokens/tokenizer_id.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/keys/model.hpp"
 #include "nanotron/io/blocks/state_tensor.hpp"
 
@@ -50,7 +51,7 @@ struct DataFile {
   std::string name;  // that the deck gives it; empty: the only one
   index_t tokens = 0;
   std::string content{};  // 16 hexadecimal digits: data::TokenHashes::content
-  std::string sample{};   // the same of some blocks only: sample_hash (trainer/data/data_identity.hpp)
+  std::string sample{};   // the same of some blocks only: sample_hash (trainer/data/run_data.hpp)
   data::TokenizerId tokenizer{};
   std::optional<std::int64_t> bos{};  // that begins its documents; no_bos: they begin without; empty: not known
 };
@@ -90,5 +91,9 @@ struct CheckpointInfo {
 
 /// <directory>/step_00000100
 std::filesystem::path step_folder(const std::filesystem::path& directory, std::int64_t step);
+
+/// Reports an empty checkpoint%resume, two rules for when checkpoints are due, and copies without a folder of each
+/// host.
+void check_checkpoint(const deck::Config& config, deck::Findings& findings);
 
 }  // namespace nanotron::io

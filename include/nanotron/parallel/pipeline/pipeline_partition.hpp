@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/model/cost.hpp"
 #include "nanotron/model/layers/activations.hpp"
 #include "nanotron/parallel/pipeline/pipeline_schedule.hpp"
@@ -33,5 +34,8 @@ PipelineSchedule schedule_of(const deck::Config& config, index_t batch_size);
 
 /// parallel%pp_layers: numbers of at least 1, separated by blanks or a comma. Nothing when the text is something else.
 std::optional<std::vector<std::int64_t>> layer_counts(std::string_view text);
+
+/// At least one layer per stage, pp_layers, and what a schedule requires.
+void check_pipeline(const deck::Config& config, deck::Findings& findings);
 
 }  // namespace nanotron::parallel

@@ -5,9 +5,13 @@
 #include <memory>
 #include <vector>
 
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/parallel/reducers/gradient_reducer.hpp"
 
 namespace nanotron::parallel {
+
+/// What the strategy of gradient reduction requires of zero_stage, zero_size, the grid and precision.
+void check_reducers(const deck::Config& config, deck::Findings& findings);
 
 /// Whether a reduction depends on the gradients of its step alone: a step can be computed again with the same result.
 bool keeps_no_state(const deck::ParallelConfig& config);

@@ -52,7 +52,7 @@ class Checkpointing {
   /// Reads `checkpoint`, or what checkpoint%resume names (a newer copy on the hosts, with 'auto'), into the state,
   /// written on any grid. Returns its counters, or zeros and run%seed if there is nothing to resume from.
   /// Error(deck_error) if the deck's model differs, Error(data_error) if the tokenizer differs and data%other_tokenizer
-  /// does not accept it; other data or another order of them: compare_data (data_identity.hpp). Collective.
+  /// does not accept it; other data or another order of them: compare_data (run_data.hpp). Collective.
   io::CheckpointState restore(std::optional<io::CheckpointReader> checkpoint = {});
 
   /// Writes the state after `counters.step` updates. Collective.

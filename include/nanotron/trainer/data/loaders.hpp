@@ -50,7 +50,7 @@ struct Loaders {
   data::BatchLoader training;
   std::vector<data::BatchLoader> validation;
   data::TokenizerId tokenizer{};     // of the training file
-  std::vector<io::DataFile> data{};  // what checkpoints keep of the files (data_identity.hpp)
+  std::vector<io::DataFile> data{};  // what checkpoints keep of the files (run_data.hpp)
   DataWatch watch{};
 };
 

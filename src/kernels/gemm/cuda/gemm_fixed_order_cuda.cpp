@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "kernels/gemm/gemm_fixed_order.hpp"
+#include "kernels/gemm/gemm_backend.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
 
 // GEMM in a fixed order of summation, whatever the shape: one thread per element of C.

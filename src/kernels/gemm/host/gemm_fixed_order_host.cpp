@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/gemm/gemm_fixed_order.hpp"
+#include "kernels/gemm/gemm_backend.hpp"
 #include "kernels/loop/host_tiles.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
 

@@ -38,7 +38,7 @@ TEST(Blend, KeepsTheProportionsAfterEverySample) {
     std::vector<index_t> counts(files);
     for (index_t sample = 0; sample < 4000; ++sample) {
       ASSERT_EQ(blend.counts_before(sample), counts);
-      const Blend::Place place = blend.at(sample);
+      const Blend::Sample place = blend.at(sample);
       ASSERT_EQ(place.index, counts[place.file]++) << sample;
       for (std::size_t i = 0; i < files; ++i)
         ASSERT_LE(std::abs(double(counts[i]) - share(weights, i) * double(sample + 1)), allowed(files)) << sample;
@@ -56,7 +56,7 @@ TEST(Blend, IsComputedFromTheIndexAlone) {
     for (std::size_t i = 0; i < 5; ++i)
       EXPECT_LE(std::abs(double(counts[i]) - share(weights, i) * double(first)), allowed(5) + 1e-15 * double(first));
     for (index_t sample = first; sample < first + 1000; ++sample) {
-      const Blend::Place place = blend.at(sample);
+      const Blend::Sample place = blend.at(sample);
       ASSERT_EQ(place.index, counts[place.file]++);
     }
   }
@@ -68,7 +68,7 @@ TEST(Blend, StagesGoOnWhereTheFilesAre) {
   std::vector<index_t> counts(3);
   for (index_t sample = 0; sample < 2100; ++sample) {
     ASSERT_EQ(blend.counts_before(sample), counts);
-    const Blend::Place place = blend.at(sample);
+    const Blend::Sample place = blend.at(sample);
     ASSERT_EQ(place.index, counts[place.file]++);
     if (sample < 1001) {
       EXPECT_NE(place.file, 1u);

@@ -1,6 +1,6 @@
 // ranks: 1
 // What a resume compares of data and deck: tests/integration/test_data_faults.py has runs of it.
-#include "nanotron/trainer/data/data_identity.hpp"
+#include "nanotron/trainer/data/run_data.hpp"
 
 #include <gtest/gtest.h>
 

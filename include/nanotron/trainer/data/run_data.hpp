@@ -1,6 +1,6 @@
 #pragma once
 
-// Which data a run sees: what its checkpoints record, and what a resumed run must find unchanged.
+// The data of a run: what its checkpoints record, what a resumed run must find unchanged, and what the log says.
 
 #include <mpi.h>
 
@@ -11,8 +11,11 @@
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/io/checkpoint/checkpoint.hpp"
 #include "nanotron/trainer/data/token_files.hpp"
+#include "nanotron/trainer/data/training_stages.hpp"
 
 namespace nanotron::trainer {
+
+// Which data a run sees: what its checkpoints record, and what a resumed run must find unchanged.
 
 /// 16 hexadecimal digits: block_hash of the block_hash of up to 64 blocks of 4096 ids (int32), evenly spread over the
 /// file, and of their part of the loss mask. It distinguishes most files, but not a change of a few tokens.
@@ -28,5 +31,20 @@ std::vector<io::DataFile> data_of(const TokenFiles& files, const deck::Config& c
 /// neither side knows is not compared; before the first sample (sample_cursor 0) nothing can break.
 void compare_data(const io::CheckpointInfo& info, const std::vector<io::DataFile>& here, const deck::Config& config,
                   const std::string& folder, Log& log);
+
+// What a run says about its data.
+
+/// vocab_size of the token files, the largest. Collective.
+std::int64_t vocabulary_of_data(const deck::Config& config, MPI_Comm world);
+
+/// "unigram entropy of the data: 7.1234 nats per token"; empty where no training file has it.
+std::string entropy_text(const TokenFiles& files, const deck::DataConfig& data);
+
+/// The stages of training as a table, where there are several; of files with names, for each stage, the weights, the
+/// sequences of each file and the epochs of it that the stage takes. Loaders: of each stage.
+std::vector<std::string> data_tables(const TrainingStages& stages, const std::vector<Loaders>& loaders);
+
+/// Opens and checks the data of the deck on rank 0 and describes them; names the files that are missing. Collective.
+std::string describe_data(const deck::Config& config, MPI_Comm world);
 
 }  // namespace nanotron::trainer
