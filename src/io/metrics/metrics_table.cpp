@@ -17,6 +17,27 @@ constexpr index_t max_packed = 1100;  // bytes of values for each byte that defl
 
 const std::string row_hash = "row_hash";
 
+// HDF5 finds a chunk that lies outside of the file only as it writes to it.
+bool has_chunk_outside(const hdf5::Dataset& dataset) {
+#if H5_VERSION_GE(1, 10, 5)
+  const hdf5::PropertyList creation(H5Dget_create_plist(dataset.id()));
+  if (H5Pget_layout(creation.id()) != H5D_CHUNKED) return false;
+  const hdf5::Dataspace space(H5Dget_space(dataset.id()));
+  const hdf5::File file(H5Iget_file_id(dataset.id()));
+  haddr_t end = 0, begin = 0;
+  hsize_t chunks = 0, offset = 0, bytes = 0;
+  unsigned skipped_filters = 0;
+  if (H5Fget_eoa(file.id(), &end) < 0 || H5Dget_num_chunks(dataset.id(), space.id(), &chunks) < 0) return true;
+  for (hsize_t i = 0; i < chunks; ++i) {
+    if (H5Dget_chunk_info(dataset.id(), space.id(), i, &offset, &skipped_filters, &begin, &bytes) < 0) return true;
+    if (begin > end || bytes > end - begin) return true;
+  }
+#else
+  (void)dataset;
+#endif
+  return false;
+}
+
 }  // namespace
 
 // Rows that come to lie before the first value are NaN.
@@ -64,6 +85,7 @@ index_t rows_of(const hdf5::Dataset& dataset, const std::string& name, const std
     refuse("numbers of 8 bytes", "others");
   const index_t most = files::bytes_of(path).value_or(0) / 8 * max_packed;
   if (shape[0] < 0 || shape[0] > most) refuse(fmt::format("at most {} rows", most), fmt::format("{}", shape[0]));
+  if (has_chunk_outside(dataset)) refuse("chunks inside of the file", "a chunk beyond its end");
   return shape[0];
 }
 

@@ -21,7 +21,7 @@ std::unique_ptr<GemmRecipe<T>> make_gemm_recipe(const TransformerSetup& setup, c
 }
 
 template <class T>
-ComputeWeights compute_weights(const TransformerSetup& setup, const ParameterTable& table) {
+ComputeWeights compute_weights(const TransformerSetup& setup) {
   if (has_codes(setup) && !deck::feed_forward_sizes(setup.model).is_routed()) return ComputeWeights::codes;
   return std::is_same_v<T, master_t<T>> ? ComputeWeights::master : ComputeWeights::narrower;
 }
@@ -29,7 +29,7 @@ ComputeWeights compute_weights(const TransformerSetup& setup, const ParameterTab
 #define NANOTRON_INSTANTIATE(T)                                                                            \
   template std::unique_ptr<GemmRecipe<T>> make_gemm_recipe(const TransformerSetup&, const ParameterTable&, \
                                                            const nn::ParameterBuffers<T>&, Arena&);        \
-  template ComputeWeights compute_weights<T>(const TransformerSetup&, const ParameterTable&);
+  template ComputeWeights compute_weights<T>(const TransformerSetup&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

@@ -19,7 +19,7 @@ inline index_t loss_width(const TransformerSetup& s, const ParameterTable& table
 
 template <class T>
 nn::ParameterLayouts layouts_of(const TransformerSetup& setup, const ParameterTable& table) {
-  nn::ParameterLayouts layouts = parameter_layouts(table, setup.sharding, compute_weights<T>(setup, table));
+  nn::ParameterLayouts layouts = parameter_layouts(table, setup.sharding, compute_weights<T>(setup));
   if (setup.purpose == Purpose::inference) layouts.gradient = layouts.reduced = {};
   return layouts;
 }

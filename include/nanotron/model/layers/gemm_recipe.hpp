@@ -65,6 +65,6 @@ std::unique_ptr<GemmRecipe<T>> make_gemm_recipe(const TransformerSetup& setup, c
 
 /// The weights that its GEMMs read.
 template <class T>
-ComputeWeights compute_weights(const TransformerSetup& setup, const ParameterTable& table);
+ComputeWeights compute_weights(const TransformerSetup& setup);
 
 }  // namespace nanotron::model

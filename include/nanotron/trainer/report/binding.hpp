@@ -35,7 +35,7 @@ int numa_of_device(std::string bus_id, const std::filesystem::path& devices = "/
 struct RankBinding {
   int rank = 0;
   std::set<int> cpus;  // of its affinity mask
-  std::string gpu;     // bus id; empty: none
+  std::string gpu{};   // bus id; empty: none
   int gpu_numa = -1;
 };
 
