@@ -17,7 +17,7 @@ std::vector<Parameter> model_rows() {
     KEY(num_key_value_heads).at_least(0).at_most(1e6).nonzero().says(
         "Number of key and value heads, a divisor of num_attention_heads; 0: as many as query heads."),
     KEY(head_dim).at_least(0).at_most(256).nonzero().says(
-        "Width of one head, even with RoPE; 0: hidden_size / num_attention_heads."),
+        "Width of one head; with RoPE an even number; 0: hidden_size / num_attention_heads."),
     KEY(intermediate_size).needed().at_least(1).at_most(1e8).of_dense().says(
         "Width of the MLP; with experts, the default of moe_intermediate_size."),
     KEY(vocab_size).at_least(0).at_most(1e8).in("tokens").nonzero().says("Vocabulary size; 0: that of the token file."),

@@ -36,8 +36,8 @@ std::vector<Parameter> parallel_rows() {
         "With tp_mode = 'reduce_scatter', where backward gets a block's all-gathered input: 'gather_again' repeats the "
         "all-gather (as Megatron-LM), 'keep' saves it in forward (more memory, less communication)."),
     ENUM(cp_mode, {"ring", CpMode::ring}, {"all_to_all", CpMode::all_to_all}).says(
-        "Attention over context-parallel ranks: keys and values go round a ring; or an all-to-all exchanges tokens for "
-        "heads (Ulysses; cp at most the query heads of a tensor-parallel rank)."),
+        "Attention over context-parallel ranks: keys and values are sent around a ring; or an all-to-all exchanges "
+        "tokens for heads (Ulysses; cp at most the query heads of a tensor-parallel rank)."),
     ENUM(pp_schedule,
         {"gpipe", PpSchedule::gpipe}, {"1f1b", PpSchedule::one_f_one_b},
         {"interleaved_1f1b", PpSchedule::interleaved_1f1b}, {"zero_bubble", PpSchedule::zero_bubble}).says(
@@ -72,8 +72,8 @@ std::vector<Parameter> parallel_rows() {
         "thread blocks free for kernels."),
     KEY(message_blocks).at_least(0).at_most(64).says(
         "With NCCL: thread blocks of a GPU that a message between pipeline stages or in cp's ring may take from "
-        "concurrent kernels; NCCL allocates buffers for each. With pp, GEMMs are then chosen for the multiprocessors "
-        "that two messages leave free; 0: 4."),
+        "concurrent kernels; NCCL allocates buffers for each. With pp, GEMMs are chosen for the multiprocessors "
+        "that two concurrent messages do not use. 0: 4 blocks."),
     ENUM(gradient_sum, {"sum", GradientRule::sum}, {"adasum", GradientRule::adasum}).of_training().says(
         "Gradient reduction over the data-parallel group: the sum, which is the gradient of the mean loss; or Adasum, "
         "tensor by tensor, which adds orthogonal gradients and averages parallel ones."),

@@ -28,8 +28,8 @@ std::vector<Parameter> run_rows() {
         "Number of bad steps in a row that may be skipped, or of roll-backs to the same checkpoint (on_bad_step); one "
         "more ends the run with exit code 70. 0: stop at the first."),
     KEY(spike_factor).of_training().at_least(0).at_most(1e6).says(
-        "A step whose gradient norm is more than this many times the median of the last 64 is a bad step, as one whose "
-        "loss or norm is not finite (doc/reliability.md); above 1, or 0: no detection of spikes."),
+        "A step whose gradient norm is more than this many times the median of the last 64 is a bad step, like a step "
+        "whose loss or norm is not finite (doc/reliability.md). More than 1; 0: no detection of spikes."),
     ENUM(on_bad_step, {"skip", OnBadStep::skip}, {"roll_back", OnBadStep::roll_back}).of_training().says(
         "Response to a bad step that gives the same result when it is recomputed: skip its update, or roll back to the "
         "newest known good checkpoint and leave out the batches since then (needs max_nonfinite_steps > 0)."),
@@ -41,9 +41,9 @@ std::vector<Parameter> run_rows() {
         "are always compared at the start and before each checkpoint and each copy to other hosts; 0: only then."),
     KEY(hang_timeout).at_least(0).at_most(1e7).in("s").says(
         "End the run with exit code 71 and name the late rank when a rank has made no progress for this long, or for "
-        "10 times the longest step since the start (without the first one) if that is longer. Three times that applies "
-        "before the end of the first step, in data loading, validation and checkpoints, and while metrics are written. "
-        "At least 1, or 0: off."),
+        "10 times the longest step since the start (without the first one) if that is longer. The limit is three times "
+        "as long before the end of the first step, in data loading, validation and checkpoints, and while metrics are "
+        "written. At least 1, or 0: off."),
     KEY(check_stragglers_every).at_least(0).at_most(1e12).in("steps").says(
         "Steps between comparisons of the ranks' compute times: a warning names the slowest rank if it takes at least "
         "1.5 times the median of its pipeline stage. 0: none."),

@@ -245,8 +245,8 @@ std::string validation_text(const Loaders& loaders, const deck::DataConfig& data
   return text.empty() ? "0" : text;
 }
 
-// The blend as a table: of each file the weights, its sequences, and the epochs of it that the samples from `begin` to
-// `end` are. Empty for a file without a name.
+// The blend as a table: for each file its weights, sequences, and epochs of the samples [begin, end). Empty for a
+// single file without a name.
 std::string blend_text(const deck::Config& config, const Loaders& loaders, index_t begin, index_t end) {
   const std::vector<deck::NamedFile> named = deck::named_files(config.data.path);
   if (named.front().name.empty()) return "";
@@ -255,9 +255,9 @@ std::string blend_text(const deck::Config& config, const Loaders& loaders, index
                                                 before = loaders.training.uses_before(begin);
   std::size_t width = 4;
   for (const deck::NamedFile& file : named) width = std::max(width, file.name.size());
-  std::string text =
-      fmt::format("blend of {} files, in % of the samples from a token of the run on\n  {:<{}} {:>12} {:>12} {:>10}",
-                  named.size(), "file", width, "sequences", "samples", "epochs");
+  std::string text = fmt::format(
+      "blend of {} files; last columns: % of the samples from the given token on\n  {:<{}} {:>12} {:>12} {:>10}",
+      named.size(), "file", width, "sequences", "samples", "epochs");
   for (const deck::BlendStage& stage : stages)
     text += fmt::format(" {:>10}", fmt::format("from {:g}", static_cast<double>(stage.from_token)));
   for (std::size_t i = 0; i < named.size(); ++i) {

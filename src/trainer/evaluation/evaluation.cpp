@@ -35,7 +35,7 @@ void evaluate_as(const deck::Config& config, comm::ProcessGrid& grid, Loaders& l
                                       config.data.global_batch_size);
       if (mean.targets == 0)
         fail(ExitCode::data_error, {.what = "no target of the validation data counts in the loss",
-                                    .expected = "a 1 in /loss_mask for a target of them",
+                                    .expected = "/loss_mask = 1 for at least one target",
                                     .where = names[i]});
       log.summary("{}", text_of(names[i], mean));
     }
