@@ -103,9 +103,9 @@ bool has_embedding_group(const GridShape& shape, const GridCoordinate& at) {
 // Without sharding the group has no channel for bulk data.
 Group make_replicate_group(const Communicator& data, int shards, int all_shards, Transport transport,
                            deck::CollectiveEngine engine) {
-  Communicator same_place = data.split(data.rank() % shards, data.rank());
-  if (all_shards == 1) return {std::move(same_place), std::unique_ptr<Channel>()};
-  return {std::move(same_place), transport, Sums::any_order, engine};
+  Communicator same_shard = data.split(data.rank() % shards, data.rank());
+  if (all_shards == 1) return {std::move(same_shard), std::unique_ptr<Channel>()};
+  return {std::move(same_shard), transport, Sums::any_order, engine};
 }
 
 // Rank `rank` of `size`, in shard groups of `shard` neighbours.
@@ -273,10 +273,10 @@ DataGroups ProcessGrid::make_expert_groups(const Communicator& data_parallel, co
   const auto group = [&](Communicator ranks) {
     return Group(std::move(ranks), transport, Sums::any_order, shape.engine);
   };
-  Group same = group(data_parallel.split(rank % shape.ep, rank));
-  Group sharing = group(same.communicator().split(same.rank() / shards, rank));
-  Group replicate = make_replicate_group(same.communicator(), shards, shape.shards, transport, shape.engine);
-  return {std::move(same), std::move(sharing), std::move(replicate)};
+  Group replicas = group(data_parallel.split(rank % shape.ep, rank));
+  Group shard = group(replicas.communicator().split(replicas.rank() / shards, rank));
+  Group replicate = make_replicate_group(replicas.communicator(), shards, shape.shards, transport, shape.engine);
+  return {std::move(replicas), std::move(shard), std::move(replicate)};
 }
 
 ProcessGrid::Groups ProcessGrid::make_groups(const Communicator& world, const GridShape& shape, Transport transport) {

@@ -41,7 +41,7 @@ std::vector<Range> owned_gradient_ranges(const model::ParameterTable& table, con
 template <class M>
 UpdateDecision<M>::UpdateDecision(DecisionSetup setup, Arena& arena)
     : setup_(std::move(setup)),
-      place_(arena.take<std::int64_t>(MemoryKind::workspace, 1)),
+      top_place_(arena.take<std::int64_t>(MemoryKind::workspace, 1)),
       compared_(arena.take<std::int64_t>(MemoryKind::workspace, setup_.all.empty() ? 0 : kernels::compared_values)),
       scalars_(arena.take<UpdateScalars>(MemoryKind::workspace, 1)),
       sums_(arena.take<ExactSum>(MemoryKind::workspace, sums_of(setup_))),
@@ -51,9 +51,9 @@ template <class M>
 void UpdateDecision<M>::sum_over(Device& device, const std::vector<comm::Group*>& groups, Vector<ExactSum> sum) {
   for (comm::Group* group : groups) {
     if (group->size() == 1) continue;
-    kernels::top_place(device, sum, place_);
-    comm::all_reduce(*group, place_.data(), 1, comm::ReduceOp::max, device.stream());
-    kernels::at_place(device, place_, sum);
+    kernels::top_place(device, sum, top_place_);
+    comm::all_reduce(*group, top_place_.data(), 1, comm::ReduceOp::max, device.stream());
+    kernels::at_place(device, top_place_, sum);
     comm::all_reduce(*group, sum.data()->digits, ExactSum::places, comm::ReduceOp::sum, device.stream());
   }
 }

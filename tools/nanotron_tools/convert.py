@@ -148,7 +148,7 @@ def max_positions_of(options: argparse.Namespace, origin: dict[str, Any], deck: 
               "positions", file=sys.stderr)
     if learned > 0 or options.max_positions is not None:
         return learned or options.max_positions
-    stages = re.findall(r"\bsequence_length=([0-9.e+]+)", deck.get("data.stages", ""))  # from a token of the run on
+    stages = re.findall(r"\bsequence_length=([0-9.e+]+)", deck.get("data.stages", ""))  # each from a token on
     known = [int(float(value)) for value in (origin["config"].get("max_position_embeddings"),
                                              deck.get("data.sequence_length"), *stages) if value]
     if not known:

@@ -1,6 +1,6 @@
 #pragma once
 
-// Errors of CUDA that calls report later, or instead of others; nothing in a build for CPUs.
+// CUDA errors that a later call reports, perhaps instead of its own. Does nothing in a build for CPUs.
 
 #ifdef NANOTRON_WITH_CUDA
 #include <cuda_runtime_api.h>
@@ -9,11 +9,11 @@
 
 namespace nanotron {
 
-/// Error(system_error) where a launch since the last call failed, which Kokkos reports in debug builds only.
+/// Error(system_error) if a launch since the last call failed: Kokkos reports that in debug builds only.
 inline void require_launched() { NANOTRON_CHECK_CUDA(cudaGetLastError()); }
 
-/// Whether the work before the event is done. Error(system_error) for that work, and as require_launched(): the answer
-/// "not yet" counts as CUDA's last error, and would take the place of an earlier one.
+/// Whether the work before the event is done. Error(system_error) if that work failed, or as require_launched(): the
+/// answer "not yet" counts as CUDA's last error and would hide an earlier one.
 inline bool is_passed(cudaEvent_t event) {
   require_launched();
   const cudaError_t status = cudaEventQuery(event);

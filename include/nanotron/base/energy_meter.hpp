@@ -18,7 +18,7 @@
 namespace nanotron {
 
 struct EnergyReading {
-  std::string meter;    // one of its host's: "package-0", "package-0 dram", "GPU 0000:3B:00.0"
+  std::string meter;    // unique on its host: "package-0", "package-0 dram", "GPU 0000:3B:00.0"
   double joules = 0.0;  // since the meter was made
   bool is_gpu() const { return meter.starts_with("GPU"); }
 };
@@ -32,7 +32,7 @@ class EnergyMeter {
   EnergyMeter(const EnergyMeter&) = delete;
   EnergyMeter& operator=(const EnergyMeter&) = delete;
 
-  /// Meters that can be read; from any thread.
+  /// Readings of all meters that can be read. Callable from any thread.
   std::vector<EnergyReading> read();
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
 
-// Looks at files. A look that the system cannot answer is an error, never an absence: only ENOENT and ENOTDIR say that
-// nothing has a name. All functions throw Error(system_error) for any other errno that comes three times.
+// Queries of the file system. A query that fails is an error, not an absent file: only ENOENT and ENOTDIR mean that
+// there is no such name. All functions throw Error(system_error) for any other errno that comes three times.
 
 #include <cstdint>
 #include <filesystem>
@@ -19,20 +19,20 @@ Kind kind_of(const std::filesystem::path& path);
 Kind kind_of_name(const std::filesystem::path& path);
 
 inline bool exists(const std::filesystem::path& path) { return kind_of(path) != Kind::nothing; }
-/// Whether both lead to the same file or folder; false where one of them leads nowhere.
+/// Whether both lead to the same file or folder; false if one of them leads nowhere.
 bool is_same(const std::filesystem::path& a, const std::filesystem::path& b);
-/// Nothing where the path leads nowhere.
+/// Empty if the path leads nowhere.
 std::optional<std::int64_t> bytes_of(const std::filesystem::path& path);
-/// The entries of a folder; empty where the path leads nowhere.
+/// The entries of a folder; empty if the path leads nowhere.
 std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder);
 
-/// Opens a file of a run, and no other: a descriptor, or -1 with errno where the name is a symbolic link (ELOOP), leads
-/// to not a regular file (EINVAL), or cannot be opened. Never blocks. `flags` as of open(2); O_CREAT makes it for
-/// all.
+/// Opens a regular file of a run without following links: a descriptor, or -1 with errno ELOOP (the name is a symbolic
+/// link), EINVAL (not a regular file) or that of open(2). Never blocks. `flags` as in open(2); O_CREAT creates it with
+/// mode 0666.
 int open_plain(const std::filesystem::path& path, int flags);
-/// The words for an errno of open_plain().
+/// The message for an errno of open_plain().
 std::string why_not_plain(int error);
-/// The text of a file of a run, at most `most` bytes; nothing where not a regular file has the name.
+/// The text of a file of a run, at most `most` bytes; empty if the name is not a regular file.
 std::optional<std::string> text_of(const std::filesystem::path& path, std::size_t most = std::size_t{1} << 20);
 
 }  // namespace nanotron::files

@@ -2,7 +2,7 @@
 
 // What this rank did last, for a thread that watches it: the open regions, and a ring of the last operations between
 // ranks. The thread of the run writes; any thread reads at any time. All shared state is atomic: a write costs a few
-// plain stores, nothing waits, and nothing is allocated but by group() and snapshot().
+// plain stores, nothing waits, and only group() and snapshot() allocate.
 
 #include <array>
 #include <atomic>
@@ -25,22 +25,22 @@ class FlightRecorder {
   };
 
   FlightRecorder();
-  /// Off, operations are not recorded.
+  /// While off, operations are not recorded.
   void turn(bool on) { on_.store(on, std::memory_order_relaxed); }
   bool is_on() const { return on_.load(std::memory_order_relaxed); }
 
-  /// The number of a group; of an existing one, its number. Group 0 has no ranks, and represents those beyond
-  /// max_groups.
+  /// Registers a group and returns its number; an existing group keeps its number. Group 0 has no ranks and represents
+  /// groups beyond max_groups.
   int group(const std::string& name, const std::vector<int>& ranks);
-  /// Takes its operations into take_proof(), of rank `me` of the world. On all ranks of the group.
+  /// From now on take_proof() includes the group's operations. me: this rank in the world. On all ranks of the group.
   void compare(int group, int me);
 
-  /// Nothing while it is off, or within a blocking operation: one that a library makes on behalf of ours. alike: hash
-  /// of what is the same on all ranks of the group; 0: not compared.
+  /// Records nothing while off, or inside a blocking operation (a library's call on behalf of ours). alike: hash of
+  /// what is the same on all ranks of the group; 0: not compared.
   Recorded begin(int group, const char* name, std::uint64_t bytes, Kind kind, std::uint64_t alike = 0);
   void wait_for(const Recorded& operation, const char* name);  // the host waits for a started one
   void end(const Recorded& operation);                         // complete, and not waited for
-  void stop_waiting();                                         // by an error
+  void stop_waiting();                                         // because of an error
 
   void enter(const char* region);
   void leave();
@@ -48,12 +48,12 @@ class FlightRecorder {
   void at_part(const char* part);     // of a layer
   void begin_step(std::int64_t step);
   void step_done(std::int64_t ns);    // wall-clock time of the step
-  void was_stopped(std::int64_t ns);  // by a signal, since begin_step: that time is not the step's
+  void was_stopped(std::int64_t ns);  // by a signal since begin_step: not part of the step's time
 
-  /// Summed over all ranks of the world this is 0 where the ranks of each compared group have begun operations with the
-  /// same hashes in the same order; else, except by chance, it is not. Taken on all ranks at the same place.
+  /// A value whose sum over all ranks of the world is 0 if the ranks of each compared group have begun operations with
+  /// the same hashes in the same order, and else is not 0, except by chance. All ranks call it at the same point.
   std::uint64_t take_proof();
-  /// Operations of ranks differ: that ends the run. Waits for who watches this rank to end the process.
+  /// The operations of ranks differ: this ends the run. Waits until the watching thread ends the process.
   enum class Found {
     by_proof,   // by take_proof(), on all ranks of the world
     by_library  // in an operation, perhaps on this rank only
@@ -91,7 +91,7 @@ class FlightRecorder {
   std::atomic<std::int64_t> step_{0}, longest_step_{0}, steps_done_{0}, waits_since_{0}, stopped_{0};
   std::atomic<int> waits_group_{0};
   std::atomic<std::uint64_t> waits_sequence_{0};
-  // Of the compared groups. weight: of this rank in the sum; those of a group's ranks add up to 0.
+  // One for each compared group. weight: of this rank in the sum; the weights of a group's ranks add up to 0.
   struct Alike {
     std::atomic<std::uint64_t> weight{0}, all{0}, step{0}, proven{0}, proven_before{0};
   };
@@ -102,7 +102,7 @@ class FlightRecorder {
   std::vector<RecordedGroup> groups_;
 };
 
-/// Of this process. Global, as MPI is: a wait inside a library has no object of ours.
+/// The recorder of this process. Global, like MPI: a wait inside a library has no access to our objects.
 FlightRecorder& flight_recorder();
 
 /// A region of the recorder only, for what no timer measures.

@@ -9,13 +9,13 @@
 namespace nanotron {
 
 /// Ranks of the world that do the same operations in the same order: a group, or the two ends of a lane of messages.
-/// Its name is the same on each of them, and no other group's.
+/// Its name is unique and the same on each of them.
 struct RecordedGroup {
   std::string name;        // "tp group 3"
   std::vector<int> ranks;  // empty: not known
   std::uint64_t entered = 0;
-  /// Where its ranks are compared: a hash of all that they entered alike so far, and whether that of the last compared
-  /// step is that of the step before.
+  /// If its ranks are compared: `alike`, a hash of all operations entered so far that must be the same on each rank;
+  /// and whether its value for the last compared step is that for the step before.
   bool is_compared = false, is_as_before = true;
   std::uint64_t alike = 0;
 

@@ -13,8 +13,8 @@ namespace nanotron {
 /// How a format stores what is not finite.
 enum class Fp8Specials { nan_only, as_ieee };
 
-/// A storage type of one byte. float -> Fp8 rounds to nearest, ties to even; what is finite saturates at the largest
-/// value; a NaN stays one; infinity stays one where the format has it and is a NaN otherwise.
+/// A storage type of one byte. float -> Fp8 rounds to nearest, ties to even; finite values saturate at the largest
+/// value; NaN stays NaN; infinity stays infinity if the format has it, else becomes NaN.
 template <int mantissa, int bias, Fp8Specials specials>
 struct Fp8 {
   std::uint8_t bits;
@@ -59,7 +59,7 @@ struct Fp8 {
   }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-  // A second value would go into the upper byte. Infinity saturates too: what is not finite is chosen here.
+  // The upper byte is for a second value. The instruction saturates infinity too: non-finite codes are set here.
   static __device__ std::uint8_t round_by_instruction(float value) {
     std::uint16_t pair;
     if constexpr (specials == Fp8Specials::as_ieee) {

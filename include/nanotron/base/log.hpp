@@ -12,15 +12,15 @@
 
 namespace nanotron {
 
-/// info, summary and warn print on the speaking rank only; error prints on any rank, to stderr, with the rank
-/// as prefix. Every line is flushed. A file that cannot be written (a full disk) is reported once on stderr and
-/// tried again with the next line. Not thread-safe.
+/// info, summary and warn print on the writing rank only; error prints on any rank, to stderr, with the rank as prefix.
+/// Every line is flushed. A file that cannot be written (a full disk) is reported once on stderr and tried again with
+/// the next line. Not thread-safe.
 class Log {
  public:
   explicit Log(bool speaks, int rank = 0) : speaks_(speaks), rank_(rank) {}
 
-  /// Appends further lines to this file as well. Only the speaking rank opens it.
-  /// Throws Error(system_error) when it cannot be opened.
+  /// Appends further lines to this file as well. Only the writing rank opens it. Throws Error(system_error) when it
+  /// cannot be opened.
   void open(const std::filesystem::path& file);
 
   /// With quiet, info goes to the file only; summary, warnings and errors still go to the console.

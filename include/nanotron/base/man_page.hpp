@@ -6,7 +6,7 @@
 
 namespace nanotron::man {
 
-/// As text: nothing in it is a request, and quotes and hyphens stay those of ASCII.
+/// Escapes words as plain text: they contain no request, and quotes and hyphens stay ASCII.
 std::string text(const std::string& words);
 std::string bold(const std::string& words);
 std::string italic(const std::string& words);

@@ -20,14 +20,14 @@ std::string host_name();
 /// main(): threads started earlier do not inherit the mask.
 void hold_stop_signals();
 
-/// They, and SIGPIPE, end the program again.
+/// From now on these signals and SIGPIPE end the program again.
 void release_stop_signals();
 
 /// Whether one of them has arrived since hold_stop_signals().
 bool stop_signal_came();
 
-/// Opens /dev/null for those of the descriptors 0, 1 and 2 that are closed (`>&-`): else a file of the run gets the
-/// number, and what is printed is written into it. Call it before anything opens a file.
+/// Opens /dev/null for each of the descriptors 0, 1 and 2 that is closed (`>&-`). Otherwise a file of the run would get
+/// the number, and printed text would be written into it. Call it before anything opens a file.
 void open_standard_streams();
 
 /// Resident memory of this process in bytes, now and at its peak, as the kernel counts pages

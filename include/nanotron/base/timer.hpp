@@ -21,7 +21,7 @@ struct TimerRow {
 /// A region that is reported separately, with all regions in it that are not phases.
 struct Phase {
   enum class Kind {
-    open,   // phases inside it count for themselves
+    open,   // phases inside it count separately
     closed  // everything inside it belongs to it
   };
   const char* name;

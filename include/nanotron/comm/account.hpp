@@ -36,7 +36,7 @@ struct RecordedAs {
 
 class PayloadWatch;  // comm/watch/watched_groups.hpp
 
-/// A group whose data is watched: the same number on all of its ranks, and no other group's. Null: not watched.
+/// A group whose data is watched: a unique number, the same on all of its ranks. Null: not watched.
 struct WatchedAs {
   PayloadWatch* watch = nullptr;
   std::uint64_t group = 0;

@@ -49,10 +49,10 @@ enum class Sums { any_order, tree };
 /// for each rank, else deck_error. Collective; in a CUDA build call it after the GPU is selected.
 Transport choose_transport(deck::Backend backend, const Communicator& world);
 
-/// Two ranks of a host use the same GPU. Collective, as choose_transport().
+/// Whether two ranks of a host use the same GPU. Collective, as choose_transport().
 bool ranks_share_gpus(const Communicator& world);
 
-/// Reductions of the same data have the same bits, call after call: NCCL's NVLS does not promise that and is turned off
+/// Requires the same bits from every reduction of the same data: NCCL's NVLS does not promise that and is turned off
 /// unless NCCL_NVLS_ENABLE is set. Call it before the first group is made, on all ranks.
 void want_repeatable_sums();
 
@@ -63,7 +63,7 @@ int gpu_of_rank(const Communicator& world);
 
 /// Device memory, and how a transport registers it: of each rank separately, or as a window of a group's ranks.
 struct Registration {
-  std::span<std::byte> memory{};  // empty: no longer
+  std::span<std::byte> memory{};  // empty: deregister
   deck::MemoryRegistration how = deck::MemoryRegistration::none;
 };
 inline Registration by_rank(const Registration& r) { return {r.memory, deck::MemoryRegistration::local}; }
@@ -81,8 +81,8 @@ class Group {
   /// With the caller's channel for host memory; null: no bulk data.
   Group(Communicator communicator, std::unique_ptr<Channel> channel);
   /// A rank of a group without a communicator, for --plan. Its collectives and messages are counted in traffic(),
-  /// reported to the log, and move nothing; of values on the host, sum, max and min are this rank's own. Anything else
-  /// that needs ranks is an internal error.
+  /// reported to the log, and move nothing; sum, max and min of host values return this rank's own. Anything else that
+  /// needs ranks is an internal error.
   static Group planned(int size, int rank, const PlannedLog& log = {}) {
     return Group(size, rank, Alone::planned, log);
   }
@@ -108,14 +108,14 @@ class Group {
   /// Bytes of staging memory on this rank.
   std::size_t staging_bytes() const;
 
-  /// For collectives.cpp; an internal error where the group has none (one rank, no bulk data).
+  /// For collectives.cpp; an internal error if the group has none (one rank, no bulk data).
   Channel& channel();
   /// Made by the first call, which is collective; for groups of two or more ranks.
   Messages& messages();
-  /// That first call, at a time when no rank waits for anything else. Nothing for one rank.
+  /// Makes that first call, while no rank waits for anything else. Does nothing for one rank.
   void open_messages();
 
-  /// For RegisteredMemory, whose rules hold. Messages have no windows: symmetric memory is registered for each rank.
+  /// For RegisteredMemory; its rules apply. Messages have no windows: symmetric memory is registered for each rank.
   void register_memory(const Registration& registration);
   /// Before the first message. On a GPU: thread blocks that a message may take from kernels beside it; 0: chosen.
   void limit_message_blocks(int blocks) { message_blocks_ = blocks; }

@@ -23,7 +23,7 @@ class HostMap {
   /// The first rank of its host.
   bool leads(int rank) const { return ranks_of(host_of(rank)).front() == rank; }
 
-  /// Of the j-th rank of host i the (j mod n)-th of the n ranks of host i + 1. With one host: on the same one.
+  /// For the j-th rank of host i: the (j mod n)-th of the n ranks of host i + 1. With one host: on the same host.
   int partner_of(int rank) const;
   /// The ranks whose partner this is, ascending.
   std::vector<int> partners_to(int rank) const;

@@ -25,8 +25,8 @@ enum class GroupKind {
 
 enum class Operation { all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, send, receive };
 
-/// bytes: of the whole buffer of a rank: n of an all-reduce or broadcast, n x ranks of an all-gather or reduce-scatter
-/// (n: one rank's part), to all ranks together of an all-to-all, of the message.
+/// bytes of the whole buffer of a rank: n for an all-reduce or broadcast, n x ranks for an all-gather or reduce-scatter
+/// (n: one rank's part), the total to all ranks for an all-to-all, the message for a message.
 struct PlannedOperation {
   Operation operation = Operation::all_reduce;
   GroupKind group = GroupKind::world;
@@ -39,12 +39,12 @@ struct PlannedOperation {
 class OperationLog {
  public:
   virtual ~OperationLog() = default;
-  /// An operation is started; the ticket is that of its wait. A blocking one is waited for at once.
+  /// Called when an operation starts; returns the ticket for its wait. A blocking one is waited for at once.
   virtual std::uint64_t started(const PlannedOperation& operation) = 0;
   virtual void waited(std::uint64_t ticket) = 0;
 };
 
-/// Where a planned group reports to; nowhere where null.
+/// Where a planned group reports its operations; null: nowhere.
 struct PlannedLog {
   OperationLog* log = nullptr;
   GroupKind group = GroupKind::world;

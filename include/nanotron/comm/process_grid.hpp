@@ -99,7 +99,7 @@ class ProcessGrid {
   Group& tp() { return g_.tp; }                // same (dp, pp, cp): shards of the same layers
   Group& cp() { return g_.cp; }                // same (dp, pp, tp): parts of the same sequences
   Group& pp() { return g_.pp; }                // same (dp, cp, tp): the stages of one model
-  Group& embedding() { return g_.embedding; }  // where it is tied the first and the last rank of pp; else this rank
+  Group& embedding() { return g_.embedding; }  // if it is tied the first and the last rank of pp; else this rank
 
   /// f(group, kind) for every group but the world, in one order on all ranks. Those of experts only with ep > 1.
   template <class F>
@@ -119,7 +119,7 @@ class ProcessGrid {
       of_data(g_.data.back(), GroupKind::expert_data, GroupKind::expert_shard, GroupKind::expert_replicate);
   }
 
-  /// Of all groups (Group::register_memory). Stages of a pipeline differ: their groups have no symmetric memory.
+  /// Registers memory with all groups (Group::register_memory). Pipeline stages differ, so pp has no symmetric memory.
   void register_memory(const Registration& registration);
 
   /// placement_report of the hosts MPI names; the same text on every rank. Empty where planned.

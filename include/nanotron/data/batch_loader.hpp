@@ -18,22 +18,22 @@
 
 namespace nanotron::data {
 
-/// A step uses GBS = global_batch_size samples from the cursor on, in training as many as BatchRamp gives. dp rank r
+/// A step uses GBS = global_batch_size samples from the cursor on; in training, as many as BatchRamp gives. dp rank r
 /// takes samples [r GBS/dp, (r+1) GBS/dp) of them, micro_batch_size per micro-batch, in order. A context-parallel rank
-/// takes its shard of each sequence. Not collective; the ranks of a tp group all read the same tokens.
-/// Nothing is allocated after construction.
+/// takes its shard of each sequence. Not collective; the ranks of a tp group all read the same tokens. Nothing is
+/// allocated after construction.
 class BatchLoader {
  public:
   /// `files` must outlive the loader. Training: the files of data.path, blended (data/order/blend.hpp), each in an
   /// order of its own (data/order/sample_order.hpp). Validation: one file, of data.path or validation_path; it takes n
   /// samples of the split's V sequences: n = V for validation_batches = 0, else n = min(V, validation_batches * GBS);
   /// sample i < n is sequence spread(i, n, V) (data/order/sample_order.hpp). Error(data_error) when training has less
-  /// than one global batch or a file no sequence; Error(deck_error) when GBS is not a multiple of dp_size *
-  /// micro_batch_size. Of each sequence the part `tokens`. dp ranks take `neighbours` samples each in turn
+  /// than one global batch or a file has no sequence; Error(deck_error) when GBS is not a multiple of dp_size *
+  /// micro_batch_size. Loads the part `tokens` of each sequence. dp ranks take `neighbours` samples each in turn
   /// (round-robin); neighbours divides GBS/dp. Training samples are those of data.cut, from its first on.
   BatchLoader(const deck::DataConfig& data, std::uint64_t seed, std::span<const TokenFile> files, Split split,
               int dp_rank, int dp_size, const SequenceShard& tokens, index_t neighbours);
-  /// All of these sequences once, in their order, as validation takes its own.
+  /// Takes each of these sequences once, in their order, as in validation.
   BatchLoader(const deck::DataConfig& data, std::unique_ptr<Sequences> sequences, int dp_rank, int dp_size,
               const SequenceShard& tokens, index_t neighbours);
   /// As above, for one file and whole sequences.
@@ -48,14 +48,14 @@ class BatchLoader {
   index_t number_of_batches() const {
     return samples_ == 0 ? number_of_sequences() / global_batch_size_ : (samples_ - 1) / global_batch_size_ + 1;
   }
-  /// Of training, for each file: its sequences, and how many of the samples before this one are of it.
+  /// For each training file: its sequences, and how many of the samples before this one come from it.
   struct FileUse {
     index_t sequences, samples;
   };
   std::vector<FileUse> uses_before(index_t sample) const;
   /// Sequences of the global batch that begins at this sample.
   index_t batch_size(index_t first_sample) const { return ramp_.at(first_sample); }
-  /// Of this rank in that global batch; in one of global_batch_size, the largest.
+  /// Micro-batches of this rank in that global batch; and in the largest one, of global_batch_size.
   index_t micro_batches(index_t first_sample) const { return per_rank(first_sample) / micro_batch_size_; }
   index_t max_micro_batches() const { return global_batch_size_ / dp_size_ / micro_batch_size_; }
   /// Samples of this rank in the global batch that begins at first_sample; the global index of its sample j.
@@ -76,7 +76,7 @@ class BatchLoader {
   /// starts (sequences of this rank per step, sequence_length) <- the position at which the document of each position
   /// begins in its sequence. Does nothing without a document mask.
   void load_documents(index_t first_sample, std::span<std::int32_t> starts) const;
-  /// tokens (sequences of this rank per step) <- how many each whole sequence has. Does nothing if it is empty.
+  /// tokens (sequences of this rank per step) <- tokens of each whole sequence. Does nothing if it is empty.
   void load_tokens(index_t first_sample, std::span<std::int32_t> tokens) const;
   /// Positions of the global batch that have a token.
   index_t tokens(index_t first_sample) const;

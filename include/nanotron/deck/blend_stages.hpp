@@ -1,6 +1,6 @@
 #pragma once
-// data%weights and data%stages: in which proportions a run takes its samples from the files of data%path, and with
-// which keys of the deck it trains from a token on.
+// data%weights and data%stages: the proportions of samples from the files of data%path, and the keys of the deck that
+// change at a token of the run.
 //
 //   path    = 'web=w.h5 code=c.h5'
 //   weights = 'web=0.7 code=0.3'
@@ -40,7 +40,7 @@ struct BlendMistake {
 };
 
 /// The stages, the first from token 0 with data%weights; a file that a later stage does not name has weight 0 there. A
-/// stage that names no file keeps the weights of the one before. One file needs no weights. Up to the first mistake.
+/// stage that names no file keeps the weights of the one before. One file needs no weights. Stops at the first mistake.
 std::vector<BlendStage> blend_stages(const DataConfig& data, BlendMistake* mistake = nullptr);
 
 }  // namespace nanotron::deck

@@ -35,7 +35,7 @@ struct Config {
   std::shared_ptr<const Config> run_of{};  // of a later stage of training: the run's; else null
 };
 
-/// The configuration of the whole run, of which this may be a stage (data/order/training_stages.hpp).
+/// The configuration of the whole run; `config` may be that of a stage (data/order/training_stages.hpp).
 inline const Config& whole_run(const Config& config) { return config.run_of ? *config.run_of : config; }
 
 /// The configuration as a deck (deck.nml), which gfortran reads too: every key, non-defaults marked, reals exact.

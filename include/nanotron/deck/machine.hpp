@@ -1,6 +1,6 @@
 #pragma once
 // A machine to plan for, as a namelist file: &machine, one rank; &node and &network, how ranks are connected; &gemm and
-// &attention, how shapes change rates; &kernels, rates of others. Rates are those that are reached, not peaks.
+// &attention, how shapes change rates; &kernels, rates of others. Rates are achieved rates, not peaks.
 
 #include <limits>
 #include <string>
@@ -96,7 +96,7 @@ inline double reserved_by_default(bool is_gpu) { return is_gpu ? 4e9 : 0.5e9; }
 /// Reads the text of such a file. Error(deck_error) with every finding and its line.
 Machine read_machine(const std::string& name, const std::string& text);
 
-/// The file of a machine; comment: its first lines, each begins with '!'. read_machine() gives the machine back.
+/// The file of a machine; comment: its first lines, each begins with '!'. read_machine() is the inverse.
 std::string machine_text(const Machine& machine, const std::string& comment);
 
 }  // namespace nanotron::deck

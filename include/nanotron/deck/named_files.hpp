@@ -10,9 +10,9 @@
 
 namespace nanotron::deck {
 
-/// "code=a wiki=b" -> (code, a), (wiki, b): name=word, separated by blanks. A name begins with a letter and goes on
-/// with letters, digits and '_', at most 32; it is unique. `mistake` says what is wrong with the first word that is
-/// not one, which are left out of the result: "'b' is not name=<what>"; empty when there is none.
+/// "code=a wiki=b" -> (code, a), (wiki, b): name=word, separated by blanks. A name is a letter followed by letters,
+/// digits and '_', at most 32; it is unique. `mistake` says what is wrong with the first invalid word, such as "'b' is
+/// not name=<what>"; empty if there is none. Invalid words are left out of the result.
 using NamedWord = std::pair<std::string, std::string>;
 std::vector<NamedWord> named_words(std::string_view text, std::string_view what, std::string* mistake);
 
@@ -21,13 +21,13 @@ struct NamedFile {
   std::string path;
 };
 
-/// "a/file.h5" is one file without a name, all of the text its path; "code=a.h5 wiki=b.h5" are named ones. A path with
-/// a
-/// '=' in it can be written as "./x=1.h5". None of an empty text.
+/// "a/file.h5" is one file without a name, all of the text its path; "code=a.h5 wiki=b.h5" are
+/// named ones. A path that contains '=' can be written as "./x=1.h5". An empty text has no
+/// files.
 std::vector<NamedFile> named_files(std::string_view text, std::string* mistake = nullptr);
 
-/// Names of the validation sets: those of validation_path, or of the files of which validation_fraction holds out a
-/// part each; empty for one set without a name.
+/// Names of the validation sets: the names in validation_path, or of the files of which validation_fraction holds out a
+/// part; empty for one set without a name.
 std::vector<std::string> validation_set_names(const DataConfig& data);
 
 /// For messages: the key, with the file's name if it has one: "data%path, 'code'".

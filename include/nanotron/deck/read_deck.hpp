@@ -18,8 +18,8 @@ namespace nanotron::deck {
 /// Reads, checks and cross-checks a deck. `overrides` are "group.name=value", applied in order after
 /// the file. Throws Error(deck_error) whose message holds every mistake, as a compiler prints them.
 /// `warnings` receives what is legal but doubtful, in the same form. Not collective: rank 0 may read
-/// the file and broadcast its text, then every rank calls read_deck_text. Where the number of `ranks` is given, the
-/// grid has to fit it: that is said with the other mistakes, and the open degree is filled.
+/// the file and broadcast its text, then every rank calls read_deck_text. If the number of `ranks` is given, the grid
+/// must fit it: a misfit is reported with the other mistakes, and the open degree is filled in.
 Config read_deck(const std::string& path, Features features, const std::vector<std::string>& overrides = {},
                  std::string* warnings = nullptr);
 Config read_deck_text(const std::string& text, const std::string& file_name, Features features,
@@ -34,14 +34,14 @@ std::string read_deck_file(const std::string& path);
 /// feature's check fails. Call once on every rank, before canonical_deck.
 void resolve(Config& config, std::int64_t world_size, Features features);
 
-// What a deck says otherwise than the one that a checkpoint was written under.
+// Differences between a deck and the deck under which a checkpoint was written.
 
 struct Change {
   std::string key, before, now;  // "data%sequence_length", and values as a deck spells them
   Influence influence;
 };
 
-/// What the text of canonical_deck() says; a key that it lacks is at its default. Nothing where the text is not a deck.
+/// The configuration in the text of canonical_deck(); a missing key is at its default. Empty if the text is not a deck.
 std::optional<Config> config_of(const std::string& text);
 
 /// The keys with an influence on the training whose values differ; `before` is the text of canonical_deck(), a key that

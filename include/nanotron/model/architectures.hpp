@@ -1,5 +1,5 @@
 #pragma once
-// Which Hugging Face architectures say what a model is.
+// Which Hugging Face architectures can describe a model.
 
 #include <string>
 
@@ -7,8 +7,8 @@
 
 namespace nanotron::model {
 
-/// A warning where config.json of no architecture that nanotron-convert writes can say what the resolved model is: the
-/// nearest, and the values that the deck's keys would need there; else empty.
+/// A warning if no architecture that nanotron-convert writes can describe the resolved model in config.json: the
+/// nearest one, and the values of the deck's keys that it would need; else empty.
 std::string unexported_text(const deck::ModelConfig& model);
 
 }  // namespace nanotron::model

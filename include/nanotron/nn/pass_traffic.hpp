@@ -4,8 +4,8 @@
 
 namespace nanotron::nn {
 
-/// What a part of the model communicates per micro-batch. output: of forward, what backward does not need again where
-/// it recomputes; not in `forward`.
+/// What a part of the model communicates per micro-batch. output: the part of forward that recomputation in backward
+/// does not repeat; not in `forward`.
 struct PassTraffic {
   comm::StepTraffic forward{}, backward{}, output{};
 

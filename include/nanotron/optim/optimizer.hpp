@@ -70,8 +70,8 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  /// Queues update steps() + 1 with gradient_scale * gradient, of the elements whose moments this rank stores, for the
-  /// device to carry out or to skip: scalars (1), in its memory, say which. Collective over the tensor-parallel and the
+  /// Queues update steps() + 1 with gradient_scale * gradient, of the elements whose moments this rank stores. The
+  /// device carries it out or skips it, as scalars (1) in its memory say. Collective over the tensor-parallel and the
   /// shard group.
   virtual void update(Device& device, const UpdatedWeights<M>& weights, Vector<const M> gradient, double learning_rate,
                       Vector<const kernels::UpdateScalars> scalars) = 0;
@@ -82,8 +82,8 @@ class Optimizer {
   /// Per update.
   virtual comm::StepTraffic traffic() const { return {}; }
 
-  /// Updates carried out so far; part of a checkpoint. Who queues an update counts it once it is known to be carried
-  /// out.
+  /// Updates carried out so far; part of a checkpoint. The caller that queues an update counts it once it is known to
+  /// be carried out.
   virtual std::int64_t steps() const = 0;
   virtual void set_steps(std::int64_t steps) = 0;
 };

@@ -66,7 +66,7 @@ class UpdateDecision {
   void agree(Device& device);
 
   DecisionSetup setup_;
-  Vector<std::int64_t> place_, compared_;
+  Vector<std::int64_t> top_place_, compared_;
   Vector<kernels::UpdateScalars> scalars_;
   Vector<kernels::ExactSum> sums_;  // loss, norm, its parts, the owned ranges: as many as this rank has
   std::unique_ptr<OnHost> host_;    // null when planning

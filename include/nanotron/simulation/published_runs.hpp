@@ -4,7 +4,7 @@
 //
 // GPT runs of Megatron-LM, of SC21 (Narayanan et al. 2021, table 1) and K22 (Korthikanti et al. 2022, table 5), with
 // the columns source, parameters_B, layers, hidden, heads, tp, pp, gpus, batch, tflops_per_gpu, seconds_full,
-// seconds_selective. What the papers leave open is assumed alike for all rows:
+// seconds_selective. What the papers do not state is assumed the same for all rows:
 //
 //   SC21   full recomputation, tensor-parallel hidden states replicated; TFLOP/s as the paper counts them:
 //          96 B s L h^2 (1 + s/(6h) + V/(16 L h)). micro-batch: that of the shortest predicted step among 1, 2, 4, 8,

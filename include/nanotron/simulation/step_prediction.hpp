@@ -27,7 +27,7 @@ struct StepPrediction {
 /// config is resolved. Error(deck_error) where the machine's file says too little for the grid.
 StepPrediction predict_step(const deck::Config& config, const deck::Machine& machine, const Software& software = {});
 
-/// The same from two shorter steps where micro-batches are many: a step is affine in their number once the pipeline is
+/// The same from two shorter steps if micro-batches are many: a step is affine in their number once the pipeline is
 /// full. For searches.
 StepPrediction estimate_step(const deck::Config& config, const deck::Machine& machine, const Software& software = {});
 
@@ -40,7 +40,7 @@ std::string describe_prediction(const deck::Config& config, const deck::Machine&
 // Whether a deck fits into the memory of a machine: the arena of the run (trainer::plan_step), planned for every rank
 // of the pipeline.
 
-/// Of the rank of the pipeline that needs most. limit: the search for it ends above.
+/// Memory of the pipeline rank that needs most. limit: the search for it stops above.
 double memory_bytes(const deck::Config& config, const deck::Machine& machine, double limit);
 
 /// With NCCL's buffers within machine.buffer_limit().

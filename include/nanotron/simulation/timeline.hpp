@@ -3,11 +3,11 @@
 // The time of a step from the lists of what its ranks do (StepEvent), kernel by kernel and message by message.
 //
 // The ranks of a pipeline are played together. Kernels of a rank run one after another. A started collective begins
-// when what was queued before it is done and its level of the network (inside or between nodes) is free; a wait ends
-// not before it. A message begins when it is sent and its receive is posted. While a collective is in flight, kernels
-// beside it have 1 - collective_share of the multiprocessors; what they lose is a share of its own. Ranks of other
-// data-, tensor- and context-parallel coordinates do the same at the same time. On a host nothing is in flight beside
-// kernels: a collective takes the time of the core.
+// when what was queued before it is done and its level of the network (inside or between nodes) is free; a wait ends no
+// earlier than the collective. A message begins when it is sent and its receive is posted. While a collective is in
+// flight, kernels beside it have 1 - collective_share of the multiprocessors; what they lose is a share of its own.
+// Ranks of other data-, tensor- and context-parallel coordinates do the same at the same time. On a host nothing is in
+// flight beside kernels: a collective takes the time of the core.
 
 #include <array>
 #include <string_view>

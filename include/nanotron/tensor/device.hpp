@@ -22,7 +22,7 @@ struct GemmHandles;     // cuBLASLt and cuBLAS handles, cached plans; oneDNN eng
 
 #ifdef NANOTRON_WITH_CUDA
 inline comm::Stream stream_of(const ExecutionSpace& exec) { return comm::Stream(exec.cuda_stream()); }
-/// As a fence of Kokkos, which ends the process where work before it failed; here Error(system_error).
+/// Like a Kokkos fence, but Error(system_error) if work before it failed: Kokkos would end the process.
 inline void wait_for(const ExecutionSpace& exec) { NANOTRON_CHECK_CUDA(cudaStreamSynchronize(exec.cuda_stream())); }
 #else
 inline comm::Stream stream_of(const ExecutionSpace&) { return {}; }
@@ -54,13 +54,13 @@ class Device {
   GemmMode gemm_mode() const { return gemm_mode_; }
   /// Defined, created and used only by kernels/gemm; lives as long as the device.
   std::shared_ptr<GemmHandles>& gemm_handles() const { return gemm_handles_; }
-  /// The same, of kernels/attention.
+  /// The same for kernels/attention.
   std::shared_ptr<AttentionPlans>& attention_plans() const { return attention_plans_; }
   /// Scratch memory of GEMMs (packed operands), taken from the arena once; see
   /// kernels::gemm_workspace_bytes.
   const Vector<std::byte>& gemm_workspace() const { return gemm_workspace_; }
   void set_gemm_workspace(const Vector<std::byte>& bytes) { gemm_workspace_ = bytes; }
-  /// Waits until everything queued so far is done. Error(system_error) where a kernel failed, or was not launched.
+  /// Waits until everything queued so far is done. Error(system_error) if a kernel failed or was not launched.
   void fence() const {
     if (is_planning()) return wait_planned();
     wait_for(exec());

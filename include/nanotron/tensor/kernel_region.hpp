@@ -1,6 +1,6 @@
 #pragma once
 
-// What a kernel says of itself, in the first line of the function that launches it:
+// The description of a kernel, in the first line of the function that launches it:
 //
 //   const KernelRegion kernel(device, "rms_norm_forward", reads(x, w), writes(y, rstd));
 
@@ -24,7 +24,7 @@ struct Reads {
 struct Writes {
   double bytes = 0.0;
 };
-/// Of the operands' bytes. An operand that is read twice, and too large for caches, is listed twice.
+/// From the operands' bytes. An operand that is read twice, and too large for caches, is listed twice.
 template <class... Views>
 Reads reads(const Views&... operands) {
   return {(0.0 + ... + bytes_of(operands))};

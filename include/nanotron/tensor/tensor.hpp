@@ -26,7 +26,7 @@ using Vector = Kokkos::View<T*, Kokkos::LayoutRight, MemorySpace, Kokkos::Memory
 template <class T>
 using Matrix = Kokkos::View<T**, Kokkos::LayoutRight, MemorySpace, Kokkos::MemoryUnmanaged>;
 
-/// What Kokkos::create_mirror_view() makes of a View; Kokkos' own name for it is another in later versions.
+/// What Kokkos::create_mirror_view() makes of a View; Kokkos' own name for it differs in later versions.
 template <class View>
 using HostMirror = decltype(Kokkos::create_mirror_view(std::declval<const View&>()));
 

@@ -58,7 +58,7 @@ class WorkList final : public comm::OperationLog {
  public:
   explicit WorkList(EventOrder order = EventOrder::forgotten) : order_(order) {}
 
-  /// kernel: a string literal. Launches up to close() are its own; what begins in between ends before.
+  /// kernel: a string literal. Launches up to close() are its own; a kernel opened in between is closed before.
   void open(std::string_view kernel, const Work& work);
   void close();
   void add_launch();

@@ -9,7 +9,7 @@
 
 namespace nanotron::apps::bench {
 
-// Of a model: attention calls GEMMs too.
+// GEMM workspace of a model; attention needs it too.
 template <class T>
 std::size_t gemm_workspace_bytes(const model::LocalSizes& s) {
   return std::max(

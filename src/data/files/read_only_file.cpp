@@ -25,7 +25,7 @@ std::uint64_t read_block(const BlockSource& source, std::int64_t begin, std::spa
   std::optional<std::uint64_t> wrong;
   std::string failure;
   for (int attempt = 0; attempt < attempts; ++attempt) {
-    if (attempt > 0) source.forget(bytes, begin);
+    if (attempt > 0) source.drop_from_cache(bytes, begin);
     try {
       source.read(block.data(), bytes, begin);
     } catch (const Error& error) {
@@ -67,7 +67,7 @@ void ReadOnlyFile::read(void* target, std::int64_t bytes, std::int64_t position)
   }
 }
 
-void ReadOnlyFile::forget(std::int64_t bytes, std::int64_t position) const {
+void ReadOnlyFile::drop_from_cache(std::int64_t bytes, std::int64_t position) const {
   ::posix_fadvise(descriptor_, position, bytes, POSIX_FADV_DONTNEED);
 }
 

@@ -115,9 +115,9 @@ void StoredArray::read_again(index_t block, std::span<char> bytes) const {
   const auto size = static_cast<std::int64_t>(bytes.size());
   try {
     std::uint64_t expected = 0;
-    hashes_->source_->forget(8, 8 * block);
+    hashes_->source_->drop_from_cache(8, 8 * block);
     hashes_->source_->read(&expected, 8, 8 * block);
-    source_->forget(size, block * block_ * width_);
+    source_->drop_from_cache(size, block * block_ * width_);
     const std::uint64_t found = read_block(*source_, block * block_ * width_, bytes, expected);
     if (found != expected) damaged(block, expected, found);
   } catch (const Error& error) {

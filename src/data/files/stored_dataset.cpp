@@ -131,7 +131,9 @@ class PlainValues final : public BlockSource {
   void read(void* target, std::int64_t bytes, std::int64_t position) const override {
     disk_->read(target, bytes, offset_ + position);
   }
-  void forget(std::int64_t bytes, std::int64_t position) const override { disk_->forget(bytes, offset_ + position); }
+  void drop_from_cache(std::int64_t bytes, std::int64_t position) const override {
+    disk_->drop_from_cache(bytes, offset_ + position);
+  }
 
  private:
   std::shared_ptr<const ReadOnlyFile> disk_;
@@ -169,8 +171,8 @@ class ConvertedValues final : public BlockSource {
                 ExitCode::data_error, fmt::format("reading {}", name_));
   }
   // HDF5 does not say where its chunks are: the advice is about the whole file.
-  void forget(std::int64_t, std::int64_t) const override {
-    disk_->forget(0, 0);
+  void drop_from_cache(std::int64_t, std::int64_t) const override {
+    disk_->drop_from_cache(0, 0);
     dataset_ = {};
     open();
   }

@@ -45,7 +45,7 @@ std::int64_t packed_chunk(const hdf5::Dataset& dataset, const std::string& name,
 /// Bytes of unpacked chunks that stay in memory: all of a small dataset, else two chunks.
 std::int64_t kept_unpacked(std::int64_t chunk, std::int64_t all);
 
-/// The values through HDF5: of any layout, filters and byte order. forget() drops the chunks that were kept.
+/// The values through HDF5: of any layout, filters and byte order. drop_from_cache() drops the chunks that were kept.
 std::unique_ptr<BlockSource> open_converted(hdf5::Dataset dataset, const std::string& name, int width,
                                             std::shared_ptr<const ReadOnlyFile> disk);
 

@@ -105,7 +105,7 @@ void require_content(std::span<StoredArray* const> arrays, const std::vector<Sto
   for (int attempt = 0; attempt < 3; ++attempt) {
     std::vector<std::pair<std::string, std::uint64_t>> all;
     for (std::size_t i = 0; i < arrays.size(); ++i) {
-      if (attempt > 0) hashes[i].forget();
+      if (attempt > 0) hashes[i].drop_from_cache();
       all.emplace_back(arrays[i]->name(), hash_of(hashes[i].read_all(), stated.block));
     }
     content = hash_of(content_text(all));

@@ -65,14 +65,14 @@ void BlockChecker::check_all() try {
 }
 
 void BlockChecker::check(const HashedBlocks& blocks, std::vector<char>& block) {
-  file_.forget(blocks.bytes, blocks.position);
+  file_.drop_from_cache(blocks.bytes, blocks.position);
   std::int64_t at = blocks.position;
   for (const std::uint64_t hash : blocks.hashes) {
     block.resize(static_cast<std::size_t>(std::min(block_bytes_, blocks.position + blocks.bytes - at)));
     require_block(file_, name_, at / block_bytes_, at, block, hash);
     at += block_bytes_;
   }
-  file_.forget(blocks.bytes, blocks.position);  // nobody reads it soon
+  file_.drop_from_cache(blocks.bytes, blocks.position);  // nobody reads it soon
 }
 
 }  // namespace nanotron::io

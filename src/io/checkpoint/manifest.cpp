@@ -136,7 +136,7 @@ std::string broadcast_manifest(MPI_Comm world, const std::filesystem::path& path
     const data::ReadOnlyFile input(path);
     std::string text(static_cast<std::size_t>(count), '\0'), again = text;
     input.read(text.data(), count, 0);
-    input.forget(count, 0);
+    input.drop_from_cache(count, 0);
     input.read(again.data(), count, 0);
     if (text != again)
       fail(ExitCode::system_error, {.what = fmt::format("{} reads differently each time", path.string())});

@@ -18,7 +18,7 @@
 namespace nanotron::io {
 namespace {
 
-constexpr std::int64_t always_full = std::int64_t{1} << 30;  // bytes
+constexpr std::int64_t max_bytes_read_fully = std::int64_t{1} << 30;  // bytes
 
 bool is_same(MPI_Comm world, std::int64_t value) {
   std::int64_t range[2] = {value, -value};
@@ -84,7 +84,7 @@ Finding finding_of(const data::TokenFile& file, std::uint64_t hash) {
   return found;
 }
 
-// A line for each hash, those of most ranks first: "hash 12ab..., 1000 tokens: node1 (4 ranks), node2 (4 ranks)".
+// A line for each hash, sorted by number of ranks: "hash 12ab..., 1000 tokens: node1 (4 ranks), node2 (4 ranks)".
 std::string text_of(const std::vector<Finding>& all) {
   constexpr std::size_t max_places = 8;
   struct Content {
@@ -167,9 +167,9 @@ void require_same_tokens(MPI_Comm given, const data::TokenFile& file, const std:
   bool one_file = same_size;
   for (const std::int64_t value : {status.inode, status.bytes, status.modified, status.changed})
     one_file = is_same(world.get(), value) && one_file;
-  const bool sample =
-      verify == deck::Verify::sample || (verify == deck::Verify::automatic && one_file && status.bytes > always_full);
-  if (same_size && !sample && status.bytes > always_full) {
+  const bool sample = verify == deck::Verify::sample ||
+                      (verify == deck::Verify::automatic && one_file && status.bytes > max_bytes_read_fully);
+  if (same_size && !sample && status.bytes > max_bytes_read_fully) {
     log.info("token file {}: every host reads {:.1f} GB to compare; data%verify = 'sample' reads 64 blocks of it",
              file.path(), static_cast<double>(status.bytes) / 1e9);
   }

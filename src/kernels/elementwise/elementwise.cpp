@@ -128,7 +128,7 @@ void row_maxima(Device& device, Matrix<const T> x, Vector<float> maxima) {
   const auto columns = static_cast<index_t>(x.extent(1));
   for_each_row(
       device, "row_maxima", static_cast<index_t>(x.extent(0)),
-      KOKKOS_LAMBDA(const Row& row, const index_t i) { to[i] = max_size_of(row, from + i * columns, columns); });
+      KOKKOS_LAMBDA(const Row& row, const index_t i) { to[i] = max_abs(row, from + i * columns, columns); });
 }
 
 index_t bias_workspace_size(Processor processor, index_t rows, index_t columns, index_t segments) {

@@ -20,7 +20,7 @@ void swiglu_backward_maxima(Device& device, Matrix<const bf16> gate_up, Matrix<c
           const auto x = load(gate + c, n), u = load(up + c, n), g = load(gradient + c, n);
           return max(n, [&](const int k) {
             const GateUp<float> d = swiglu_gradient(x[k], u[k], g[k]);
-            const float a = size_of_element(bf16(d.gate)), b = size_of_element(bf16(d.up));
+            const float a = abs_or_infinity(bf16(d.gate)), b = abs_or_infinity(bf16(d.up));
             return a < b ? b : a;
           });
         });

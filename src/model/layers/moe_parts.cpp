@@ -50,7 +50,7 @@ index_t sequence_groups(const TransformerSetup& setup) {
 nn::ExpertCuts cuts_of(const TransformerSetup& setup, const SumOrder& tokens) {
   if (!keeps_order(setup)) return {};
   const int ranks = std::min(setup.cp->size(), setup.ep->size());
-  return {.held = tokens.shards_on_rank, .ranks = ranks, .sequences = setup.ep->size() / ranks};
+  return {.shards_on_rank = tokens.shards_on_rank, .ranks = ranks, .sequences = setup.ep->size() / ranks};
 }
 
 // Max rows that the experts here receive: min(top_k, experts here) for each token of the expert-parallel group, or less

@@ -87,7 +87,7 @@ class ExchangedExperts final : public ExpertExchange<T> {
         value_send_buffer_(arena.take<M>(MemoryKind::workspace, size.assignments)),
         value_receive_buffer_(arena.take<M>(MemoryKind::workspace, size.rows)),
         counts_(arena.take<std::int64_t>(MemoryKind::workspace, 2, size.experts)),
-        received_cuts_(arena.take<std::int64_t>(MemoryKind::workspace, size.experts * size.cuts.places())),
+        received_cuts_(arena.take<std::int64_t>(MemoryKind::workspace, size.experts * size.cuts.boundaries_on_rank())),
         sent_counts_(static_cast<std::size_t>(ep.size())),
         received_counts_(static_cast<std::size_t>(ep.size())),
         host_counts_(2 * static_cast<std::size_t>(size.experts)),
@@ -99,7 +99,8 @@ class ExchangedExperts final : public ExpertExchange<T> {
   PassTraffic traffic() const override {
     const index_t rows = size_.assignments * size_.hidden * static_cast<index_t>(sizeof(T));
     const index_t weights = size_.assignments * static_cast<index_t>(sizeof(M));
-    const index_t counts = size_.experts * (1 + size_.cuts.places()) * static_cast<index_t>(sizeof(std::int64_t));
+    const index_t counts =
+        size_.experts * (1 + size_.cuts.boundaries_on_rank()) * static_cast<index_t>(sizeof(std::int64_t));
     const auto exchanged = [&](index_t bytes) {
       return comm::StepTraffic{.expert_parallel = comm::all_to_all_bytes(bytes, ep_->size())};
     };
@@ -143,7 +144,7 @@ class ExchangedExperts final : public ExpertExchange<T> {
 
   void dispatch_cuts(Device& device, Matrix<std::int64_t> from_here, Matrix<std::int64_t> cuts) override {
     const index_t here = size_.experts / ep_->size();
-    std::ranges::fill(sent_counts_, static_cast<std::size_t>(here * size_.cuts.places()));
+    std::ranges::fill(sent_counts_, static_cast<std::size_t>(here * size_.cuts.boundaries_on_rank()));
     comm::all_to_all<std::int64_t>(*ep_, from_here.data(), sent_counts_, received_cuts_.data(), sent_counts_,
                                    device.stream());
     kernels::join_cuts(device, received_cuts_, here, size_.cuts.sequences, cuts);

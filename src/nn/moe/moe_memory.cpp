@@ -41,8 +41,8 @@ void take_full(Arena& arena, MemoryKind kind, const MoeSizes& s, int ranks, Rout
   act.rows->received.resize(all);
   act.rows->begin.resize(here + 1);
   const index_t local = s.experts / ranks;
-  act.rows->cuts =
-      arena.take<std::int64_t>(kind, s.cuts.held > 0 ? local * s.cuts.sequences : 0, s.cuts.joined_places());
+  act.rows->cuts = arena.take<std::int64_t>(kind, s.cuts.shards_on_rank > 0 ? local * s.cuts.sequences : 0,
+                                            s.cuts.boundaries_of_sequence());
   act.rows->offsets = arena.take<std::int64_t>(kind, s.gemms == deck::ExpertGemms::grouped ? local + 1 : 0);
 }
 
@@ -57,7 +57,7 @@ void take_forward(Arena& arena, const MoeSizes& s, RoutedWorkspace<T>& work) {
   work.logits = arena.take<master_t<T>>(kind, s.tokens, s.columns);
   work.counts = arena.take<std::int64_t>(kind, s.experts);
   work.stretches = arena.take<std::int64_t>(kind, kernels::stretches_of(s.assignments()), s.experts);
-  work.cuts = arena.take<std::int64_t>(kind, s.cuts.held > 0 ? s.experts : 0, s.cuts.places());
+  work.cuts = arena.take<std::int64_t>(kind, s.cuts.shards_on_rank > 0 ? s.experts : 0, s.cuts.boundaries_on_rank());
   work.output = arena.take<T>(kind, s.rows, s.hidden);
 }
 

@@ -79,9 +79,9 @@ comm::StepTraffic GradientReducer<T>::traffic() const {
 }
 
 template <class T>
-void GradientReducer<T>::clear(const nn::BufferLayout& place) const {
+void GradientReducer<T>::clear(const nn::BufferLayout& layout) const {
   M* const gradient = model_->parameters().gradient.data();
-  for (const nn::BufferLayout::Part& part : place.parts()) {
+  for (const nn::BufferLayout::Part& part : layout.parts()) {
     const index_t begin = std::max(part.range.begin, section_.flat.begin),
                   end = std::min(part.range.end, section_.flat.end);
     if (begin < end)

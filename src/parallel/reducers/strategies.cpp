@@ -87,7 +87,7 @@ template <class T>
 std::vector<PersistentState<master_t<T>>> Reducers<T>::persistent_state() const {
   std::vector<PersistentState<M>> all;
   for (const auto& r : reducers_) {
-    if (PersistentState<M> carried = r->persistent_state(); !carried.layout.empty()) all.push_back(std::move(carried));
+    if (PersistentState<M> state = r->persistent_state(); !state.layout.empty()) all.push_back(std::move(state));
   }
   return all;
 }

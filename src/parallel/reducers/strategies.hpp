@@ -1,6 +1,7 @@
 #pragma once
 
-// The maker of each strategy of gradient reduction, and what some require of a deck. The classes are in the sources.
+// Functions that make the strategies of gradient reduction, and checks of keys for some. The classes are in the
+// sources.
 
 #include <memory>
 

@@ -16,7 +16,7 @@
 namespace nanotron::trainer {
 namespace {
 
-// Ranks that have other numbers than most; empty where no numbers are those of most.
+// Ranks whose numbers differ from those of the majority; empty without a majority.
 std::vector<int> minority(const kernels::UpdateScalars& decided, comm::Group& world) {
   using Numbers = std::pair<std::uint64_t, std::uint64_t>;
   const Numbers mine{std::bit_cast<std::uint64_t>(decided.loss), std::bit_cast<std::uint64_t>(decided.norm)};
@@ -35,7 +35,7 @@ std::vector<int> minority(const kernels::UpdateScalars& decided, comm::Group& wo
 }  // namespace
 
 double SpikeBound::largest_norm() const {
-  if (factor_ == 0.0 || norms_.size() < least) return std::numeric_limits<double>::infinity();
+  if (factor_ == 0.0 || norms_.size() < min_norms) return std::numeric_limits<double>::infinity();
   std::vector<double> sorted = norms_;
   const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
   std::ranges::nth_element(sorted, middle);
@@ -110,7 +110,7 @@ void StepGuard<T>::require_same(const ComputedStep& first, const ComputedStep& s
   if (!faulty.empty()) end_for_hardware(fault, config_, grid_);
   fail(ExitCode::system_error,
        {.what = fmt::format("step {}: {}", step, fault.what),
-        .expected = "equal ones on all ranks",
+        .expected = "the same values on all ranks",
         .found = found,
         .change = "no majority shows which rank is right: test the hosts before the next start"});
 }

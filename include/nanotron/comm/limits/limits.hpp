@@ -34,8 +34,8 @@ struct MemoryLimit {
   std::string name;         // "the host", or the folder of the control group
 };
 
-/// The host's first (MemTotal of `meminfo`), then those of the control group of this process and its ancestors that are
-/// tighter: memory.max of version 2, memory.limit_in_bytes of version 1. A file that cannot be read means no limit.
+/// The host's limit first (MemTotal of `meminfo`), then tighter limits of this process's control group and its
+/// ancestors: memory.max of version 2, memory.limit_in_bytes of version 1. A file that cannot be read means no limit.
 std::vector<MemoryLimit> memory_limits(const std::filesystem::path& meminfo = "/proc/meminfo",
                                        const std::filesystem::path& membership = "/proc/self/cgroup",
                                        const std::filesystem::path& mounted = "/sys/fs/cgroup");

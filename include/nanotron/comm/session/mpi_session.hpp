@@ -32,8 +32,8 @@ class MpiSession {
   [[noreturn]] static void abort_beside(ExitCode code);
 };
 
-/// When an exception leaves its scope: the end of what GPUs have queued for other ranks, which may wait for this one.
-/// Make it after what owns memory of the GPU, which CUDA frees when the device is done.
+/// If an exception leaves its scope, ends the operations between ranks that GPUs have queued: they may wait for this
+/// rank. Construct it after the owners of GPU memory, which CUDA frees only when the device is done.
 class AbortOnException {
  public:
   AbortOnException() = default;

@@ -29,8 +29,8 @@ int usable_cores(MPI_Comm node);
 
 }  // namespace nanotron::comm
 
-/// Called at each pause of a wait where something linked to the program defines it: devices that progress only when the
-/// process lets them.
+/// Called at each pause of a wait, if something linked to the program defines it: for devices that progress only when
+/// the process lets them.
 extern "C" [[gnu::weak]] void nanotron_while_waiting();
 
 namespace nanotron::comm {

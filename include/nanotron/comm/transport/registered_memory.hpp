@@ -12,14 +12,14 @@
 
 namespace nanotron::comm {
 
-/// Owned by its maker, and outlived by the grid. Collective: all ranks of a group make theirs before they exchange data
-/// from it, and each operation is given such memory by all ranks of its group or by none; symmetric memory has one size
-/// on all ranks of a group but of a pipeline's, and the operands of a collective one offset. No operation of the grid
-/// runs when it ends, which waits for the device; where an exception is on its way, nothing is freed.
+/// The grid must outlive it. Collective: all ranks of a group construct theirs before they exchange data from it, and
+/// all ranks of a group or none pass such memory to an operation. Symmetric memory has the same size on all ranks of a
+/// group (except pp groups), and operands of a collective the same offset. No operation of the grid may run at its
+/// destruction, which waits for the device; during stack unwinding nothing is freed.
 class RegisteredMemory {
  public:
-  /// Uninitialised, 256-byte aligned. Error(system_error) where memory does not suffice, or NCCL refuses it; deck_error
-  /// where NCCL is too old.
+  /// Uninitialised, 256-byte aligned. Error(system_error) if memory does not suffice or NCCL refuses it; deck_error if
+  /// NCCL is too old.
   RegisteredMemory(ProcessGrid& grid, std::size_t bytes, deck::MemoryRegistration how);
   ~RegisteredMemory();
   RegisteredMemory(const RegisteredMemory&) = delete;

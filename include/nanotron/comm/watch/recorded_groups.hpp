@@ -14,11 +14,11 @@ namespace nanotron::comm {
 /// Registers all groups of the grid, and the lanes of their messages, with the recorder. Collective over the world.
 void record_groups(ProcessGrid& grid);
 
-/// The number in the recorder of the ranks of a communicator, for MPI calls outside of groups; 0 where it is off. Found
-/// once for each communicator.
+/// The recorder's number for the ranks of a communicator, for MPI calls outside of groups; 0 while the recorder is off.
+/// Looked up once for each communicator.
 int recorded_ranks(MPI_Comm communicator);
 
-/// What a transport of GPU memory knows to have failed in the background; empty: nothing. From any thread.
+/// The error of a background operation that a transport of GPU memory reports; empty: none. Callable from any thread.
 std::string asynchronous_error();
 
 /// A call of MPI that waits for all ranks of a communicator, to the end of the scope.

@@ -10,7 +10,7 @@
 
 namespace nanotron::comm {
 
-// Who looks at the data that a rank gives to operations between ranks, in the order of its calls.
+// An observer of the data that a rank gives to operations between ranks, in the order of its calls.
 
 /// The order of operations that ranks share: the collectives of a group, or the messages of a lane from one rank to its
 /// neighbour. The n-th call of a line on one of its ranks belongs to the n-th on the others.
@@ -19,8 +19,8 @@ using Line = std::uint64_t;
 class PayloadWatch {
  public:
   virtual ~PayloadWatch() = default;
-  /// Before an operation starts: what this rank gives to it, in memory of the group's transport, complete for work
-  /// queued on the stream of the operation; bytes = 0: nothing, as where it receives. Returns a ticket for arrived.
+  /// Called before an operation starts: what this rank gives to it, in memory of the group's transport, complete for
+  /// work queued on the operation's stream; bytes = 0: nothing, as in a receive. Returns a ticket for arrived.
   virtual std::uint64_t gives(Line line, const void* data, std::size_t bytes) = 0;
   /// The data of the others are available to work that is queued from now on.
   virtual void arrived(std::uint64_t ticket) = 0;
@@ -42,7 +42,7 @@ class WatchedGroups {
 
 // The operations of a grid's groups as regions of timers.
 
-/// The operations along one axis of the grid: of the data-parallel axis those of its shard and replica groups too.
+/// The operations along one axis of the grid; for the data-parallel axis also those of its shard and replicate groups.
 struct AxisOperations {
   const char* axis;  // "tp", "cp", "pp", "ep", "dp" or "world"
   OperationNames names;

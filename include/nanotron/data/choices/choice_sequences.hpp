@@ -2,8 +2,8 @@
 
 // The choices of a ChoiceFile as sequences of s positions. A choice of n tokens takes n - 1 positions: every token but
 // the last is an input; the positions whose next token is of the choice itself have it as their target, the others have
-// none. Of a choice of more than s + 1 tokens the last s + 1 are taken: its context is cut on the left. Positions left
-// over have no target, and the inputs of the sequence again.
+// none. If a choice has more than s + 1 tokens, the last s + 1 are used: its context is truncated on the left. Unused
+// positions have no target and repeat the inputs of the sequence.
 //
 //   context a b c, choice d e, s = 8:    inputs  a b c d a b c d    targets  - - d e - - - -
 
@@ -31,14 +31,14 @@ class ChoiceSequences final : public Sequences {
     index_t token = 0;     // of its first input, in /tokens
     index_t position = 0;  // of that input in the sequence
     index_t length = 0;    // in positions
-    index_t scored = 0;    // this many last positions have a target
+    index_t scored = 0;    // the last `scored` positions have a target
     index_t first_target() const { return position + length - scored; }
   };
   /// In the order of their positions.
   std::span<const Segment> segments(index_t sequence) const;
   /// Positions of a sequence that have a target.
   index_t targets(index_t sequence) const;
-  /// Choices whose context was cut.
+  /// Number of choices whose context was truncated.
   index_t cut() const { return cut_; }
 
   index_t count() const override { return static_cast<index_t>(begins_.size()) - 1; }

@@ -18,28 +18,28 @@ class ByteStore {
   virtual ~ByteStore() = default;
   virtual const std::string& name() const = 0;
   virtual std::int64_t bytes() const = 0;
-  /// Exceptions of these become those of the call of HDF5 that needed the bytes.
+  /// An exception of these functions is rethrown by the HDF5 call that needed the bytes.
   virtual void read(void* target, std::int64_t bytes, std::int64_t position) = 0;
   virtual void write(const void* source, std::int64_t bytes, std::int64_t position);  // Error(system_error): read-only
   virtual void resize(std::int64_t bytes);                                            // the same
 };
 
-/// Opens an existing file for reading. `store` must outlive it. Error(data_error) where it is no HDF5 file.
+/// Opens an existing file for reading. `store` must outlive it. Error(data_error) if it is not an HDF5 file.
 File open_through(ByteStore& store);
-/// A new file, of our layout: objects of 64 KiB and more begin at multiples of 1 MiB, format of HDF5 1.10.
+/// Creates a file in our layout: objects of 64 KiB and more begin at multiples of 1 MiB, format of HDF5 1.10.
 /// Error(system_error). `store` must outlive it.
 File create_through(ByteStore& store);
 
 enum class Access { read, update, create };
-/// A file of the layout that HDF5 gives it; it keeps the store. Errors as above.
+/// A file in HDF5's default layout; it keeps the store alive. Errors as above.
 File open_through(const std::shared_ptr<ByteStore>& store, Access access);
 
-/// A file on disk, for one thread. A write that fails is kept for require_written(), and all later ones go nowhere:
-/// HDF5 meets no failed write, which it does not survive.
+/// A file on disk, for one thread. A failed write is remembered for require_written(), and all later ones are
+/// discarded: HDF5 never sees a failed write, which it would not survive.
 class FileStore final : public ByteStore {
  public:
-  /// Access::read follows links and opens any file; the others open a plain file of this name and no link, and
-  /// `create` empties it. To read one that is not there is an Error(data_error), all else an Error(system_error).
+  /// Access::read follows links and opens any file; the others open only a regular file of this name, no link, and
+  /// `create` empties it. Error(data_error) if a file to read does not exist, else Error(system_error).
   FileStore(const std::filesystem::path& path, Access access);
   ~FileStore() override;
   FileStore(const FileStore&) = delete;

@@ -19,15 +19,15 @@
 
 namespace nanotron::hdf5 {
 
-/// A file driver of ours could not read: exceptions must not pass through HDF5. The next failure of HDF5 on this
-/// thread, and what looks like an absence, throws this instead.
+/// Called when a file driver of ours cannot read: exceptions must not pass through HDF5. The next failure of HDF5 on
+/// this thread, or the next object that it does not find, throws `failure` instead.
 void driver_failed(std::exception_ptr failure);
 
 /// Throws Error(code) with `doing` and the innermost lines of HDF5's error stack, or what driver_failed() was given.
-/// Error(system_error) where a system call failed for another reason than what path or file say.
+/// Error(system_error) if a system call failed for a reason other than the path or the file.
 [[noreturn]] void fail(ExitCode code, const std::string& doing);
-/// Right after a call of HDF5 that found nothing: throws as fail() if that is because the system, or a driver of ours,
-/// could not read. `object` is of the file, which the message names.
+/// Call it right after an HDF5 call that found nothing: throws as fail() if the reason is that the system, or a driver
+/// of ours, could not read. `object` belongs to the file that the message names.
 void require_readable(hid_t object, const std::string& doing);
 
 /// Returns status, or fails when it is negative. `doing` names the file and the object.
@@ -93,8 +93,8 @@ bool exists(hid_t parent, const std::string& path);
 /// deflate (once), shuffle and fletcher32: HDF5's others trust the numbers that a file gives them.
 std::vector<index_t> checked_shape(const Dataset& dataset, const std::string& name, const std::string& file);
 
-/// Whether it is an integer of 1, 2, 4 or 8 bytes or an IEEE number of 4 or 8, of either byte order. HDF5 also converts
-/// others, of bits that a file may place as it likes.
+/// Whether it is an integer of 1, 2, 4 or 8 bytes or an IEEE number of 4 or 8, of either byte order. HDF5 would convert
+/// other types too, whose bit fields a file may place anywhere.
 bool is_plain_number(const Datatype& type);
 
 /// Scalar attributes. Readers return nullopt when the attribute is absent, and throw Error(data_error) when

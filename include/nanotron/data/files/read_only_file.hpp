@@ -13,7 +13,7 @@
 
 namespace nanotron::data {
 
-/// What the system says of a file, without its content. Times in ns.
+/// Attributes of a file, without its content. Times in ns.
 struct FileStatus {
   std::int64_t device = 0, inode = 0, bytes = 0, modified = 0, changed = 0;
   bool operator==(const FileStatus&) const = default;
@@ -25,13 +25,13 @@ struct FileStatus {
   }
 };
 
-/// Of a call that failed with this errno: data_error where there is no such file, else system_error.
+/// For a call that failed with this errno: data_error if there is no such file, else system_error.
 ExitCode exit_code_of(int error);
 
-/// Error(exit_code_of(errno)) with the words of the system.
+/// Error(exit_code_of(errno)) with the system's message.
 FileStatus status_of(const std::filesystem::path& path);
 FileStatus status_of(int descriptor, const std::filesystem::path& path);
-/// Nothing where there is no such file; else as status_of().
+/// Empty if there is no such file; else as status_of().
 std::optional<FileStatus> find_status(const std::filesystem::path& path);
 
 /// Bytes that can be read again.
@@ -42,15 +42,15 @@ class BlockSource {
   /// Error(data_error) at the end, Error(system_error) where the system reports one.
   virtual void read(void* target, std::int64_t bytes, std::int64_t position) const = 0;
   /// The next read of these bytes asks the disk or the network again, as far as the system follows the advice.
-  virtual void forget(std::int64_t bytes, std::int64_t position) const = 0;
+  virtual void drop_from_cache(std::int64_t bytes, std::int64_t position) const = 0;
 };
 
 /// XXH3-64 with seed 0.
 std::uint64_t block_hash(std::span<const char> block);
 
-/// Fills `block` with the bytes from `begin` on and returns their block_hash. A read that fails or has another hash
-/// than `expected` is repeated, three times in all: then the hash, if it was the same each time; Error(system_error)
-/// naming host and bytes if a read failed or two had different wrong hashes.
+/// Fills `block` with the bytes from `begin` on and returns their block_hash. A read that fails or gives a hash other
+/// than `expected` is repeated, three reads in all. Then returns the hash if it was the same each time; throws
+/// Error(system_error) naming host and bytes if a read failed or wrong hashes differed.
 std::uint64_t read_block(const BlockSource& source, std::int64_t begin, std::span<char> block, std::uint64_t expected);
 
 /// A file read by this process only, at any position and from any thread.
@@ -64,12 +64,12 @@ class ReadOnlyFile final : public BlockSource {
 
   const std::string& name() const override { return name_; }
   void read(void* target, std::int64_t bytes, std::int64_t position) const override;
-  void forget(std::int64_t bytes, std::int64_t position) const override;
+  void drop_from_cache(std::int64_t bytes, std::int64_t position) const override;
 
   /// Of the open file, whatever its name refers to now.
   FileStatus status() const { return status_of(descriptor_, name_); }
-  /// Where the first hole of at least `smallest` bytes within these begins and its length, as far as the file system
-  /// reports holes: bytes that were never written, and read as zeros. Length 0: none.
+  /// The first hole of at least `smallest` bytes in the range, if the file system reports holes: bytes that were never
+  /// written and read as zeros. Length 0: none.
   struct Hole {
     std::int64_t begin = 0, bytes = 0;
   };

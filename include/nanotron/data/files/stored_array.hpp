@@ -23,8 +23,8 @@ inline constexpr index_t hash_block = 4096, smallest_hash_block = 64, largest_ha
 class StoredArray {
  public:
   StoredArray() = default;  // of a dataset that the file does not have
-  /// Refuses what hdf5::checked_shape refuses, other than one dimension, values that were never written, and more
-  /// values than the file can hold. `disk` is the file that the dataset is in.
+  /// Error for what hdf5::checked_shape refuses, for a dataset that is not 1-D, for values that were never written, and
+  /// for more values than the file can hold. `disk` is the file that the dataset is in.
   StoredArray(hdf5::Dataset dataset, const std::string& name, int width, std::shared_ptr<const ReadOnlyFile> disk);
   ~StoredArray();
   StoredArray(StoredArray&&) noexcept;
@@ -34,9 +34,9 @@ class StoredArray {
   index_t size() const { return size_; }
   int width() const { return width_; }
   const std::string& name() const { return name_; }  // "/tokens"
-  /// In the type of the file, without conversion, one after the other: read with pread.
+  /// Contiguous in the file and in the type in memory, so that pread reads it without conversion.
   bool is_plain() const { return is_plain_; }
-  /// Bytes that are unpacked for a value that is not in memory yet; 0: none, or what is unpacked stays there.
+  /// Bytes that are unpacked to read a value that is not in memory; 0: none, or unpacked values stay in memory.
   std::int64_t unpacked_again() const { return unpacked_again_; }
 
   /// From now on every block of `block` values is compared with its hash: element i of `hashes` is block_hash of values
@@ -48,9 +48,9 @@ class StoredArray {
     const char* data;  // valid until the next load() of any array on this thread
     index_t count;
   };
-  /// The first of the values [first, first + count), count >= 1; at least one of them. Not collective, from any thread;
-  /// allocates in the first calls of a thread only, on the one that opened the file never. Blocks that are damaged at
-  /// rest are an Error(data_error) that says which values; a read that fails or differs is repeated (read_block).
+  /// Loads at least one, the first ones, of the values [first, first + count), count >= 1. Not collective; any thread.
+  /// Allocates only in the first calls of a thread, never on the thread that opened the file. For blocks damaged on
+  /// disk Error(data_error) that names the values; a read that fails or differs is repeated (read_block).
   Values load(index_t first, index_t count) const;
 
   /// visitor(values, index of the first of them - first), piece after piece.
@@ -69,8 +69,8 @@ class StoredArray {
   /// ReadOnlyFile::find_hole in the bytes of a plain array; begin counts from its first byte.
   ReadOnlyFile::Hole find_hole(std::int64_t smallest) const;
 
-  /// The next read asks the disk again (BlockSource::forget).
-  void forget() const { source_->forget(size_ * width_, 0); }
+  /// The next read asks the disk again (BlockSource::drop_from_cache).
+  void drop_from_cache() const { source_->drop_from_cache(size_ * width_, 0); }
 
   /// block_hash of each block of this many values.
   std::vector<std::uint64_t> hashes_of_blocks(index_t block) const;

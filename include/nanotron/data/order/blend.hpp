@@ -26,13 +26,13 @@ std::vector<BlendPart> blend_parts(const deck::DataConfig& data);
 ///
 ///     left(m) = floor(P m / 2^53 + 1/2),   P = round(2^53 w_left / (w_left + w_right)),
 ///
-/// go to the left half. P <= 2^53, so that left(m + 1) is left(m) or left(m) + 1, which says where sample m goes. Of
-/// the first n samples of a part every file has w n / sum(w), up to ceil(log2 K) / 2. Exact integers up to 2^60
-/// samples; O(log K) time a sample.
+/// go to the left half. P <= 2^53, so that left(m + 1) is left(m) or left(m) + 1, which says where sample m goes. Every
+/// file has w n / sum(w) of the first n samples of a part, within ceil(log2 K) / 2. Exact integers up to 2^60 samples;
+/// O(log K) time a sample.
 class Blend {
  public:
-  /// The first part begins at sample 0, none before the one that precedes it; weights of the same files in each, not
-  /// negative, their sum positive.
+  /// Parts are in ascending order of their first samples (equal ones allowed), the first at sample 0; each has weights
+  /// of the same files, not negative, with a positive sum.
   explicit Blend(const std::vector<BlendPart>& parts);
 
   struct Sample {
@@ -56,8 +56,8 @@ class Blend {
   std::vector<Part> parts_;
 };
 
-/// The seed of a file's own order: the run's; of a file with a name, seed ^ XXH3-64(name), so that files of one length
-/// are in orders of their own, whatever their position in the list.
+/// The seed of a file's order: the run's seed; for a file with a name, seed ^ XXH3-64(name), so that files of the same
+/// length have different orders, independent of their position in the list.
 std::uint64_t seed_of_file(std::uint64_t seed, std::string_view name);
 
 }  // namespace nanotron::data

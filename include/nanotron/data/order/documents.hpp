@@ -15,8 +15,8 @@ namespace nanotron::data {
 
 // Best-fit packing of segments into bins.
 
-/// Each segment goes into the bin with the least space in which it fits; of several, the one last added to; else into a
-/// new one. Time O(log N) for each of N segments.
+/// Each segment goes into the bin with the least space in which it fits (of several, the most recently used), else into
+/// a new bin. Time O(log N) for each of N segments.
 class BestFit {
  public:
   explicit BestFit(index_t capacity) : capacity_(capacity) {}

@@ -37,11 +37,11 @@ struct TrainingStage {
   std::vector<deck::StageSetting> settings{};  // of this stage and those before, in this order
 };
 
-/// At least one. Stages that only change weights (data/order/blend.hpp) do not count. Up to the first mistake of the
+/// At least one. Stages that only change weights (data/order/blend.hpp) do not count. Stops at the first mistake of the
 /// deck.
 std::vector<TrainingStage> training_stages(const deck::Config& run);
 
-/// The run's configuration with the settings of a stage, checked or resolved if the run's is; of the first it is that
+/// The run's configuration with the settings of a stage, checked or resolved if the run's is; for the first stage, that
 /// of the run.
 deck::Config stage_config(const deck::Config& run, const TrainingStage& stage);
 
@@ -51,7 +51,7 @@ std::size_t stage_at(const std::vector<TrainingStage>& stages, index_t sample);
 /// "the stage from token 3e+09 on"; "the first stage".
 std::string name_of(const TrainingStage& stage);
 
-/// Reports what does not go with stages of another length or batch: a ramp that ends in a later stage, tokens that
+/// Reports what does not work with stages of another length or batch: a ramp that ends in a later stage, tokens that
 /// validation_fraction would hold out in one stage and train on in another.
 void check_stages(const deck::Config& config, deck::Findings& findings);
 

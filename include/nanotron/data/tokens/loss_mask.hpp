@@ -24,7 +24,7 @@ class LossMask {
   bool exists() const { return values_.exists(); }
   /// targets: tokens [first, first + size) of the file. Those that do not count <- no_target.
   void apply(index_t first, std::span<std::int32_t> targets) const;
-  /// Error(data_error) where it exists and is 0 everywhere. Reads up to the first value that is not.
+  /// Error(data_error) if the mask exists and is 0 everywhere. Reads up to the first nonzero value.
   void require_targets() const;
   /// out <- the mask of tokens [first, first + size). Only if it exists.
   void read(index_t first, std::span<std::uint8_t> out) const;

@@ -25,8 +25,8 @@
 namespace nanotron::data {
 
 /// Each rank opens the file read-only; nothing here is collective. Shapes, types and sizes are checked on opening, and
-/// where the file has hashes all that is read. Errors are Error(data_error) and name the file, or Error(system_error)
-/// where the system cannot read it.
+/// all data read if the file has hashes. Errors are Error(data_error) and name the file, or Error(system_error) if the
+/// system cannot read it.
 class TokenFile {
  public:
   enum class Hashes { compared, ignored };  // ignored: zeros that were never written are taken for tokens, too
@@ -45,7 +45,7 @@ class TokenFile {
   const TokenizerId& tokenizer() const { return tokenizer_; }
   const TokenHashes& hashes() const { return hashes_; }
 
-  /// Of the file as it was opened, and whether it, or the path, has been written to since.
+  /// The file when it was opened, and now; and whether it has been written to, or the path replaced, since `before`.
   enum class Change { none, replaced, written };  // replaced: the path leads to another file; this one is as it was
   const FileStatus& status() const { return opened_; }
   FileStatus status_now() const { return disk_->status(); }
@@ -75,7 +75,7 @@ class TokenFile {
 
   /// /tokens, /documents and /loss_mask, as far as the file has them.
   std::vector<const StoredArray*> arrays() const;
-  /// All sizes and attributes as lines of text: what /hashes has a hash of.
+  /// All sizes and attributes as lines of text, which /hashes has a hash of.
   std::string metadata() const;
 
   bool has_vocabulary() const { return !vocabulary_offsets_.empty(); }

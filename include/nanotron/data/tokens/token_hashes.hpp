@@ -1,6 +1,6 @@
 #pragma once
 
-// /hashes of a token file: what says that its bytes are those that were written (doc/data.md#hashes).
+// /hashes of a token file: they show whether its bytes are those that were written (doc/data.md#hashes).
 
 #include <cstdint>
 #include <filesystem>
@@ -23,10 +23,10 @@ struct TokenHashes {
   bool exist() const { return block > 0; }
 };
 
-/// Reads /hashes, if there is one, and has `arrays` (the datasets that the file has) compare their blocks from now on.
-/// `metadata`: the text of all sizes and attributes, which must have the hash stored in the file. Hashes of up to
-/// 8 MiB are read and compared with `content`; of larger files damage in them is found with the block.
-/// Error(data_error) where they do not fit to the file.
+/// Reads /hashes if the file has it; from then on `arrays` (the datasets of the file) compare their blocks with it.
+/// `metadata`: the text of all sizes and attributes, which must have the hash stored in the file. Hashes of up to 8 MiB
+/// are read and compared with `content`; damage in larger ones is found with the block. Error(data_error) if they do
+/// not match the file.
 TokenHashes open_hashes(const hdf5::File& file, std::span<StoredArray* const> arrays, const std::string& metadata,
                         std::shared_ptr<const ReadOnlyFile> disk);
 

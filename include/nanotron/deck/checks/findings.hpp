@@ -1,7 +1,7 @@
 #pragma once
 
 // What is wrong with a deck, found key by key, and the checks that find it. The table of parameters checks each key by
-// itself; what a feature asks of several keys is next to the feature and is listed in trainer/start/deck_features.cpp.
+// itself; a feature's checks of several keys are next to the feature and listed in trainer/start/deck_features.cpp.
 
 #include <cstdint>
 #include <initializer_list>
@@ -35,12 +35,12 @@ class Findings {
   explicit Findings(const Origin& origin) : origin_(origin), found_(origin.sources.size()) {}
 
   void add(std::size_t source, Diagnostic diagnostic);
-  /// `keys` are "group.name"; what was found in `message`, what was expected, what to change besides.
+  /// `keys` are "group.name"; `message` says what was found; then what was expected and what else to change.
   void error(const std::vector<std::string>& keys, std::string message, std::string expected = {},
              std::string hint = {});
-  /// Said after the findings when they are thrown.
+  /// Printed after the findings when they are thrown.
   void advise(std::string advice) { advice_ = std::move(advice); }
-  /// A key whose own value is wrong or missing takes part in no further check.
+  /// Excludes a key whose own value is wrong or missing from further checks.
   void distrust(const std::string& key) { distrusted_.insert(key); }
   bool is_valid(const std::vector<std::string>& keys) const;
 
@@ -66,12 +66,12 @@ class Findings {
   int errors_ = 0;
 };
 
-/// What one feature asks of a deck.
+/// What one feature requires of a deck.
 struct Feature {
   /// Reports keys that do not work together. Pure. Called for decks as they are written (a 0 that stands for a choice
   /// of the program is still 0, also a degree of the grid), for resolved decks, and for candidate grids.
   void (*check)(const Config&, Findings&) = nullptr;
-  /// Fills in keys that ask for it, in a deck without mistakes whose degrees are known. May be null.
+  /// Fills in keys left to the program, in a deck without mistakes whose degrees are known. May be null.
   void (*fill)(Config&) = nullptr;
 };
 using Features = std::span<const Feature>;

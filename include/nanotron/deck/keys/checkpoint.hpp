@@ -13,7 +13,7 @@ struct CheckpointConfig {
   double node_mtbf = 0.0;      // days between failures of a node; 0: not given
   std::int64_t keep_last = 2;
   std::string resume = "auto";  // 'auto', 'none' or the path of a checkpoint
-  std::string first_resume{};   // where this start replaced it by 'auto', what the deck says; no key of decks
+  std::string first_resume{};   // the deck's value if this start replaced it by 'auto'; not a key of the deck
   bool at_end = true;
   bool asynchronous = false;
   std::int64_t neighbour_every_steps = 0;  // 0: never

@@ -13,8 +13,8 @@ enum class Verify { automatic, full, sample, none };
 enum class OtherTokenizer { refuse, accept };
 enum class OnChange { refuse, warn };
 
-/// First sample from which a stage cuts new sequences: set by data/order/training_stages.hpp, no key of
-/// the deck.
+/// First sample from which a stage cuts new sequences: set by data/order/training_stages.hpp, not a key of the
+/// deck.
 struct SequenceCut {
   std::int64_t number = 0;        // 0: of the beginning of the run
   std::int64_t first_sample = 0;  // of the run

@@ -1,6 +1,6 @@
 #pragma once
-// &model and &moe as const structs: what a model is made of. Members are named exactly as the deck's keys, and have
-// Hugging Face's names where it has one.
+// &model and &moe as const structs: what a model is made of. Members are named exactly as the deck's keys, which are
+// Hugging Face's names where these exist.
 
 #include <cstdint>
 
@@ -69,7 +69,7 @@ struct FeedForwardSizes {
 };
 FeedForwardSizes feed_forward_sizes(const ModelConfig& model);
 
-/// Whether the block leaves out tokens, depending on the others of their sequence; and the model without that.
+/// Whether the block drops tokens, depending on the others of their sequence; and the model that drops none.
 bool drops_tokens(const ModelConfig& model);
 ModelConfig dropless(ModelConfig model);
 /// The model with buffers for the most uneven routing.

@@ -63,8 +63,8 @@ Namelists read_namelists(const SourceText& source, const std::vector<NamelistGro
 /// quotes here, because shells eat them: everything after '=' is then the string.
 Namelists read_override(const SourceText& source, const std::vector<NamelistGroup>& groups);
 
-/// One bare token or the inside of a quoted one as a value of a type; nothing when it is none.
-/// `problem` says what is wrong beyond the form: overflow, non-finite.
+/// One bare token or the inside of a quoted one as a value of a type; empty if it is not one. `problem` says what is
+/// wrong beyond the form: overflow, non-finite.
 std::optional<Scalar> convert_bare(std::string_view token, ValueType type, std::string& problem);
 
 /// "an integer", "a real number", ...

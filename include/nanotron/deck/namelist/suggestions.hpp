@@ -12,14 +12,14 @@
 namespace nanotron::deck {
 
 struct Suggestion {
-  std::string group, key;  // what is meant here; empty when no key is, or when it is one of several
+  std::string group, key;  // the key that is probably meant; empty if there is none, or several
   std::string hint;        // a sentence for the user; empty: nothing comes near
 };
 
 /// For the unknown key `word` of `group`, or, with an empty `group`, of the command line. `groups`: all that there are.
 Suggestion suggest_key(std::string_view word, std::string_view group, const std::vector<NamelistGroup>& groups);
 
-/// The group that `word`, which is none, probably is; else empty.
+/// The group that the unknown group name `word` probably means; else empty.
 std::string suggest_group(std::string_view word, const std::vector<NamelistGroup>& groups);
 
 /// One row for each name of another program.

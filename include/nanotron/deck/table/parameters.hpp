@@ -56,12 +56,12 @@ struct Parameter {
 const std::vector<Parameter>& parameters();
 const Parameter& parameter(const std::string& group, const std::string& name);
 
-/// Whether a checkpoint of the model of `config` stores the key, by rows that stand before it in the table; and whether
-/// two models have to have the same value.
+/// Whether a checkpoint of the model of `config` stores the key (decided by rows before it in the table); and whether
+/// two models must have the same value.
 bool is_stored(const Parameter& parameter, const Config& config);
 bool is_compared(const Parameter& parameter, const Config& a, const Config& b);
 
-/// The table as what the namelist reader may meet.
+/// The table as the groups that the namelist reader accepts.
 const std::vector<NamelistGroup>& parameter_groups();
 
 /// Legal values in words: ">= 1", "0 < x <= 1", "'fp64' | 'fp32'", ".true. | .false."; "" for any.

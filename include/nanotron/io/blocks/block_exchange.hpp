@@ -1,9 +1,9 @@
 #pragma once
 
-// From the parts of tensors that ranks store to the blocks of a file that they write, without MPI-IO: two phases, as
-// its collective buffering (Thakur, Gropp and Lusk 1999, "Data sieving and collective I/O in ROMIO"). A block belongs
-// to the rank that stores most of its bytes; the others send it theirs. So a block is hashed as it is in memory, before
-// any disk has seen it, and written by one call.
+// Redistributes the parts of tensors that ranks store into the blocks of a file that they write, without MPI-IO, in two
+// phases like its collective buffering (Thakur, Gropp and Lusk 1999, "Data sieving and collective I/O in ROMIO"). A
+// block belongs to the rank that stores most of its bytes; the other ranks send it theirs. So a block is hashed in
+// memory, before it reaches any disk, and written by one call.
 
 #include <mpi.h>
 
@@ -18,7 +18,7 @@
 
 namespace nanotron::io {
 
-/// The size of a file, and of its blocks, of which the last may be shorter.
+/// The size of a file and of its blocks; the last block may be shorter.
 struct BlockedFile {
   std::int64_t bytes = 0, block_bytes = 0;
 
@@ -38,20 +38,20 @@ class BlockSink {
 /// Most blocks that a rank holds at a time.
 inline constexpr std::int64_t held_blocks = 8;
 
-/// Assembles a file of what rank 0 has in `image` and what the ranks have of the tensors, which is written once; the
-/// rest is zeros. Every block is put into the sink of one rank, in the order of the file, at most held_blocks at once.
-/// Collective; the sink must not communicate, and its exceptions are thrown after the last block.
+/// Assembles a file from rank 0's `image` and the ranks' parts of the tensors, no byte twice; the rest is zeros. Every
+/// block is put into the sink of one rank, in the order of the file, at most held_blocks at once. Collective; the sink
+/// must not communicate, and its exceptions are thrown after the last block.
 class BlockAssembly {
  public:
-  /// Chooses who writes which block. image and tensors are borrowed. Collective, as the destructor is; in the thread of
-  /// the run.
+  /// Decides which rank writes which block. image and tensors are borrowed. Constructor and destructor are collective,
+  /// in the thread of the run.
   BlockAssembly(MPI_Comm world, const BlockedFile& file, const FileImage& image, std::span<const PlacedTensor> tensors);
   ~BlockAssembly();
   BlockAssembly(const BlockAssembly&) = delete;
   BlockAssembly& operator=(const BlockAssembly&) = delete;
 
-  /// Once, one of the two: in the thread of the run, or in another one that runs beside it (MPI_THREAD_MULTIPLE), for
-  /// tensors in memory of the host.
+  /// Call one of the two, once: into() in the thread of the run, or into_beside() in a concurrent thread
+  /// (MPI_THREAD_MULTIPLE), for tensors in host memory.
   void into(BlockSink& sink);
   void into_beside(BlockSink& sink);
 

@@ -10,8 +10,8 @@
 
 namespace nanotron::io {
 
-/// The bytes that HDF5 writes into a new file, kept in memory: its metadata and small values. What datasets hold that
-/// are only allocated takes no memory.
+/// The bytes that HDF5 writes into a new file, kept in memory: its metadata and small values. Datasets that are only
+/// allocated take no memory.
 class FileImage final : public hdf5::ByteStore {
  public:
   explicit FileImage(std::string name) : name_(std::move(name)) {}

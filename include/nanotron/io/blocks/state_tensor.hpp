@@ -22,7 +22,7 @@ struct StatePart {
   std::vector<index_t> stride;  // elements
 };
 
-/// How tensors of one shape are stored in a dataset, (count, shape of a tensor): what is tensor `index` of
+/// How tensors of one shape are stored in one dataset (count, shape of a tensor): this is tensor `index` of
 /// it.
 struct Slice {
   std::string dataset;
@@ -52,7 +52,7 @@ struct PlacedTensor {
   std::int64_t begin;
 };
 
-/// What the parts of tensors are read from, other than the datasets of a file.
+/// A source of the parts of tensors other than the datasets of a file.
 class TensorSource {
  public:
   virtual ~TensorSource() = default;

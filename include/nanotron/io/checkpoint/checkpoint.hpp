@@ -56,13 +56,13 @@ struct DataFile {
   std::optional<std::int64_t> bos{};  // that begins its documents; no_bos: they begin without; empty: not known
 };
 
-/// Contents of one checkpoint, for the writer. The same tensors in the same order on all ranks; of
-/// ranks that hold the same part only one passes it. The spans borrow.
+/// Contents of one checkpoint, for the writer. The same tensors in the same order on all ranks; if several ranks hold
+/// the same part, only one passes it. The spans borrow.
 struct CheckpointContents {
   std::span<const StateTensor> parameters;
   std::string optimizer;  // whose moments these are
   std::span<const StateGroup> moments;
-  /// What compressed gradient reduction carries from step to step, rank after rank; empty: nothing.
+  /// The persistent state of compressed gradient reduction, rank after rank; empty: none.
   std::span<const StateTensor> compression;
   std::string compression_layout;        // describes what is stored where
   ScalarType master = ScalarType::fp32;  // fp32 or fp64, in memory and in the file: of all except the moments

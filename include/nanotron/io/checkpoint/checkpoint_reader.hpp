@@ -20,7 +20,7 @@ namespace nanotron::io {
 /// (neighbour_copies.hpp). All functions are
 /// collective over the communicator it was opened with (borrowed; it may have any number of ranks),
 /// and all errors are the same on all its ranks: Error(data_error) naming file, tensor, expected
-/// and found; Error(system_error) where a read failed, for which no checkpoint is skipped.
+/// and found; Error(system_error) if a read failed; no checkpoint is skipped for that.
 class CheckpointReader {
  public:
   /// The checkpoint to resume from, or nothing. resume 'none': nothing. 'auto': the newest good one
@@ -45,7 +45,7 @@ class CheckpointReader {
   const std::filesystem::path& folder() const { return folder_; }
   bool is_of_copies() const { return image_ != nullptr; }
   const CheckpointInfo& info() const { return info_; }
-  /// Whether read() can fill these: always, but with copies.
+  /// Whether read() can fill these types: always, except from copies, which are not converted.
   bool has_types_of(std::span<const StateGroup> moments, ScalarType master) const;
   /// Error(deck_error) naming each size in which the checkpoint's model is not the deck's.
   void require_model(const deck::ModelConfig& wanted) const;

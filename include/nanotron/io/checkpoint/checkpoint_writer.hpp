@@ -45,7 +45,7 @@ class CheckpointWriter {
   /// the same step is replaced.
   void write(const CheckpointContents& contents);
 
-  /// The same without waiting for the disk. The contents are copied in memory, which reserve() takes before; they must
+  /// The same without waiting for the disk. The contents are copied into memory that reserve() has allocated; they must
   /// not change until finish_copy() has returned or the writer is destroyed, except `compression`. Then a thread
   /// assembles the blocks with those of the other ranks, and others write them and read them back. advance(), after
   /// each step, continues when all ranks are ready and returns whether the checkpoint is published; finish() waits for
@@ -58,17 +58,17 @@ class CheckpointWriter {
   bool finish();  // whether there was one
   bool is_writing() const { return draft_ != nullptr; }
 
-  /// Call after a step from the newest checkpoint had a finite loss and gradient norm: it is then known
-  /// good; one that is still being written, once it is published. So which one is newest_known_good() after finish()
-  /// does not depend on the disk. Deletes checkpoints older than the newest keep_last known good ones, but no symbolic
-  /// links; these are of this run and its earlier starts (the file known_good of the directory), or the one it resumed
-  /// from. All ranks call; rank 0 deletes, and a failure is a warning. Cheap when nothing was written since.
+  /// Call it after a step that began at the newest checkpoint had a finite loss and gradient norm: it is then known
+  /// good; one that is still being written, once published. So which one is newest_known_good() after finish() does not
+  /// depend on the disk. Deletes checkpoints older than the newest keep_last known good ones, but no symbolic links.
+  /// Known good ones are of this run and its earlier starts (the file known_good of the directory), or the one it
+  /// resumed from. All ranks call; rank 0 deletes, and a failure is a warning. Cheap when nothing was written since.
   void mark_known_good();
 
   /// The newest known good checkpoint. Until this run has one: the newest complete checkpoint before the
   /// one it resumed from; empty if there is none. The same on all ranks.
   const std::filesystem::path& newest_known_good() const { return newest_known_good_; }
-  /// The newest complete one beside `folder` that is older; empty where there is none. Collective.
+  /// The newest complete checkpoint beside `folder` that is older than it; empty if there is none. Collective.
   std::filesystem::path older_than(const std::filesystem::path& folder) const;
 
  private:

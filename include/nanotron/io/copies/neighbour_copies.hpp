@@ -33,7 +33,7 @@ struct CopyName;
 struct CopyTable;
 
 inline constexpr std::int64_t copy_block_bytes = std::int64_t{1} << 20;
-/// Of a run, including the one being written: the other one is complete.
+/// Generations kept for a run, including the one being written; the other one is complete.
 inline constexpr std::size_t kept_generations = 2;
 
 struct CopyLocation {
@@ -58,25 +58,25 @@ class NeighbourCopies {
   NeighbourCopies(MPI_Comm world, CopyLocation place, Log& log);
   ~NeighbourCopies();
 
-  /// The newest state of this run, at step `from` or later, of which every block exists on a host with the right hash;
-  /// nothing where there is none. Damaged copies are logged and the partner's are taken.
+  /// The newest state of this run, at step `from` or later, whose blocks all exist on some host with the right hash;
+  /// empty if there is none. Damaged copies are logged, and the partner's are used.
   std::optional<CheckpointReader> newest(std::int64_t from);
 
-  /// A host where newest() could not look, or could not read a piece; empty: none. What it has is not known.
+  /// A host whose copies newest() could not list or read; empty: none. What it has is unknown.
   const std::string& unseen_host() const { return unseen_host_; }
 
-  /// After a restart from `reader` (null: from nothing). Where it is what newest() found last, those copies stay; all
-  /// others are removed. Where it is a checkpoint, or nothing, the run has another identity from the next copy on:
-  /// hosts that are not of this job may have copies of abandoned steps.
+  /// Call it after a restart from `reader` (null: from nothing). If that is what newest() found last, its copies stay;
+  /// all others are removed. If it is a checkpoint or null, the run has a new identity from the next copy on: hosts
+  /// outside this job may have copies of abandoned steps.
   void keep_only(const CheckpointReader* reader);
-  /// On the hosts of this job, all copies of runs that are over.
+  /// Removes, on the hosts of this job, all copies of these ended runs.
   void remove_those_of(const std::vector<std::string>& runs);
 
-  /// Copies the contents. Where a host cannot take them (no space), no host keeps them, with a warning: false. The
-  /// older copies stay.
+  /// Copies the contents. If a host cannot store them (no space), no host keeps them: a warning, and false. The older
+  /// copies stay.
   bool write(const CheckpointContents& contents);
 
-  /// All copies of this run.
+  /// Removes all copies of this run.
   void remove_all();
 
   /// Bytes of one copy on this rank's own host and its partner's, since the last write().

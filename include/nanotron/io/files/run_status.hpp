@@ -31,8 +31,8 @@ enum class RunState { starting, running, finished, stopped, held, failed };
 
 class RunStatus {
  public:
-  /// Of the writing rank; others, and an empty file name, read and write nothing. directory: of the checkpoints. A
-  /// file that cannot be written is a warning, once, and tried again with the next write.
+  /// Only the writing rank reads and writes the file; with an empty name nothing is read or written. directory: of the
+  /// checkpoints. A file that cannot be written is a warning, once, and tried again with the next write.
   RunStatus(std::filesystem::path file, std::string output_dir, std::string directory, std::int64_t steps, Log& log);
 
   /// The newest checkpoint or copy of this start, or of an earlier one of this job; empty: none.

@@ -29,9 +29,9 @@ struct MetricsStart {
   std::span<const ExtraColumn> extra{};        // of the kind of model, at most as many as ExtraValues has
   std::vector<std::string> validation_sets{};  // those with names
   std::int64_t sample_cursor = 0;              // the run continues with this global sample
-  bool keeps_starts = false;  // of a file that is moved aside, since the run begins again without a checkpoint
-  StartRow start{};           // its number and its steps are filled in
-  Provenance lineage{};       // attributes of /lineage/start_<number>
+  bool keeps_starts = false;                   // of a file moved aside because the run restarts without a checkpoint
+  StartRow start{};                            // its number and its steps are filled in
+  Provenance lineage{};                        // attributes of /lineage/start_<number>
 };
 
 /// Used by one rank; plain serial HDF5, readable by others while it is written and after a kill. What cannot be written
@@ -39,14 +39,14 @@ struct MetricsStart {
 class MetricsFile {
  public:
   /// Continues an existing file: rows of steps after `resumed_step` are dropped, so that each curve has
-  /// one value per step, and bad steps of samples from start.sample_cursor on; of rows that do not match,
-  /// by the hashes that row_hash and validation_hash have of them, the log warns. With resumed_step 0 an existing file
-  /// is moved to <name>.previous-<n>, n being the first free number; so is one that cannot be continued (a warning).
-  /// Then a new file is created. Error where space is missing, or where the file cannot be inspected, read or written;
-  /// an old file is then left. The
-  /// first start writes /provenance and /deck, a start that resumes at step n writes /provenance_step_<n> and
-  /// /deck_step_<n>. The attribute title is that of the latest start. A named validation set is NaN in rows written
-  /// while the deck did not have it.
+  /// one value per step, as are bad steps of samples from start.sample_cursor on. The log warns of rows
+  /// that do not match their hashes (row_hash and validation_hash). With resumed_step 0 an existing file is
+  /// moved to <name>.previous-<n>, n being the first free number; so is one that cannot be continued (a
+  /// warning). Then a new file is created. Error if space is missing, or if the file cannot be
+  /// inspected, read or written; an old file is then left. The first start writes /provenance and /deck,
+  /// a start that resumes at step n writes /provenance_step_<n> and /deck_step_<n>. The attribute title
+  /// is that of the latest start. A named validation set is NaN in rows written while the deck did not
+  /// have it.
   MetricsFile(const std::filesystem::path& path, std::int64_t resumed_step, const MetricsStart& start, Log& log);
   ~MetricsFile();
 

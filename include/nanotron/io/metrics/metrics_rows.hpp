@@ -30,13 +30,13 @@ struct MetricsRow {
   ExtraValues extra{};
 };
 
-/// A step that updated nothing (run%on_bad_step): a row of the group bad_steps, which the file has from the first one
-/// on. Columns of the same names: int64 and uint64 token_hash, float64 loss and grad_norm.
+/// A step that updated nothing (run%on_bad_step): a row of the group bad_steps, which is created with its first row.
+/// Columns of the same names: int64 and uint64 token_hash, float64 loss and grad_norm.
 struct BadStepRow {
   std::int64_t step = 0;
   std::int64_t first_sample = 0, samples = 0;  // global sample indices of its batch
-  std::int64_t left_out_from = 0;              // with those from here on; first_sample where it was only skipped
-  std::int64_t next_step = 0;                  // that was computed then
+  std::int64_t left_out_from = 0;              // the first sample left out with it; first_sample if it was only skipped
+  std::int64_t next_step = 0;                  // the step computed after it
   std::uint64_t token_hash = 0;
   double loss = 0.0, grad_norm = 0.0;
 };
@@ -51,7 +51,7 @@ struct StartRow {
   std::int64_t lowest_step = 0;                   // that training went back to within this start
   double training_seconds = 0.0;                  // of the loop, without checkpoints
   double checkpoint_seconds = 0.0;                // that training waited for them
-  double left_out_seconds = 0.0;                  // of training_seconds: of steps that it went back from
+  double left_out_seconds = 0.0;                  // of training_seconds: of steps that were rolled back
   std::int64_t end = 0;                           // StartEnd
 };
 enum class StartEnd : std::int64_t { unknown, finished, stopped, failed };  // unknown: running, or killed

@@ -23,8 +23,8 @@
 
 namespace nanotron::kernels {
 
-/// Of a library on a GPU: fastest may add up in another order in each run (atomics), deterministic does not and takes
-/// more time and workspace. Kernels of our own have one order.
+/// Backward of a GPU library: fastest may sum in a different order in each run (atomics); deterministic does not, and
+/// takes more time and workspace. Kernels of our own have one order.
 enum class BackwardAlgorithm { fastest, deterministic };
 
 /// Queries and keys are pieces of a sequence. A query attends to the keys of its own document up to its own
@@ -50,7 +50,7 @@ struct AttentionShape {
   index_t document_stride = 0;
   index_t window = 0;  // max keys per query, its own position and those right before it; 0: all
   BackwardAlgorithm backward = BackwardAlgorithm::fastest;
-  std::int32_t documents = 0;  // in all sequences, of two or more positions: at most; 0: not counted
+  std::int32_t documents = 0;  // max number with two or more positions, in all sequences; 0: not counted
 
   NANOTRON_FUNCTION index_t key_head_of(index_t query_head) const {
     return (first_query_head + query_head) / group - first_key_head;
@@ -92,16 +92,16 @@ void attention_backward(Device& device, const AttentionShape& shape, MatrixRef<c
                         Vector<const master_t<T>> lse, MatrixRef<T> dq, MatrixRef<T> dk, MatrixRef<T> dv,
                         Vector<std::byte> workspace);
 
-/// What runs this shape in aligned rows, for logs: "AMX tiles", "AVX-512 tiles" or "blocks in cache"; on a GPU
-/// "cuDNN 9.28.1" and how it runs backward, "own kernels on tensor cores" and why, or "batched GEMMs".
+/// The implementation for this shape with aligned rows, for logs: "AMX tiles", "AVX-512 tiles" or "blocks in cache"; on
+/// a GPU "cuDNN 9.28.1" and how it runs backward, "own kernels on tensor cores" and why, or "batched GEMMs".
 template <class T>
 std::string attention_library(Device& device, const AttentionShape& shape);
 
-/// Of a micro-batch of packed documents: the values of AttentionShape::documents for each of which a library of a GPU
-/// has a plan of its own. With more documents than the last it is not asked.
+/// For a micro-batch of packed documents: the values of AttentionShape::documents for each of which a GPU library has a
+/// separate plan. With more documents than the last value the library is not used.
 std::vector<index_t> planned_documents(index_t sequences, index_t length);
 
-/// Bytes of workspace, enough for forward and backward. Of shape.documents those of the last plan.
+/// Bytes of workspace, enough for forward and backward. For shape.documents, those of the last plan.
 template <class T>
 std::size_t attention_workspace_bytes(const AttentionShape& shape, Processor processor);
 

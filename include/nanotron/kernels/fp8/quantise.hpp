@@ -5,11 +5,11 @@
 //   amax = max |x|      e = the largest with 2^e amax <= largest of the format      code = round(2^e x)
 //   x ~ scale code      scale = 2^-e
 //
-// A power of two, so that scaling rounds nothing: it commutes with every rounding of the product. amax = 0 and an amax
-// that is not finite give scale 1; what is not finite stays so (base/fp8.hpp), down to the loss.
+// The scale is a power of two, so that scaling is exact: it commutes with every rounding of the product. amax = 0 and
+// an amax that is not finite give scale 1; what is not finite stays so (base/fp8.hpp), down to the loss.
 //
-// A GEMM of tensor cores wants both operands with the summed index contiguous. So a matrix has codes in up to two
-// layouts; extents that are contiguous are padded with zeros to a multiple of fp8_padding.
+// Tensor-core GEMMs need the summed index contiguous in both operands. So a matrix has codes in up to two layouts;
+// extents that are contiguous are padded with zeros to a multiple of fp8_padding.
 
 #include "nanotron/base/fp8.hpp"
 #include "nanotron/tensor/device.hpp"

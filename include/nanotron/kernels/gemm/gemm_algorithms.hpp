@@ -1,8 +1,8 @@
 #pragma once
 
 // The algorithms with which cuBLASLt runs the GEMMs of a deck, measured side by side on the GPU and kept in a
-// file, as FFTW keeps its wisdom (Frigo and Johnson 2005, section 6). Without a file its heuristic chooses. A file, not
-// a measurement at each start: the algorithm decides the order of a sum, so a run would not repeat its bits.
+// file, as FFTW keeps its wisdom (Frigo and Johnson 2005, section 6). Without a file its heuristic chooses. They are
+// not measured at each start: the algorithm decides the order of a sum, so a run would not repeat its bits.
 //
 //   nanotron_bench --gemm-algorithms h200.gemm --deck input.deck       run%gemm_algorithms = 'h200.gemm'
 //
@@ -24,12 +24,12 @@ struct GemmAlgorithms {
 std::string text_of(const GemmAlgorithms& algorithms);
 GemmAlgorithms read_gemm_algorithms(const std::string& text, const std::string& file);
 
-/// For GEMMs that the device runs for the first time from now on: these algorithms, where there is one.
-/// Error(deck_error) if they are of another library or GPU. A host ignores them.
+/// Uses these algorithms for GEMMs whose first run is after this call, if the file has one. Error(deck_error) if they
+/// are of another library or GPU. A host ignores them.
 void use_gemm_algorithms(Device& device, const GemmAlgorithms& algorithms, const std::string& file);
 
-/// GEMMs that the device runs for the first time from now on suit a GPU of which others, which run beside them, take so
-/// many multiprocessors (CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET). 0: none. A host ignores it.
+/// GEMMs whose first run is after this call are chosen for a GPU on which concurrent kernels use `count`
+/// multiprocessors (CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET). 0: none. A host ignores it.
 void leave_multiprocessors(Device& device, int count);
 
 /// From now on the first run of each GEMM measures the candidates of the heuristic, each of which runs several times on

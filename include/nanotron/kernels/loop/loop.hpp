@@ -30,8 +30,8 @@ TeamPolicy team_policy(const Device& device, index_t rows, const Threads& thread
   NANOTRON_REQUIRE(rows <= std::numeric_limits<int>::max(), "a kernel of {} rows", rows);
   return {device.exec(), static_cast<int>(rows), threads};
 }
-/// Threads of a team for loops over the chunks of a row of T: whole warps, up to 512 threads, of which the last turn
-/// leaves few idle.
+/// Threads of a team for loops over the chunks of a row of T: whole warps, up to 512 threads, so that few are idle in
+/// the last iteration.
 template <class T>
 int team_threads(index_t columns) {
   constexpr index_t lanes = 32, most = 16, tries = 4;

@@ -1,8 +1,8 @@
 #pragma once
 
 // The gradient of SwiGLU's input where it is only an FP8 operand: it is never stored, but computed twice, once for its
-// largest value and once for its codes. Bit by bit quantise(swiglu_backward(gate_up, dh)), with two bytes less per
-// element through memory.
+// largest value and once for its codes. The result is bitwise quantise(swiglu_backward(gate_up, dh)), with two bytes
+// less per element through memory.
 
 #include "nanotron/kernels/fp8/quantise.hpp"
 #include "nanotron/tensor/device.hpp"

@@ -1,6 +1,6 @@
 #pragma once
 
-// From the assignments of the router (routing.hpp) to rows that are sorted by expert, and between the two. Assignments
+// Maps the router's assignments (routing.hpp) to rows sorted by expert, and copies values between the two. Assignments
 // and rows are int64: they are also sent.
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace nanotron::kernels {
 void count_assignments(Device& device, index_t top_k, Vector<const std::int64_t> assignments,
                        Matrix<std::int64_t> counts);
 
-/// rows(assignment) <- -1 for those of no expert, else 0; sources <- 0: rows that no assignment has are then read from
-/// a token.
+/// rows(assignment) <- -1 for assignments without an expert, else 0; sources <- 0: rows without an assignment are then
+/// read from a token.
 void mark_routed(Device& device, Vector<const std::int64_t> assignments, Vector<std::int64_t> rows,
                  Vector<std::int64_t> sources);
 

@@ -84,8 +84,8 @@ NANOTRON_FUNCTION inline index_t expert_capacity(double factor, const Routing& r
   return capacity < static_cast<double>(tokens) ? static_cast<index_t>(capacity) : tokens;
 }
 
-/// For the tokens of this rank: rows(assignment) <- -1 if as many earlier tokens of the sequence as its
-/// expert_capacity, or more, chose the same expert, else 0. Empty positions are skipped.
+/// For the tokens of this rank: rows(assignment) <- -1 if at least expert_capacity earlier tokens of its sequence chose
+/// the same expert, else 0. Empty positions are skipped.
 void mark_overflow(Device& device, const Routing& routing, const SequencePlaces& places, const FilledPositions& filled,
                    double factor, Vector<const std::int64_t> assignments, Vector<std::int64_t> rows);
 

@@ -31,8 +31,8 @@ template <class M>
 void adamw(Device& device, Vector<M> p, Vector<const M> g, Vector<M> m, Vector<M> v, const AdamwStep& step,
            Vector<const UpdateScalars> scalars, Vector<bf16> copy = {});
 
-/// The random bits of stochastic rounding: of seed, stream, the update and the element of the logical tensor. Element i
-/// of a vector is index(begin + i) of it.
+/// The random bits of stochastic rounding: a function of seed, stream, update and element of the logical tensor.
+/// Element i of a vector is its element index(begin + i).
 struct RoundingNoise {
   std::uint64_t seed = 0;
   std::uint32_t stream = 0;

@@ -1,12 +1,12 @@
 #pragma once
 
-// What only the device knows when the update of a step is queued, and its kernels read when they run:
+// Values that only the device knows when the update of a step is queued, and that its kernels read when they run:
 //
 //   loss = sum of the losses / targets        norm = sqrt(sum g^2)
 //   gradient_scale = min(1, max_norm / (norm + 1e-6))              gradient clipping (Pascanu et al. 2013), as PyTorch
 //
-// An update is carried out if loss and (gradient_scale norm)^2 are finite, the square in the master type: Adam squares;
-// and if the norm is at most a given one.
+// An update is carried out if loss and (gradient_scale norm)^2 are finite, the square in the master type (Adam
+// squares), and if the norm is at most bad_norm.
 
 #include <limits>
 
@@ -33,14 +33,14 @@ NANOTRON_FUNCTION inline double clip_factor(double norm, double max_norm) {
   return factor < 1.0 ? factor : 1.0;
 }
 
-/// scalars (1) <- of the sum of the losses and of g^2, (1) each. M is double or float, the master type.
+/// scalars (1) <- from the sums of the losses and of g^2, (1) each. M is double or float, the master type.
 template <class M>
 void update_scalars(Device& device, Vector<const ExactSum> losses, Vector<const ExactSum> squares,
                     const UpdateLimits& limits, Vector<UpdateScalars> scalars);
 
-/// Whether all ranks decided from the same numbers: an all-reduce of `compared`, the max, is between the two calls.
-/// compared (compared_values) <- the bits of loss and norm and their complements; then scalars (1) <- no update where
-/// the largest are not the smallest.
+/// Whether all ranks decided from the same numbers: `compared` is all-reduced (max) between the two calls. compared
+/// (compared_values) <- the bits of loss and norm and their complements; then scalars (1) <- no update if the largest
+/// are not the smallest.
 inline constexpr index_t compared_values = 4;
 void write_compared(Device& device, Vector<const UpdateScalars> scalars, Vector<std::int64_t> compared);
 void require_agreement(Device& device, Vector<const std::int64_t> compared, Vector<UpdateScalars> scalars);

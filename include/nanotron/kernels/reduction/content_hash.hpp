@@ -4,10 +4,10 @@
 //
 //   mix(n)  +  sum over i of mix(word_i  xor  (i + 1) 2^64 / golden ratio)   mod 2^64
 //
-// of a vector of n elements, whose word_i are 8 bytes of them each; what is left over has a word for each element.
-// mix is the finaliser of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
-// OOPSLA 2014), a bijection: a change of one word always changes the sum. An integer sum does not depend on
-// threads or blocks.
+// for a vector of n elements, where each word_i is 8 bytes of it; an element that is left over has a word of its own.
+// mix is the finaliser of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA
+// 2014), a bijection: a change of one word always changes the sum. An integer sum does not depend on threads or
+// blocks.
 
 #include <cstddef>
 #include <cstdint>

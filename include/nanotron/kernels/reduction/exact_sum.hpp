@@ -28,7 +28,7 @@ struct ExactSum {
   std::int64_t top = lowest;
   std::int64_t digits[places] = {};
 
-  /// What is left of it beside terms whose top place is `place` >= top.
+  /// The digits that are kept if the top place is `place` >= top.
   NANOTRON_FUNCTION ExactSum below(std::int64_t place) const {
     ExactSum moved = *this;
     moved.top = place;
@@ -75,14 +75,14 @@ NANOTRON_FUNCTION inline double value(const ExactSum& sum) {
 template <class M>
 void sum_of_squares(Device& device, Vector<const M> x, Vector<ExactSum> result);
 
-/// result <- sum of x; of sums: in any order the same bits, 0 of none.
+/// result <- sum of x; for sums: the same bits in any order, 0 for none.
 void sum(Device& device, Vector<const double> x, Vector<ExactSum> result);
 void sum(Device& device, Vector<const ExactSum> sums, Vector<ExactSum> result);
 
 /// A sum over ranks in four calls: top_place, all-reduce (max) of the place, at_place, all-reduce (sum) of the digits.
 /// place <- that of the sum.
 void top_place(Device& device, Vector<const ExactSum> sum, Vector<std::int64_t> place);
-/// sum <- what is left of it beside terms whose top place is place >= its own.
+/// sum <- its digits that are kept if the top place is `place` >= its own.
 void at_place(Device& device, Vector<const std::int64_t> place, Vector<ExactSum> sum);
 
 }  // namespace nanotron::kernels

@@ -10,7 +10,7 @@
 // target_logit; loss; gradient. A rank that holds the whole vocabulary: whole_loss, or whole. Rows with a negative
 // target are ignored: loss 0, gradient 0.
 //
-// On a GPU memory is read once for the loss, and once for the gradient; where an `order` is given, once more.
+// On a GPU memory is read once for the loss, and once for the gradient; with an `order`, once more.
 //
 // logits (rows, local vocabulary): column j is token id vocab_begin + j; a rank may hold no column.
 // Targets are global ids.
@@ -23,14 +23,14 @@
 
 namespace nanotron::kernels {
 
-/// max (rows) is overwritten: max_j l_j, or the lowest finite number if the rank holds no column. own (2 x rows) is
-/// what local_sum() wants of this pass, with the same order: empty on a CPU.
+/// max (rows) is overwritten: max_j l_j, or the lowest finite number if the rank holds no column. own (2 x rows)
+/// receives max and sum of this rank's columns for local_sum(), called with the same order: empty on a CPU.
 template <class T>
 void cross_entropy_local_max(Device& device, MatrixRef<const T> logits, Vector<master_t<T>> max,
                              Vector<master_t<T>> own, const SumOrder& order = {});
 
-/// sum(r) = sum_j exp(l_j - max(r)), added in `order` if given; target_logit(r) = l_t, or 0 where another
-/// rank holds t. Both are overwritten.
+/// sum(r) = sum_j exp(l_j - max(r)), added in `order` if given; target_logit(r) = l_t, or 0 if another rank holds t.
+/// Both are overwritten.
 template <class T>
 void cross_entropy_local_sum(Device& device, MatrixRef<const T> logits, Vector<const std::int32_t> targets,
                              index_t vocab_begin, Vector<const master_t<T>> max, Vector<const master_t<T>> own,
@@ -47,14 +47,14 @@ void cross_entropy_gradient(Device& device, MatrixRef<T> logits, Vector<const st
                             index_t vocab_begin, Vector<const master_t<T>> max, Vector<const master_t<T>> sum,
                             double scale);
 
-/// The loss of a rank that holds the whole vocabulary; the logits are not changed. The same bits as the calls above, of
-/// this function and the next; but on a CPU a row stays in cache from its maximum to its gradient, so that memory is
-/// read and written once (the fused classifier of Karpathy's llm.c).
+/// Loss of a rank that holds the whole vocabulary; the logits are not changed. This function and the next give the same
+/// bits as the calls above. On a CPU a row stays in cache from its maximum to its gradient, so that memory is read and
+/// written once (the fused classifier of Karpathy's llm.c).
 template <class T>
 void cross_entropy_whole_loss(Device& device, MatrixRef<const T> logits, Vector<const std::int32_t> targets,
                               Vector<double> loss_per_row, const SumOrder& order = {});
 
-/// The loss too; logits are overwritten by their gradient.
+/// The same loss; logits are overwritten by their gradient.
 template <class T>
 void cross_entropy_whole(Device& device, MatrixRef<T> logits, Vector<const std::int32_t> targets, double scale,
                          Vector<double> loss_per_row, const SumOrder& order = {});

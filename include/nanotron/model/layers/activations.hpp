@@ -129,7 +129,7 @@ template <class T>
 struct Activations {
   using M = master_t<T>;
 
-  /// recipe and feed_forward take what GEMMs and feed-forward networks need besides.
+  /// recipe and feed_forward allocate what GEMMs and feed-forward networks need in addition.
   Activations(Arena& arena, const LocalSizes& sizes, const ActivationSetup& setup, GemmRecipe<T>& recipe,
               const FeedForwardParts<T>& feed_forward);
 

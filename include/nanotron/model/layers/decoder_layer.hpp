@@ -16,8 +16,8 @@ struct LayerTraffic {
   comm::StepTraffic forward{}, recompute{}, backward{}, backward_input{}, backward_weight{};
 };
 
-/// What adds x to a block's output: the GEMM at the block's end where that is the whole output, one pass less; or the
-/// norm after it, in the next layer after the last block of one (nn::HiddenStates).
+/// What adds x to a block's output: the block's last GEMM if it computes the whole output, one pass less; or the norm
+/// after it, which for the last block is in the next layer (nn::HiddenStates).
 enum class ResidualSum { in_gemm, in_norm };
 
 template <class T>
@@ -39,7 +39,7 @@ class DecoderLayer {
   LayerTraffic traffic() const;
 
   /// x (hidden_rows, h): the rows of the hidden states on this rank, whole on return -> act, all that backward reads,
-  /// and x_out, which is returned; act may share its memory with the layer's before. Without x_out only act. Every
+  /// and x_out, which is returned; act may share its memory with the previous layer's. Without x_out only act. Every
   /// function is collective over the tensor-parallel group unless it says otherwise.
   nn::HiddenStates<T> forward(Device& device, const nn::TokenBatch& batch, const nn::HiddenStates<T>& x,
                               const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> x_out) const;

@@ -1,7 +1,7 @@
 #pragma once
 
-// How the linear layers of a rank multiply, and the memory that it takes. GemmRecipe itself: weights and activations as
-// they are stored, with none. Others round them to codes first (src/model/layers/fp8_recipe.hpp).
+// How the linear layers of a rank multiply, and the memory for it. GemmRecipe itself multiplies weights and activations
+// as stored, without memory. Derived recipes round them to codes first (src/model/layers/fp8_recipe.hpp).
 
 #include <memory>
 
@@ -43,7 +43,7 @@ class GemmRecipe {
   virtual void take_codes(Arena&, MemoryKind, const LocalSizes&, LayerActivations<T>&) const {}
   /// OperandCodes::maxima, which all layers share.
   virtual void take_maxima(Arena&, const LocalSizes&, LayerActivations<T>&) const {}
-  /// What training needs besides; before gemms().
+  /// What training needs in addition; call it before gemms().
   virtual void take_workspace(Arena&, const LocalSizes&, const ActivationSetup&) {}
   /// Bytes of Device::gemm_workspace() that these GEMMs need.
   virtual std::size_t gemm_workspace_bytes(const LocalSizes&, Processor) const { return 0; }
@@ -58,7 +58,7 @@ class GemmRecipe {
   }
 };
 
-/// What setup.operands asks for. Takes the codes of the weights from the arena. buffers' memory must outlive it.
+/// The recipe for setup.operands. Takes the codes of the weights from the arena. buffers' memory must outlive it.
 template <class T>
 std::unique_ptr<GemmRecipe<T>> make_gemm_recipe(const TransformerSetup& setup, const ParameterTable& table,
                                                 const nn::ParameterBuffers<T>& buffers, Arena& arena);

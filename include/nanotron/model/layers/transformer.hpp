@@ -45,8 +45,8 @@ class Transformer {
   const ParameterTable& table() const { return table_; }
   comm::Group& tensor_parallel() const { return *setup_.tp; }
   const nn::ParameterBuffers<T>& parameters() const { return buffers_; }
-  /// What the feed-forward networks tell of their tokens, summed since the caller last zeroed it: one row per layer
-  /// stored here. A dense network tells nothing.
+  /// Statistics of the tokens in the feed-forward networks, summed since the caller last zeroed them: one row per layer
+  /// stored here. Dense networks have none.
   Matrix<double> statistics() const { return statistics_; }
   index_t tokens() const { return micro_batches_.of(0, 0).tokens(); }  // of a micro-batch on this rank
 
@@ -66,7 +66,7 @@ class Transformer {
   /// Bytes that the functions below move for one micro-batch of a virtual stage, embedding and head included, gathers
   /// of weights (UnitWeights::traffic) excluded.
   LayerTraffic traffic(index_t stage) const;
-  /// The sources whose weights they read, in this order: forward; whole backward, or its first part.
+  /// The sources whose weights these passes read, in this order: forward; whole backward, or its first part.
   std::vector<SourceUse> forward_uses(index_t stage) const;
   std::vector<SourceUse> backward_uses(index_t stage) const;
   const UnitWeights<T>& weights() const { return weights_; }
@@ -77,7 +77,7 @@ class Transformer {
   Matrix<T> output(const Slot& slot) const { return at(slot).residual.back(); }
   Matrix<T> hidden_gradient(index_t i) const { return act_.work.dx[static_cast<std::size_t>(i)]; }
 
-  /// Of the slot's micro-batch; call it first. Without a call each sequence is one document without empty positions.
+  /// For the slot's micro-batch; call it first. Without a call each sequence is one document without empty positions.
   void set_packing(const Slot& slot, const nn::Packing& packing) {
     micro_batches_.set_packing(*device_, slot.stage, slot.index, packing);
   }

@@ -42,9 +42,9 @@ struct Sharding {
   int rank(comm::ReplicaSet replicas = comm::ReplicaSet::data_parallel) const { return of(replicas).group->rank(); }
 };
 
-/// Whether GEMMs read the master weights, a copy in a narrower type, or such a copy of what is in no layer and codes of
-/// the layers (src/model/layers/fp8_weights.hpp): on one rank all layers then share the place of one, where codes are
-/// made from. Of dense layers: routers and experts are multiplied in bf16.
+/// Whether GEMMs read the master weights, a copy in a narrower type, or such a copy of what is outside the layers and
+/// codes of the layers (src/model/layers/fp8_weights.hpp): on one rank all layers then share one layer's buffer, from
+/// which codes are made. Only dense layers have codes: routers and experts use bf16.
 enum class ComputeWeights { master, narrower, codes };
 
 nn::ParameterLayouts parameter_layouts(const ParameterTable& table, const Sharding& sharding, ComputeWeights compute);

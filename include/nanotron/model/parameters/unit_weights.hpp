@@ -14,7 +14,7 @@
 
 namespace nanotron::model {
 
-/// The weights of `source` are read now; those of `next` after them, where that is known.
+/// The weights of `source` are read now; those of `next` after them, if that is known.
 struct SourceUse {
   index_t source;
   index_t next = no_unit;
@@ -41,7 +41,7 @@ class SectionWeights {
 template <class T>
 class UnitWeights {
  public:
-  /// One rank per shard group: a local cast, of a layer before its use where layers share a place. ZeRO-1 and ZeRO-2:
+  /// One rank per shard group: a local cast, of each layer before its use if layers share a buffer. ZeRO-1 and ZeRO-2:
   /// all units are gathered after an update. ZeRO-3: each unit is gathered before its use. device and the buffers'
   /// memory must outlive it.
   UnitWeights(const Sharding& sharding, const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
@@ -49,8 +49,8 @@ class UnitWeights {
 
   /// Call it after the master weights changed. All-gathers may still be running on return.
   void refresh();
-  /// The weights in bf16 that an update writes beside the master weights, the whole flat space; empty where they are
-  /// not bf16 or cast at each use. No gather may be running: the weights have been used, or finish() called.
+  /// The bf16 weights that an update writes along with the master weights, the whole flat space; empty if they are not
+  /// bf16, or are cast at each use. No gather may be running: the weights have been used, or finish() called.
   const Vector<bf16>& copy() const { return copy_; }
   /// refresh() after an update that wrote copy().
   void refresh_after_update();

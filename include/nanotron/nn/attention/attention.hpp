@@ -106,7 +106,7 @@ class Attention {
   PassTraffic traffic(const TensorParallelRegion<T>& region) const;
 
   /// n -> y (rows of the hidden states, hidden), overwritten; complete after wait() and add_output_bias(). addend: of
-  /// y's shape, added to y; empty where nothing is, as with several tensor-parallel ranks.
+  /// y's shape, added to y; empty if nothing is added, as with several tensor-parallel ranks.
   [[nodiscard]] Pending forward(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                 const BlockInput<T>& n, const AttentionActivations<T>& act,
                                 const AttentionWorkspace<T>& work, Matrix<const T> addend, Matrix<T> y) const;

@@ -48,8 +48,8 @@ class AttentionCore {
   virtual void backward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
                         const AttentionWorkspace<T>& work) = 0;
 
-  /// Once at start-up, on zeroed memory: runs the kernels of both without communication. A library of a GPU then plans
-  /// and loads what it needs while no receive is posted: loading may wait for all of the device.
+  /// Call it once at start-up, on zeroed memory: runs the kernels of both without communication. A library of a GPU
+  /// then plans and loads what it needs while no receive is posted: loading may wait for all of the device.
   virtual void prepare(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
                        const AttentionWorkspace<T>& work) = 0;
 };

@@ -1,7 +1,7 @@
 #pragma once
 
-// Rotary position embedding (RoPE) of queries and keys (kernels/attention/rotary.hpp); nothing where positions are
-// learned, which are added to the token embedding.
+// Rotary position embedding (RoPE) of queries and keys (kernels/attention/rotary.hpp); does nothing if positions are
+// learned: these are added to the token embedding.
 
 #include "nanotron/deck/keys/model.hpp"
 #include "nanotron/tensor/arena.hpp"

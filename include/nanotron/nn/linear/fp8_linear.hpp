@@ -1,13 +1,13 @@
 #pragma once
 
-// The products of a linear layer with FP8 operands (kernels/gemm/gemm_fp8.hpp; Micikevicius et al. 2022): weights and
+// The GEMMs of a linear layer with FP8 operands (kernels/gemm/gemm_fp8.hpp; Micikevicius et al. 2022): weights and
 // inputs in e4m3, gradients in e5m2, each quantised with the scale of its own largest value where a GEMM reads it.
 //
 //   y = x W^T        x by rows, W by rows
 //   dx = dy W        dy by rows, W by columns
 //   dW += dy^T x     dy by columns, x by columns
 //
-// x and dy are quantised once, in both layouts; their copy by columns waits for the weight gradient. Tokens that a
+// x and dy are quantised once, in both layouts; the column layout is kept for the weight gradient. Tokens that a
 // TensorParallelRegion multiplies chunk by chunk have a scale for each chunk, and dW is a sum over chunks.
 
 #include <vector>
@@ -53,7 +53,7 @@ struct Fp8Workspace {
   Fp8Columns<e4m3> input{};  // of inputs that backward quantises again
   Fp8Columns<e5m2> gradient{};
   Vector<float> maxima{};  // (tokens)
-  Vector<float> scale{};   // of codes by rows whose columns are not kept
+  Vector<float> scale{};   // of row codes without column codes
 };
 
 class Fp8Linear final : public LinearGemms<bf16> {

@@ -1,7 +1,7 @@
 #pragma once
 
-// GEMMs of a linear layer in a form of their own, instead of kernels::gemm on what is stored: they round the operands
-// to codes of a narrower type, and may keep those of an input for backward (nn/linear/fp8_linear.hpp).
+// GEMMs that a linear layer uses instead of kernels::gemm on the stored operands: they round the operands to codes of a
+// narrower type, and may keep the codes of an input for backward (nn/linear/fp8_linear.hpp).
 
 #include <cstddef>
 

@@ -15,12 +15,12 @@ template <class T>
 class Activation {
  public:
   virtual ~Activation() = default;
-  /// in (tokens, gate | up, or up) -> h (tokens, width), overwritten. maxima (tokens): the largest size in each row of
-  /// what is written; empty where not needed.
+  /// in (tokens, gate | up, or up) -> h (tokens, width), overwritten. maxima (tokens): max |x| of each row that is
+  /// written; empty where not needed.
   virtual void forward(Device& device, Matrix<const T> in, Matrix<T> h, Vector<float> maxima) const = 0;
   /// in is overwritten by its gradient; or only the gradient's maxima are written, and input_gradient computes it.
   virtual void backward(Device& device, Matrix<T> in, Matrix<const T> dh, Vector<float> maxima) const = 0;
-  /// After backward: the product of in's gradient with the weight of the linear layer that gave `in`.
+  /// After backward: the GEMM of in's gradient and the weight of the linear layer that computed `in`.
   virtual RowGemm<T> input_gradient(const Linear<T>& first, const Vector<float>& maxima, Matrix<const T>) const {
     return first.backward_input(maxima);
   }

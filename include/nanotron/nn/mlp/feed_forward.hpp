@@ -26,7 +26,7 @@ struct MlpLinears {
   Linear<T> gate_up, down;
 };
 
-/// What a network saves and overwrites besides, to whose parts a router sends tokens (nn/moe/moe_memory.hpp).
+/// What a network with a router saves and overwrites in addition (nn/moe/moe_memory.hpp).
 template <class T>
 struct RoutedActivations;
 template <class T>
@@ -58,7 +58,7 @@ class FeedForward {
   virtual void forward_to_last_gemm(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                     const BlockInput<T>& n, const FeedForwardActivations<T>& act,
                                     const FeedForwardWorkspace<T>& work) const = 0;
-  /// Whether forward_output takes an addend: not where a bias would be added to the rounded sum.
+  /// Whether forward_output takes an addend: not if a bias would be added to the rounded sum.
   virtual bool adds() const = 0;
   /// After forward_to_last_gemm: y (rows of the hidden states, hidden), overwritten; complete after wait() and
   /// add_output_bias(). addend: see Attention::forward.
@@ -94,8 +94,8 @@ class FeedForward {
   virtual void backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act,
                                      const FeedForwardWorkspace<T>& work) const = 0;
 
-  /// Once at start-up, on zeroed memory: runs the GEMMs whose number of rows depends on routing, so that the libraries
-  /// create what they cache for each shape.
+  /// Call it once at start-up, on zeroed memory: runs the GEMMs whose number of rows depends on routing, so that the
+  /// libraries create what they cache for each shape.
   virtual void prepare(Device&, const FeedForwardActivations<T>&, const FeedForwardWorkspace<T>&) const {}
 };
 

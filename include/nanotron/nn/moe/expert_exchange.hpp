@@ -32,15 +32,15 @@ class ExpertExchange {
   /// group the totals are equal.
   virtual PassTraffic traffic() const = 0;
 
-  /// counts (experts): rows from here to each expert, of so many assignments -> plan, whose vectors have their sizes.
+  /// counts (experts): rows from here to each expert, of this many assignments -> plan, whose vectors have their sizes.
   /// Waits for the device, once: the host must know how many rows each GEMM, and each rank, has. It is the only such
   /// wait of a layer of experts, in each forward of a micro-batch (with recompute = 'full' also in the second one);
-  /// backward uses the same plan. With e = 1 and grouped GEMMs the counts stay on the device, and there is none.
+  /// backward uses the same plan. With e = 1 and grouped GEMMs the counts stay on the device, and nothing waits.
   /// Collectives that go through host memory have waits of their own. Error(deck_error) when more rows arrive than
   /// rows().
   virtual void plan(Device& device, Vector<std::int64_t> counts, index_t assignments, ExpertRows& plan) = 0;
 
-  /// After plan(): shard boundaries in the rows sent from here (experts, places) -> in the rows received here, see
+  /// After plan(): shard boundaries in the rows sent from here (experts, boundaries) -> in the rows received here, see
   /// kernels::join_cuts.
   virtual void dispatch_cuts(Device& device, Matrix<std::int64_t> from_here, Matrix<std::int64_t> cuts) = 0;
 

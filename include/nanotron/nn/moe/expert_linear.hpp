@@ -27,13 +27,13 @@ class ExpertLinear {
   /// Accumulates the gradients of the weights.
   virtual void backward_weight(Device& device, const ExpertRows& rows, Matrix<T> dy, Matrix<T> x) const = 0;
 
-  /// Before the first step: what libraries do once for GEMMs of each shape. Overwrites x (R, in), y (R, out) and the
-  /// gradients.
+  /// Call it before the first step: does what libraries do once for each GEMM shape. Overwrites x (R, in), y (R, out)
+  /// and the gradients.
   virtual void prepare(Device& device, Matrix<T> x, Matrix<T> y) const = 0;
 };
 
-/// The orders of sums over features. Where ExpertRows::cuts split those over rows: of this many sequences, each with
-/// gradients of its own, gradient_stride elements apart.
+/// The orders of sums over features. If ExpertRows::cuts split the sums over rows: for this many sequences, each with
+/// its own gradients, gradient_stride elements apart.
 struct ExpertOrders {
   LinearOrders features{};
   index_t sequences = 1;

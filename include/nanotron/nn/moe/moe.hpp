@@ -46,7 +46,7 @@ template <class T>
 struct MoeParts {
   MoeSizes sizes{};
   kernels::Routing routing{};
-  kernels::RouterScales scales{};  // but the tokens, of TokenBatch
+  kernels::RouterScales scales{};  // except the tokens, see TokenBatch
   MoeOrders orders{};
   index_t gradient_stride = 0;  // elements between the gradients of two sequences
   int ep_size = 1;

@@ -13,15 +13,15 @@
 
 namespace nanotron::nn {
 
-/// Where the sums over an expert's rows are split (tensor/sum_order.hpp): nowhere, or where token shards begin and end.
-/// A sequence is sharded over `ranks` ranks of the expert-parallel group, in `held` shards on each; rows of `sequences`
-/// sequences arrive at once.
+/// Boundaries at which sums over an expert's rows are split (tensor/sum_order.hpp): none, or those of token shards. A
+/// sequence is sharded over `ranks` ranks of the expert-parallel group, with shards_on_rank shards on each; rows of
+/// `sequences` sequences arrive together.
 struct ExpertCuts {
-  index_t held = 0;  // 0: not split
+  index_t shards_on_rank = 0;  // 0: not split
   index_t ranks = 1;
   index_t sequences = 1;
-  index_t places() const { return held == 0 ? 0 : held + 1; }                 // boundaries in a rank's tokens
-  index_t joined_places() const { return held == 0 ? 0 : ranks * held + 1; }  // boundaries in a sequence
+  index_t boundaries_on_rank() const { return shards_on_rank == 0 ? 0 : shards_on_rank + 1; }
+  index_t boundaries_of_sequence() const { return shards_on_rank == 0 ? 0 : ranks * shards_on_rank + 1; }
 };
 
 struct MoeSizes {
@@ -38,9 +38,9 @@ struct MoeSizes {
   index_t assignments() const { return tokens * top_k; }
 };
 
-/// How many rows go where. Received rows are sorted by expert, then source rank, then token. Where the host does not
-/// count them (ExpertExchange) all assignments are rows to it; those after the last one that the device counts are no
-/// expert's, and what is in them reaches no result.
+/// Numbers of rows sent and received. Received rows are sorted by expert, then source rank, then token. If the host
+/// does not count them (ExpertExchange), it treats all assignments as rows; rows after the last one that the device
+/// counts belong to no expert and reach no result.
 struct ExpertRows {
   index_t sent_rows = 0, received_rows = 0;
   // On the host, where it counts:
@@ -49,7 +49,7 @@ struct ExpertRows {
   std::vector<std::int64_t> begin;     // first row of each expert here, and the end of the last
   // On the device:
   Vector<std::int64_t> offsets{};  // as begin, with ExpertGemms::grouped
-  Matrix<std::int64_t> cuts{};     // (experts here x sequences, joined places), see kernels::join_cuts
+  Matrix<std::int64_t> cuts{};     // (experts here x sequences, boundaries_of_sequence()), see kernels::join_cuts
   /// The rows of expert e that belong to the s-th of `sequences` sequences.
   Range of_sequence(std::size_t e, index_t s, index_t sequences) const;
 };
@@ -81,7 +81,7 @@ struct RoutedWorkspace {
   Matrix<M> logits;                // (tokens, columns)
   Vector<std::int64_t> counts;     // (experts)
   Matrix<std::int64_t> stretches;  // see kernels::assign_rows
-  Matrix<std::int64_t> cuts;       // (experts, places), in the rows sent from here
+  Matrix<std::int64_t> cuts;       // (experts, boundaries_on_rank()), in the rows sent from here
   Matrix<T> output;                // (R, hidden): the experts' output, or the gradient of their input
   // Only in backward:
   Matrix<std::int64_t> sequence_counts;  // (sequences, experts)

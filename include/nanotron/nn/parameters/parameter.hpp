@@ -27,7 +27,7 @@ enum class Initial { normal, ones, zeros };
 /// stacked over layers has layers = 1 and is_stacked unset.
 struct ParameterSpec {
   std::string name;                 // as in a checkpoint: model/layers/self_attn/q_proj/weight
-  std::string stack{};              // of a routed expert: what all of them are together, the name without its number
+  std::string stack{};              // for a routed expert: the name that all experts share, without the number
   index_t number = 0, numbers = 1;  // in the stack
   index_t layers = 1;               // of the whole model
   index_t rows = 0;

@@ -44,9 +44,9 @@ class Pipeline {
   /// All actions of the schedule; only its forwards. Collective over the group.
   void run() { execute(training_); }
   void run_forward() { execute(forwards_); }
-  /// Forward, and backward, of one micro-batch through each of this rank's virtual stages, as run() and run_forward()
-  /// run it, with zeros instead of what other ranks send. What cuBLASLt and cuDNN load at the first use of a kernel
-  /// they load here: it may wait for the device, which in run() waits for other ranks.
+  /// Runs forward, and backward, of one micro-batch through each of this rank's virtual stages, as run() and
+  /// run_forward() do, with zeros instead of received data. cuBLASLt and cuDNN load code at the first use of a kernel:
+  /// here, since loading may wait for the device, which in run() waits for other ranks.
   void compute_once() { compute_once(training_); }
   void compute_once_forward() { compute_once(forwards_); }
   /// What this rank sends in run().

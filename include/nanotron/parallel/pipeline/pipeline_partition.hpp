@@ -32,7 +32,7 @@ PipelineSchedule schedule_of(const deck::Config& config);
 /// The same for a step of this many sequences instead of global_batch_size.
 PipelineSchedule schedule_of(const deck::Config& config, index_t batch_size);
 
-/// parallel%pp_layers: numbers of at least 1, separated by blanks or a comma. Nothing when the text is something else.
+/// parallel%pp_layers: numbers of at least 1, separated by blanks or a comma. Empty for any other text.
 std::optional<std::vector<std::int64_t>> layer_counts(std::string_view text);
 
 /// At least one layer per stage, pp_layers, and what a schedule requires.

@@ -59,7 +59,7 @@ class GradientReducer {
   using M = master_t<T>;
   virtual ~GradientReducer() = default;
 
-  /// Before the first micro-batch of a step of so many: zeroes the sums.
+  /// Call it before the first of this many micro-batches of a step: zeroes the sums.
   void begin_step(index_t micro_batches);
   /// Before and after a backward adds to the gradient of a source.
   void begin(index_t source);
@@ -112,8 +112,8 @@ class GradientReducer {
   Vector<M> gradient(const Range& flat) const {
     return Vector<M>(model_->parameters().gradient.data() + flat.begin, flat.size());
   }
-  /// Zeroes the section's gradients in the buffer, stored as layout `place`.
-  void clear(const nn::BufferLayout& place) const;
+  /// Zeroes the section's gradients in the buffer, stored as `layout` says.
+  void clear(const nn::BufferLayout& layout) const;
 
  private:
   virtual void start_step() = 0;

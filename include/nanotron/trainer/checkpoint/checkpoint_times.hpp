@@ -1,8 +1,8 @@
 #pragma once
 
 // When the next checkpoint is due: after checkpoint%every_steps steps or checkpoint%every_minutes, whichever comes
-// first; with checkpoint%node_mtbf after the seconds T that lose least (Daly 2006, eq. 37; the first term is Young's,
-// 1974):
+// first; with checkpoint%node_mtbf after T seconds, the interval that loses least time (Daly 2006, eq. 37; the first
+// term is Young's, 1974):
 //
 //   T = sqrt(2 d M) (1 + sqrt(d / (2 M)) / 3 + d / (2 M) / 9) - d    for d < 2 M, else M
 //
@@ -37,15 +37,15 @@ class CheckpointTimes {
   /// After each step. The same on all ranks: rank 0's clock decides. Collective over `world` where time matters.
   bool is_due(comm::Group& world, std::int64_t step);
 
-  /// A checkpoint begins: the time begins again.
+  /// A checkpoint begins: restarts the interval.
   void begin();
   /// Seconds that the checkpoint under way costs beside SavedCheckpoint::waited.
   void add_cost(double seconds) { cost_ += seconds; }
-  /// Of a global batch of `samples`, without what training waited for a checkpoint. beside: one was written meanwhile.
+  /// A step with `samples` samples; seconds without waiting for a checkpoint. beside: one was being written.
   void record_step(double seconds, index_t samples, bool beside);
   /// The checkpoint under way is not recorded.
   void drop();
-  /// A checkpoint is on disk. With node_mtbf the log says which interval follows, when it has changed by a tenth.
+  /// A checkpoint is on disk. With node_mtbf the log reports the next interval if it has changed by a tenth.
   void record(const SavedCheckpoint& saved);
 
  private:

@@ -67,7 +67,7 @@ class Checkpointing {
   std::optional<SavedCheckpoint> advance();
   std::optional<SavedCheckpoint> finish();
 
-  /// Copies the state to other hosts, see io::NeighbourCopies: where the copy is, or nothing. Collective.
+  /// Copies the state to other hosts, see io::NeighbourCopies: returns where the copy is, or nothing. Collective.
   std::optional<std::filesystem::path> copy(const io::CheckpointState& counters);
 
   // See io::CheckpointWriter.

@@ -17,7 +17,7 @@ struct Part {
     held,   // the local shard (ParameterSpec::local): for reading
     owned,  // what it owns of it (ParameterSpec::owned), so that the group covers each element once: for writing
   } of = Of::held;
-  /// Of `replicas` ranks that have the same values each takes some of the layers and rows, in turns from tensor to
+  /// `replicas` ranks have the same values: each takes some of the layers and rows, in turn from tensor to
   /// tensor.
   int replica = 0, replicas = 1;
 

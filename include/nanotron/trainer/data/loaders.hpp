@@ -15,14 +15,14 @@
 
 namespace nanotron::trainer {
 
-/// Compares sizes and times of the files, without reading them; before each validation and each checkpoint, so that
-/// none is written of data that changed. A run whose file is renamed or replaced under its path continues with the one
-/// that it opened.
+/// Compares sizes and times of the files, without reading them; called before each validation and each checkpoint, so
+/// that no result is from data that changed. A run whose file is renamed or replaced under its path continues with the
+/// one that it opened.
 class DataWatch {
  public:
   DataWatch() = default;
-  /// The files have to outlive this. contents: of each file in this order what data::content_of() gave as it was
-  /// opened; 0 or none: not known, except for a file with hashes.
+  /// The files have to outlive this. contents: for each file in this order, data::content_of() when it was opened; 0 or
+  /// none: not known, except for a file with hashes.
   DataWatch(std::span<const data::TokenFile> training, std::span<const data::TokenFile> validation,
             std::span<const std::uint64_t> contents);
 

@@ -52,9 +52,9 @@ void compare_tokenizers(const data::TokenizerId& training, const data::Tokenizer
 /// The token that begins the texts of a file, as io::DataFile has it.
 std::int64_t begin_of(const data::TokenFile& file);
 
-/// A warning where the texts of a file (what) begin in another way than those of every training file: a model gives
-/// them a lower likelihood than they have. training: io::DataFile::bos of each; nothing where one is not known, or
-/// there is none.
+/// A warning if the texts of a file (what) begin differently from those of every training file: a model then gives
+/// them too low a likelihood. training: io::DataFile::bos of each; no warning if one is not known, or there is
+/// none.
 void compare_begins(std::span<const std::optional<std::int64_t>> training, std::int64_t bos, const std::string& what,
                     Log& log);
 

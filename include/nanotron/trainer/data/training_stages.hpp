@@ -1,7 +1,7 @@
 #pragma once
 
 // A run as a sequence of stages (data/order/training_stages.hpp), each with a configuration of its own: the trainer of
-// one ends with a checkpoint, which that of the next resumes from. A run without such stages is one stage.
+// one ends with a checkpoint, from which the trainer of the next resumes. A run without such stages is one stage.
 
 #include <fmt/format.h>
 
@@ -26,7 +26,7 @@ class TrainingStages {
   bool has_several() const { return size() > 1; }
   const deck::Config& config(std::size_t stage) const { return configs_[stage]; }
   std::vector<deck::Config>& configs() { return configs_; }
-  /// What was chosen for the run by measurement holds in all stages; the first is the configuration of the run.
+  /// What measurements chose for the run holds in all stages; the first has the configuration of the run.
   void share_bucket_size();
   const data::TrainingStage& stage(std::size_t stage) const { return stages_[stage]; }
   std::string name(std::size_t stage) const { return data::name_of(stages_[stage]); }
@@ -35,13 +35,13 @@ class TrainingStages {
   std::size_t at(index_t sample) const { return data::stage_at(stages_, sample); }
   std::size_t before(index_t sample) const { return at(sample > 0 ? sample - 1 : 0); }
 
-  /// The step and the sample at which `stage` ends, which the run has entered at these: at the latest run%steps.
+  /// The step and the sample at which `stage` ends if the run entered it at these; at the latest run%steps.
   struct Point {
     std::int64_t step = 0;
     index_t sample = 0;
   };
   Point end_of(std::size_t stage, const Point& entered) const;
-  /// Of a run from the beginning: where the stage begins.
+  /// Where the stage begins in a run from step 0.
   Point begin_of(std::size_t stage) const { return {stages_[stage].first_step, stages_[stage].first_sample}; }
 
   /// FLOPs of what comes after `stage`, which ends at this point.
@@ -58,8 +58,8 @@ class TrainingStages {
 /// FLOPs of a sample.
 double flops_per_sample(const deck::Config& config);
 
-/// The model of a checkpoint as the deck of a stage expects it: with the keys of that of the stages, this one or the
-/// one before, that has written it.
+/// The model of a checkpoint as the deck of a stage expects it: with the keys of the stage that wrote it, this one or
+/// the one before.
 deck::ModelConfig model_of_checkpoint(const deck::Config& stage, const io::CheckpointInfo& checkpoint);
 
 /// The configuration of the stage whose last step wrote the checkpoint that checkpoint%resume names. Collective.

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the weights of a checkpoint are worth (--evaluate, --choices).
+// Evaluation of the weights of a checkpoint (--evaluate, --choices).
 
 #include <mpi.h>
 
@@ -12,7 +12,7 @@
 namespace nanotron::trainer {
 
 /// Loss and perplexity of the deck's validation sets, with the weights of the checkpoint that checkpoint%resume names,
-/// on any grid; printed by rank 0. Takes the memory of a training; writes nothing. Collective.
+/// on any grid; printed by rank 0. Takes as much memory as training; writes nothing. Collective.
 ExitCode evaluate(const deck::Config& config, MPI_Comm world);
 
 /// Accuracy of the same weights on the multiple-choice questions of the file `choices` (data/choices/choice_file.hpp),

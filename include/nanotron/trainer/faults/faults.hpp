@@ -21,14 +21,14 @@ class Faults {
   /// All must outlive it.
   Faults(const deck::Config& config, comm::ProcessGrid& grid, Device& device, TrainingState<T>& state, Log& log);
 
-  /// Around everything from the first micro-batch to the decision whether to update, which allows no larger gradient
-  /// norm than this. Ends the run where parameters or moments are not what the last update wrote.
+  /// Call them around everything from the first micro-batch to the decision whether to update, which allows no norm
+  /// above largest_norm(). Ends the run if parameters or moments are not what the last update wrote.
   void before_forward();
   double largest_norm() const;
   void before_update();
 
   /// Whether the step that was read is bad and has to be computed once more, without an update: the second time its
-  /// bits are compared with the first ones', and hardware ends the run. targets: of the global batch.
+  /// bits are compared with the first, and a hardware fault ends the run. targets: of the global batch.
   bool computes_again(const StepResult& step, index_t targets);
 
   /// After `step` steps, whether or not the last one updated: compares replicas and hashes memory where that is due.

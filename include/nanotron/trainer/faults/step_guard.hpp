@@ -4,7 +4,7 @@
 // step has changed no state, so that it is computed again on the spot. The same results mean data or numerics; others
 // mean hardware, and the rank where the two computations diverge is named (step_trace.hpp).
 //
-// A spike: norm > run%spike_factor x the median of the last `window` norms of updates, once there are `least`.
+// A spike: norm > run%spike_factor x the median of the last `window` norms of updates, once min_norms are known.
 
 #include <memory>
 #include <vector>
@@ -17,10 +17,10 @@ namespace nanotron::trainer {
 
 class SpikeBound {
  public:
-  static constexpr std::size_t window = 64, least = 8;
+  static constexpr std::size_t window = 64, min_norms = 8;
   explicit SpikeBound(double factor) : factor_(factor) {}
 
-  double largest_norm() const;  // infinity: any is good
+  double largest_norm() const;  // infinity: no bound yet
   void accept(double norm);
   /// The last norms, the newest at the end: part of a checkpoint, so that a resume decides the same. Empty with factor
   /// 0.
@@ -39,7 +39,7 @@ class StepGuard {
   StepGuard(const deck::Config& config, comm::ProcessGrid& grid, Device& device, const TrainingState<T>& state);
 
   bool is_on() const { return trace_ != nullptr; }
-  /// Around everything from the first micro-batch to the decision.
+  /// Call them around everything from the first micro-batch to the decision.
   void begin();
   void end();
   /// What was computed between them. Waits for the device.

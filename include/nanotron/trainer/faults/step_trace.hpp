@@ -1,9 +1,9 @@
 #pragma once
 
 // Which rank computed wrongly, when two computations of the same step give different results. Each rank keeps
-// fingerprints of what it gives to every operation between ranks. A rank is at fault where what it gives differs
-// although nothing that differs had reached it: the first difference in the order of cause and effect. Networks that
-// change data look like the rank that received it.
+// fingerprints of what it gives to every operation between ranks. A rank is at fault if what it gives differs although
+// all that had reached it was the same: the first difference in the order of cause and effect. Networks that change
+// data look like the rank that received it.
 
 #include <cstdint>
 #include <span>

@@ -19,8 +19,8 @@ struct Straggler {
 };
 
 /// Ranks that computed for at least 1.5 times the median of the ranks of their stage, the slowest first: without the
-/// seconds in which they waited for a core of their host, and where no rank is slow then, with them. A stage of one
-/// rank has no others. All by rank.
+/// seconds of waiting for a core of their host, or, if no rank is slow then, with them. A stage of one rank has none.
+/// All arguments by rank.
 std::vector<Straggler> stragglers(const std::vector<double>& computing, const std::vector<double>& waited,
                                   const std::vector<int>& stage_of_rank);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Who is late when nothing moves: a pure function of what the ranks say.
+// Which rank is late when nothing progresses: a pure function of the ranks' reports.
 
 #include <functional>
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace nanotron::trainer {
 
-/// Why a rank is what the others wait for, the plainest cause first.
+/// Why the others wait for a rank, the plainest cause first.
 enum class Cause {
   differs,      // its operations are not those of the others, found by comparing all ranks at the end of a step
   silent,       // it wrote no report: stopped, killed, or its host is down
@@ -36,10 +36,10 @@ struct HangVerdict {
 /// A rank's ring; needed only where all members of a group have entered, or ranks wait in a cycle.
 using OperationsOf = std::function<std::vector<ReportedOperation>(int rank)>;
 
-/// Follows from every rank that waits in an operation the ranks that keep it there: members of its group that left no
-/// report, that have not entered it, or, where all have entered it, that have left it or make no progress in it. The
-/// culprits are the ranks at the ends of these chains; where these wait too, those of a host without its network; in a
-/// circle, the ranks whose records disagree. Where reports say that operations differ, those who differ come first.
+/// For every rank that waits in an operation, finds the ranks that keep it there: members of its group that left no
+/// report, that have not entered it, or, if all have entered it, that have left it or make no progress in it. The
+/// culprits are the ranks at the ends of these chains; if these wait too, those of a host without its network; in a
+/// cycle, the ranks whose records disagree. If reports say that operations differ, the ranks that differ come first.
 /// reports: of the ranks that wrote one; host_of_rank: of all ranks of the world.
 HangVerdict judge(const std::map<int, RankReport>& reports, const std::vector<std::string>& host_of_rank,
                   const OperationsOf& operations_of);

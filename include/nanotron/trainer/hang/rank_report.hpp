@@ -1,7 +1,7 @@
 #pragma once
 
-// What a rank says of itself when nothing moves: a text file, written without MPI. People read it, the judge
-// (hang_verdict.hpp), and nanotron-report --hang.
+// The report of a rank when nothing progresses: a text file, written without MPI, for people, for judge()
+// (hang_verdict.hpp) and for nanotron-report --hang.
 
 #include <cstdint>
 #include <map>
@@ -44,9 +44,9 @@ struct RankReport {
   double allowed = 0.0;     // of them
   std::string where;        // "step 12 > backward > layer 3 mlp"
   bool has_failed = false;  // it stopped on its own, since another rank may be at fault
-  bool differs = false;     // operations of ranks do: found at the same place on each
-  std::string network;      // what this host has lost of it since the start (network_links.hpp); else empty
-  std::string system_call;  // of files, which the kernel holds it in; else empty
+  bool differs = false;     // operations of ranks differ: found at the same point on each
+  std::string network;      // links that this host has lost since the start (network_links.hpp); else empty
+  std::string system_call;  // on a file, in which the kernel holds it; else empty
   std::string waits_in;     // name of the operation that it waits in; empty: it waits for no rank
   std::string waits_group;
   std::uint64_t waits_sequence = 0;

@@ -4,8 +4,8 @@
 //
 // Each rank watches its own flight recorder. A rank that is late writes a report into <output_dir>/hang. The first such
 // rank leads: while its file `leader` exists, ranks whose step takes long report too. Once the reports show who is
-// late (hang_verdict.hpp) the leader writes verdict.txt, and every rank that sees it exits with 71. Where the run goes
-// on after all, ranks remove their reports. Only files are used, and none before a rank is late: MPI may be stuck.
+// late (hang_verdict.hpp) the leader writes verdict.txt, and every rank that sees it exits with 71. If the run
+// continues, ranks remove their reports. Only files are used, and none before a rank is late: MPI may be stuck.
 
 #include <atomic>
 #include <condition_variable>
@@ -28,8 +28,8 @@ struct WatchdogSetup {
   std::filesystem::path status{};  // of io::RunStatus; may be empty
 };
 
-/// Limits that may pass without progress: 3 before the first step is done, in a checkpoint, in validation, and while
-/// tokens are read or metrics written; else 1.
+/// Number of limits that may pass without progress: 3 before the first step is done, in a checkpoint, in validation,
+/// and while tokens are read or metrics written; else 1.
 double allowance(const FlightSnapshot& snapshot, std::int64_t steps_done);
 
 /// Seconds: the larger of the timeout and ten times the longest step (the first one of a start does not count).
@@ -38,7 +38,7 @@ double hang_limit(double timeout, const FlightSnapshot& snapshot);
 /// Seconds without progress until a rank checks whether another one has failed: 5, or three steps if that is more.
 double quiet_limit(const FlightSnapshot& snapshot);
 
-/// hang/ of an earlier run becomes hang.old/. On one rank, before any other has a watchdog.
+/// Renames hang/ of an earlier run to hang.old/. On one rank, before any other has a watchdog.
 void remove_old_hang_reports(const std::filesystem::path& output_dir);
 
 class HangCase;  // what a rank does about a hang

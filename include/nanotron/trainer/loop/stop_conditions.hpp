@@ -29,10 +29,10 @@ class StopConditions {
   /// program. next_seconds: estimate for the next step and the checkpoint after it, so that both end before the limit.
   /// Rank 0 looks for the STOP file.
   StopReason check(comm::Group& world, std::int64_t steps_done, double next_seconds);
-  /// On rank 0: whether there was a STOP file, also where another reason was more urgent, or is one now.
+  /// On rank 0: whether there was a STOP file, even if another reason was more urgent, or is one now.
   bool file_was_found();
-  /// On rank 0, once the run has ended as the file asks; before, a run that fails would forget it. Left there, it stops
-  /// the next run.
+  /// On rank 0, after the run has ended as the file requests: removed earlier, it would be lost if the run then fails.
+  /// A file that is not removed stops the next run.
   void remove_file(Log& log);
 
  private:

@@ -31,11 +31,11 @@ class Trainer {
   /// Continues from `checkpoint`, or from what checkpoint%resume names, if there is one.
   void resume(std::optional<io::CheckpointReader> checkpoint = {});
 
-  /// Trains until step `until` (0: run%steps) or a reason to stop, with validation, checkpoints and progress reports. A
-  /// step before run%steps at which it ends is in a checkpoint.
+  /// Trains until step `until` (0: run%steps) or a reason to stop, with validation, checkpoints and progress reports.
+  /// If it ends at a step before run%steps, that step is in a checkpoint.
   StopReason run(StopConditions& stop, Progress& progress, std::int64_t until = 0);
 
-  /// Forward, backward, gradient reduction, clipping and update of the next step; of a bad one what run%on_bad_step
+  /// Forward, backward, gradient reduction, clipping and update of the next step; for a bad one, what run%on_bad_step
   /// says (step_guard.hpp). StepResult::rolled_back: step() is then that of the checkpoint.
   StepResult train_step();
 

@@ -13,9 +13,9 @@
 // On a host: t = FLOPs / R + bytes of the operands / operands_gb_per_s, which packs them and writes C.
 //
 // Attention by a fused kernel: t = FLOPs / r, by the rows of &attention of the nearest head_dim. Between their lengths,
-// and below them, 1/r is linear in 1/length; above them it is the last. A query with k keys in the mean has those of a
+// and below them, 1/r is linear in 1/length; above them it is the last. A query with k keys on average counts as in a
 // causal sequence of length 2 k - 1: so pieces of rings, which have no mask, and windows have a length too. Without
-// such rows one rate for all shapes. The program's own kernels on tensor cores, and its grouped GEMMs of experts, have
+// such rows all shapes have one rate. The program's own kernels on tensor cores, and its grouped GEMMs of experts, have
 // attention_mma.
 //
 // None of these is faster than memory. All other kernels: bytes / rate, that of their row of &kernels, else `memory`.

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a step of a deck takes, computed on one process for any grid (--plan).
+// The memory and communication of a step, computed on one process for any grid (--plan).
 
 #include <cstddef>
 #include <optional>

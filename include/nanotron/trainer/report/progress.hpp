@@ -38,7 +38,7 @@ struct LaterStages {
 // If metrics cannot be written (a full disk), the run warns once and continues without them.
 class Progress {
  public:
-  /// metrics is null on the ranks that do not speak. begin: wall_seconds() when the program began.
+  /// metrics is null on ranks that do not write. begin: wall_seconds() when the program began.
   Progress(const deck::Config& config, const StepCost& cost, std::unique_ptr<io::MetricsFile> metrics,
            io::RunStatus& status, Log& log, double begin = wall_seconds());
   /// A start that ends by an exception has failed.
@@ -49,8 +49,8 @@ class Progress {
 
   /// After the step that brought the run to `now`, which took `seconds`.
   void record(const io::CheckpointState& now, double seconds, const StepResult& result);
-  /// After a step without an update, before its record(). `now`: as training goes on; metrics of later steps are
-  /// dropped where it went back.
+  /// After a step without an update, before its record(). `now`: the counters with which training continues; metrics of
+  /// later steps are dropped if it went back.
   void record_bad_step(const io::CheckpointState& now, const StepResult& result);
   /// Losses of the deck's validation sets, in its order.
   void record_validation(std::int64_t step, std::span<const double> losses);

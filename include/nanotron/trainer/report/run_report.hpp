@@ -13,31 +13,31 @@
 
 namespace nanotron::trainer {
 
-/// Of one rank: seconds and the host that it ran on.
+/// The phases of one rank, and the host that it ran on.
 struct RankPhases {
   std::vector<double> seconds;  // as run_phases
   std::string host;
 };
 
-/// Joules that processors and memory of the hosts, and GPUs of the ranks, took; 0: not known.
+/// Joules used by processors and memory of the hosts, and by the GPUs of the ranks; 0: not known.
 struct Energy {
   double processors = 0.0, gpus = 0.0;
 };
 
-/// What was done meanwhile.
+/// Totals of the run, by which the report divides.
 struct RunTotals {
   std::int64_t steps = 0;
-  double batches = 0.0;  // of global_batch_size, which steps of a batch-size ramp are less than
+  double batches = 0.0;  // samples / global_batch_size: less than steps with a batch-size ramp
   double seconds = 0.0;  // of the loop, on this rank
   StepCost cost;
   Energy energy{};
 };
 
-/// What all hosts' meters say that was taken meanwhile (base/energy_meter.hpp), each meter once; on rank 0, elsewhere
-/// and where no meter can be read zero. Collective over the world.
+/// Energy measured by the meters of all hosts since `meter` was made (base/energy_meter.hpp), each meter once. On rank
+/// 0; zero on other ranks, or if no meter can be read. Collective over the world.
 Energy gather_energy(EnergyMeter& meter, comm::ProcessGrid& grid);
 
-/// Of all ranks; on rank 0, elsewhere empty. Collective over the world.
+/// Phases of all ranks, on rank 0; empty on other ranks. Collective over the world.
 std::vector<RankPhases> gather_phases(Timers& timers, comm::ProcessGrid& grid);
 
 /// A table of phases, the slowest host, rates, node-hours, measured energy and what to change first.

@@ -4,7 +4,7 @@
 
 namespace nanotron::trainer {
 
-/// A checkpoint that is on disk, and the seconds from its beginning and those of them in which no step could run.
+/// A checkpoint on disk, the seconds since its beginning, and those of them in which no step could run.
 struct SavedCheckpoint {
   std::int64_t step = 0;
   double taken = 0.0, waited = 0.0;

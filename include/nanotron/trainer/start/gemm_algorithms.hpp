@@ -1,6 +1,6 @@
 #pragma once
 
-// run%gemm_algorithms (kernels/gemm/gemm_algorithms.hpp), and the multiprocessors of a GPU that GEMMs have, in a run.
+// run%gemm_algorithms (kernels/gemm/gemm_algorithms.hpp) in a run, and the multiprocessors available to GEMMs.
 
 #include "nanotron/base/log.hpp"
 #include "nanotron/comm/group.hpp"
@@ -9,14 +9,14 @@
 
 namespace nanotron::trainer {
 
-/// GEMMs of the device leave to messages of a pipeline, which NCCL sends, the multiprocessors that they may take.
+/// Chooses GEMMs for the multiprocessors that NCCL's pipeline messages do not use.
 void leave_multiprocessors(const deck::Config& config, Device& device);
 
-/// The same, and they run the algorithms of the file from now on, where the deck names one. Error(deck_error) on all
-/// ranks. Collective.
+/// The same; in addition GEMMs use the algorithms of the file from now on, if the deck names one. Error(deck_error) on
+/// all ranks. Collective.
 void use_gemm_algorithms(const deck::Config& config, Device& device, comm::Group& world, Log& log);
 
-/// How many GEMMs the file has covered, as a line of the log. Collective.
+/// A log line: the number of GEMMs with an algorithm of the file. Collective.
 void report_gemm_algorithms(const deck::Config& config, const Device& device, comm::Group& world, Log& log);
 
 }  // namespace nanotron::trainer

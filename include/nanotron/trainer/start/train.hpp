@@ -1,6 +1,6 @@
 #pragma once
 
-// What ended a run, for those who look at its folder.
+// Records what ended a run, in its folder and its status file.
 
 #include <mpi.h>
 
@@ -16,7 +16,7 @@ namespace nanotron::trainer {
 /// run.log, and sets the state in the file of --status to failed (io/files/run_status.hpp).
 class LastWords {
  public:
-  /// Once the run's folder is this run's: before, nothing is written.
+  /// Call it once the folder belongs to this run: before, nothing is written.
   void belong_to(const std::filesystem::path& output_dir, const std::filesystem::path& status);
   /// Files that cannot be written are left as they are.
   void tell(int exit_code, const std::string& message) const;

@@ -24,7 +24,7 @@ std::vector<PhaseLine> phase_lines();
 /// The phases of a run, for Timers::set_phases.
 std::vector<Phase> run_phases();
 
-/// Seconds of this rank in each phase (as run_phases) -> those that every rank computed, by rank; on rank 0, elsewhere
+/// Seconds of this rank in each phase (as run_phases) -> seconds that each rank computed, by rank; on rank 0, elsewhere
 /// empty. Collective over the world.
 std::vector<double> gather_computing(const std::vector<double>& phase_seconds, comm::Group& world);
 

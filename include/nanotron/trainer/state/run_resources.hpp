@@ -25,9 +25,9 @@ std::string grid_line(const deck::Config& config);
 
 // The device memory of a run.
 
-/// An arena of the plan; with parallel%register_memory in memory that is registered with the grid, whose rules hold
-/// (comm/transport/registered_memory.hpp). Collective, as arena_of. Error(deck_error) where memory is to be symmetric
-/// and plans of ranks in one group differ.
+/// An arena of the plan; with parallel%register_memory in memory that is registered with the grid, whose rules apply
+/// (comm/transport/registered_memory.hpp). Collective, as arena_of. Error(deck_error) if memory is to be symmetric and
+/// plans of ranks in one group differ.
 class RunMemory {
  public:
   RunMemory(const deck::Config& config, comm::ProcessGrid& grid, const MemoryPlan& plan);

@@ -15,8 +15,8 @@
 
 namespace nanotron::trainer {
 
-/// What a kind of model tells of a step beside its loss, over all ranks: columns, and the end of the line about a step
-/// with these values. A dense model tells nothing.
+/// Statistics of a step that a kind of model reports besides its loss, over all ranks: columns, and the end of the
+/// step's log line with these values. A dense model has none.
 std::span<const io::ExtraColumn> statistics_columns(const deck::Config& config);
 std::string statistics_text(const deck::Config& config, const io::ExtraValues& values);
 

@@ -24,13 +24,13 @@ struct LoadedBatch {
   /// With a document mask, of each micro-batch (nn::Packing::documents). In memory of the stage, until the next load.
   std::span<const index_t> documents{};
 
-  /// Of the sum of losses in their mean, where targets counts those of all ranks; 0 without any.
+  /// The factor from the sum of losses to their mean, if targets counts those of all ranks; 0 without any.
   double loss_scale() const { return targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0; }
 };
 
 class TokenBuffer {
  public:
-  /// Where batches go on the device: inputs and targets (most micro-batches, tokens of one), document_starts and
+  /// Where batches go on the device: inputs and targets (max micro-batches, tokens of one), document_starts and
   /// sequence_tokens as BatchLoader::load_documents and load_tokens say. A smaller batch takes the first micro-batches.
   TokenBuffer(Vector<std::int32_t> inputs, Vector<std::int32_t> targets, Vector<std::int32_t> document_starts,
               Vector<std::int32_t> sequence_tokens);
@@ -39,7 +39,7 @@ class TokenBuffer {
   /// Errors are thrown by that load. The device has finished with the batch before the one it holds.
   void read_ahead(data::BatchLoader& loader, index_t first_sample);
 
-  /// Queues copies to the device, after what it does; nothing waits for them.
+  /// Queues copies to the device after its earlier work; nothing waits for them.
   LoadedBatch load(Device& device, data::BatchLoader& loader, index_t first_sample);
 
  private:

@@ -26,7 +26,7 @@ struct TrainingState {
   /// config is resolved; the grid may be a planned one. All but the arena must outlive it.
   TrainingState(const deck::Config& config, comm::ProcessGrid& grid, Device& device, Arena& arena);
 
-  /// Of the global batch that is loaded, and of the largest.
+  /// Micro-batches of the loaded global batch, and of the largest.
   index_t micro_batches() const { return micro_batches_; }
   index_t max_micro_batches() const { return static_cast<index_t>(inputs.size()) / model.tokens(); }
   void set_loaded(const LoadedBatch& batch) {
@@ -79,8 +79,8 @@ inline GemmMode gemm_mode_of(const deck::Config& config) {
   return config.precision.reproducible == deck::Reproducible::layout ? GemmMode::fixed_order : GemmMode::library;
 }
 
-/// Whether bad steps are computed again: one of the deck's keys for that is set, and no strategy of the reduction
-/// carries what a second computation would start from (PowerSGD).
+/// Whether bad steps are computed again: one of the deck's keys for that is set, and the strategy of the reduction
+/// keeps no state between steps (PowerSGD does).
 bool computes_bad_steps_again(const deck::Config& config);
 
 /// deterministic with reproducible = 'run', and where bad steps are computed again. (With 'layout' GEMMs in a fixed

@@ -39,7 +39,7 @@ class GraphBuilder {
                        .set_name("attention_backward")
                        .set_deterministic_algorithm(s_.backward == kernels::BackwardAlgorithm::deterministic);
     set_mask(options);
-    if (p_.documents > 0) {  // else workspace of every document's largest length
+    if (p_.documents > 0) {  // else cuDNN reserves the largest length for each one
       options.set_max_total_seq_len_q(s_.batch * s_.query_length).set_max_total_seq_len_kv(s_.batch * s_.key_length);
     }
     const Tensor q = queries(input(), q_id, p_.q), k = keys(input(), k_id, p_.k), v = keys(input(), v_id, p_.v);
@@ -88,7 +88,7 @@ class GraphBuilder {
     t->set_stride({s_.key_row_stride() * leading, s_.head_dim, leading, 1});
     return placed(t, id);
   }
-  // Packed: before 9.26 cuDNN does no other form right (cudnn-frontend 1.28 refuses it). Of documents row by row.
+  // Packed: before 9.26 cuDNN computes other layouts wrongly (cudnn-frontend 1.28 rejects them). Documents: row by row.
   Tensor statistics(const Tensor& t) const {
     const index_t heads = s_.query_heads, rows = s_.query_length;
     t->set_data_type(fe::DataType_t::FLOAT).set_dim({sequences_, heads, rows, 1});

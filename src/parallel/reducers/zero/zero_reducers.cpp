@@ -14,9 +14,9 @@ namespace nanotron::parallel {
 namespace {
 
 // The intervals of the buffer that store `range`, adjacent ones merged.
-std::vector<Range> intervals(const nn::BufferLayout& place, const Range& range) {
+std::vector<Range> intervals(const nn::BufferLayout& layout, const Range& range) {
   std::vector<Range> found;
-  for (const nn::BufferLayout::Part& part : place.within(range)) {
+  for (const nn::BufferLayout::Part& part : layout.within(range)) {
     if (found.empty() || found.back().end != part.at) found.push_back({part.at, part.at});
     found.back().end += part.range.size();
   }

@@ -1,16 +1,16 @@
 #pragma once
 
-// A GEMM for each group of rows, all in one launch (grouped GEMM; MegaBlocks, Gale et al. 2023): of a mixture of
-// experts, group g has the rows of expert g. They are begin(g) ... begin(g + 1) - 1 of X. Only the device knows begin:
-// the host waits for no count. With W_g (out, in):
+// A GEMM for each group of rows, all in one launch (grouped GEMM; MegaBlocks, Gale et al. 2023): in a mixture of
+// experts, group g has the rows of expert g, rows begin(g) ... begin(g + 1) - 1 of X. Only the device knows begin: the
+// host waits for no count. With W_g (out, in):
 //
 //   forward            Y_g   = X_g W_g^T
 //   input gradient     dX_g  = dY_g W_g
 //   weight gradient    dW_g += dY_g^T X_g
 //
 // bf16 operands on tensor cores (mma.sync), sums in fp32, in an order that depends on neither the number of rows nor
-// that of groups. Tiles of 128 x 128 sums, 64 terms at a time; a block of threads finds its tile from begin, and has
-// none where all of them are taken. On a host the same source runs as loops, for tests.
+// that of groups. Tiles of 128 x 128 sums, 64 terms at a time; a thread block finds its tile from begin; blocks beyond
+// the last tile have none. On a host the same source runs as loops, for tests.
 
 #include <cstdint>
 
@@ -28,20 +28,20 @@ struct GroupMatrices {
   NANOTRON_FUNCTION MatrixRef<T> operator[](index_t g) const { return {first + g * stride, rows, columns}; }
 };
 
-/// Whether the functions below take them: out, in and stride multiples of 8, addresses of 16 bytes.
+/// Whether the functions below accept them: out, in and stride multiples of 8, addresses of 16 bytes.
 bool can_group(const GroupMatrices<const bf16>& weights);
 
 // begin (groups + 1), begin(0) = 0, begin(groups) <= the rows of x; rows after it are neither read nor written. x
-// and y, or dy and dx, are packed, at addresses that are multiples of 16 bytes. Error(system_error) where shapes do not
-// fit.
+// and y, or dy and dx, are packed, at addresses that are multiples of 16 bytes. Error(system_error) if shapes do not
+// match.
 
-/// y (rows, out) <- of x (rows, in).
+/// y (rows, out) <- the forward of x (rows, in).
 void grouped_forward(Device& device, Matrix<const bf16> x, const GroupMatrices<const bf16>& w,
                      Vector<const std::int64_t> begin, Matrix<bf16> y);
-/// dx (rows, in) <- of dy (rows, out).
+/// dx (rows, in) <- the input gradient of dy (rows, out).
 void grouped_backward_input(Device& device, Matrix<const bf16> dy, const GroupMatrices<const bf16>& w,
                             Vector<const std::int64_t> begin, Matrix<bf16> dx);
-/// dw, of (out, in) in fp32, is added to.
+/// Adds to dw, matrices (out, in) in fp32.
 void grouped_backward_weight(Device& device, Matrix<const bf16> dy, Matrix<const bf16> x,
                              Vector<const std::int64_t> begin, const GroupMatrices<float>& dw);
 

@@ -14,8 +14,8 @@ namespace nanotron::kernels {
 template <class T>
 double gemm_peak(Device& device, index_t n, double seconds);
 
-/// The order of the measured GEMM peak: 1024 on a host; on a GPU 8192, or less where that is not needed to make the
-/// time of a launch small against that of a GEMM. Half of that for fp64.
+/// The order of the measured GEMM peak: 1024 on a host; on a GPU 8192, or less if the time of a launch is then small
+/// compared with that of a GEMM. Half of that for fp64.
 template <class T>
 index_t gemm_peak_order(Device& device);
 
