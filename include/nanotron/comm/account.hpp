@@ -30,7 +30,7 @@ struct OperationNames {
 /// The numbers of a group in the flight recorder (base/flight_recorder.hpp); -1: not recorded.
 struct RecordedAs {
   int collectives = -1;
-  /// Of the lanes of its messages: [receives][to or from the previous rank][lane].
+  /// Numbers of the lanes of its messages: [receives][to or from the previous rank][lane].
   std::array<std::array<std::array<int, 2>, 2>, 2> messages{{{{{-1, -1}, {-1, -1}}}, {{{-1, -1}, {-1, -1}}}}};
 };
 

@@ -22,7 +22,7 @@ namespace nanotron::optim {
 std::vector<Range> owned_gradient_ranges(const model::ParameterTable& table, const nn::ParameterLayouts& layouts,
                                          const model::Sharding& sharding, const Range& flat);
 
-/// Gradients that this rank owns, and the groups over which, with those of the whole model, each has one owner.
+/// Gradients that this rank owns, and groups: over these and the groups of the whole model each has one owner.
 struct NormPart {
   std::vector<Range> owned;
   std::vector<comm::Group*> groups;
@@ -30,9 +30,9 @@ struct NormPart {
 
 struct DecisionSetup {
   std::vector<NormPart> norm;
-  std::vector<comm::Group*> model;  // of the norm, after those of its parts
+  std::vector<comm::Group*> model;  // for the norm, after the groups of its parts
   std::vector<comm::Group*> loss;
-  std::vector<comm::Group*> all{};  // together all ranks, which then decide alike; empty: not compared
+  std::vector<comm::Group*> all{};  // together all ranks, so that all decide the same; empty: not compared
 };
 
 /// M is double or float, the master type.

@@ -43,7 +43,7 @@ std::string describe_prediction(const deck::Config& config, const deck::Machine&
 /// Memory of the pipeline rank that needs most. limit: the search for it stops above.
 double memory_bytes(const deck::Config& config, const deck::Machine& machine, double limit);
 
-/// With NCCL's buffers within machine.buffer_limit().
+/// Whether the arena and NCCL's buffers are within machine.buffer_limit().
 bool fits(const deck::Config& config, const deck::Machine& machine);
 
 }  // namespace nanotron::simulation

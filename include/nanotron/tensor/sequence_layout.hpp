@@ -59,7 +59,7 @@ class SequenceLayout {
 // after its last token are empty: they have no input, target or expert, no mean counts them, and nothing computed at
 // them reaches a position with a token.
 
-/// Of the rows (sequences, positions of a shard) that a rank holds.
+/// The filled positions of the rows (sequences, positions of a shard) that a rank holds.
 struct FilledPositions {
   SequenceShard shard{};                 // of each sequence
   index_t length = 0;                    // of a whole sequence

@@ -13,19 +13,19 @@
 
 namespace nanotron {
 
-/// Of `count` equal GEMMs: (m, k) times (k, n). Of attention: m queries, n keys, k = head_dim, heads of all sequences.
+/// `count` equal GEMMs: (m, k) times (k, n). For attention: m queries, n keys, k = head_dim, heads of all sequences.
 struct GemmExtents {
   index_t m = 0, n = 0, k = 0, count = 0;
   bool operator==(const GemmExtents&) const = default;
 };
 
-/// Of one call of a kernel. Bytes of device memory, once for each pass over an operand that is too large for caches.
+/// Work of one kernel call. Bytes of device memory, once for each pass over an operand that is too large for caches.
 struct Work {
   double read = 0.0;
   double written = 0.0;
   double flops = 0.0;                  // of GEMMs; multiplication and addition are two
-  ScalarType type = ScalarType::fp32;  // of the products' operands
-  GemmExtents gemm{};                  // count = 0: no product
+  ScalarType type = ScalarType::fp32;  // of the GEMMs' operands
+  GemmExtents gemm{};                  // count = 0: no GEMM
 
   double bytes() const { return read + written; }
   bool operator==(const Work&) const = default;

@@ -26,7 +26,7 @@ class RecordedCall {
  public:
   RecordedCall(MPI_Comm communicator, const char* name)
       : recorded_(flight_recorder().begin(recorded_ranks(communicator), name, 0, FlightRecorder::Kind::blocking)) {}
-  /// Of unknown ranks.
+  /// A call that waits for unknown ranks.
   explicit RecordedCall(const char* name)
       : recorded_(flight_recorder().begin(0, name, 0, FlightRecorder::Kind::blocking)) {}
   ~RecordedCall() { flight_recorder().end(recorded_); }

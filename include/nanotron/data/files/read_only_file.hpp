@@ -66,7 +66,7 @@ class ReadOnlyFile final : public BlockSource {
   void read(void* target, std::int64_t bytes, std::int64_t position) const override;
   void drop_from_cache(std::int64_t bytes, std::int64_t position) const override;
 
-  /// Of the open file, whatever its name refers to now.
+  /// Status of the open file, whatever its name refers to now.
   FileStatus status() const { return status_of(descriptor_, name_); }
   /// The first hole of at least `smallest` bytes in the range, if the file system reports holes: bytes that were never
   /// written and read as zeros. Length 0: none.

@@ -17,7 +17,7 @@ class TokenFile;
 
 struct TokenHashes {
   index_t block = 0;  // values per hashed block; 0: the file has no hashes
-  /// Of the hashes of all blocks: the same in files of the same tokens, documents and loss mask.
+  /// Hash of the hashes of all blocks: the same in files with the same tokens, documents and loss mask.
   std::uint64_t content = 0;
 
   bool exist() const { return block > 0; }

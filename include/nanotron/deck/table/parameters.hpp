@@ -32,7 +32,7 @@ enum class PartOf {
 /// which samples it sees.
 enum class Influence { none, training, data_order };
 
-/// Of strings: whether they name files or folders that are read, or a folder that is made and written to.
+/// For strings: whether they name files or folders that are read, or a folder that is created and written to.
 enum class Paths { none, read, written };
 
 struct Parameter {

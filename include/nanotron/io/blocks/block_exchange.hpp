@@ -29,7 +29,7 @@ struct BlockedFile {
 class BlockSink {
  public:
   virtual ~BlockSink() = default;
-  /// For the next blocks; the caller writes to it until it requests more.
+  /// Memory for the next blocks; the caller writes to it until it requests more.
   virtual std::span<std::byte> memory(std::size_t bytes) = 0;
   /// Complete, consecutive blocks in the last memory(), with their position in the file.
   virtual void put(std::int64_t position, std::span<const std::byte> blocks) = 0;

@@ -18,7 +18,7 @@ namespace nanotron::io {
 
 using comm::collectively;
 
-/// Of fp32, fp64 or bf16, the last one described by its bits: h5py and h5dump show it as float32.
+/// The type of fp32, fp64 or bf16, the last one described by its bits: h5py and h5dump show it as float32.
 hid_t native_type(ScalarType type);
 
 /// A tensor and the open dataset that holds it, perhaps with others.

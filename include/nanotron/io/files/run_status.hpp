@@ -53,8 +53,8 @@ class RunStatus {
   Log& log_;
 };
 
-/// Of the rank that fails, which may not be the one that keeps the file: the state of a run that is starting or running
-/// becomes failed; the rest stays. A file that cannot be read or written is left alone.
+/// Called by the rank that fails, which may not be the one that writes the file: the state of a run that is starting or
+/// running becomes failed; the rest stays. A file that cannot be read or written is left alone.
 void mark_failed(const std::filesystem::path& file, int exit_code, const std::string& message);
 
 }  // namespace nanotron::io

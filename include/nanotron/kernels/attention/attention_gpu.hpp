@@ -46,7 +46,7 @@ inline constexpr index_t max_head_dim = 128;
 void attention_forward(Device& device, const AttentionShape& shape, MatrixRef<const bf16> q, MatrixRef<const bf16> k,
                        MatrixRef<const bf16> v, MatrixRef<bf16> out, Vector<float> lse);
 
-/// The same of attention_backward. workspace has attention_workspace_bytes(shape) or more, and is overwritten. dq, dk
+/// The same for attention_backward. workspace has attention_workspace_bytes(shape) or more, and is overwritten. dq, dk
 /// and dv alias nothing else: dq is written before q is read for the last time.
 void attention_backward(Device& device, const AttentionShape& shape, const blocked::BackwardTensors<bf16>& tensors,
                         Vector<std::byte> workspace);

@@ -108,7 +108,7 @@ NANOTRON_FUNCTION Chunk<master_t<T>, n> load(const T* from, Width<n>) {
   return chunk;
 }
 
-/// The same bits.
+/// to[0 .. n) <- from[0 .. n), the same bits.
 template <class T, int n>
 NANOTRON_FUNCTION void copy(T* to, const T* from, Width<n>) {
   T elements[n];

@@ -67,7 +67,7 @@ struct TeamRow {
   KOKKOS_FUNCTION void each_chunk(index_t n, F&& f) const {
     each(chunk_count<T>(n), [&](const index_t i) { at_chunk<T>(n, i, f); });
   }
-  /// Of one value of each thread, the same bits for all. V: a number, or a Chunk.
+  /// Reduces one value of each thread, with the same bits for all. V: a number, or a Chunk.
   template <class V>
   KOKKOS_FUNCTION V sum_of_threads(const V& value) const {
     return over_threads(value, [](V& sum, const V& more) { sum += more; });

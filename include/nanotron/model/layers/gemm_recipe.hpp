@@ -11,7 +11,7 @@
 
 namespace nanotron::model {
 
-/// Of one layer; null where it multiplies what is stored.
+/// The GEMMs of one layer; null if it multiplies the stored operands.
 template <class T>
 struct LayerGemms {
   std::shared_ptr<const nn::LinearGemms<T>> qkv{}, attention_out{}, gate_up{}, down{};
@@ -27,16 +27,16 @@ class GemmRecipe {
  public:
   virtual ~GemmRecipe() = default;
 
-  // Of weights. layer: index among those stored here.
+  // Functions for weights. layer: index among those stored here.
 
-  /// Whether use_weights() reads those of the layer, or its GEMMs do.
+  /// Whether use_weights() reads the layer's weights, or its GEMMs do.
   virtual bool reads_weights(index_t) const { return true; }
   /// Call it before a layer multiplies, when its weights are available.
   virtual void use_weights(Device&, index_t) {}
   /// Call it after every change of the weights.
   virtual void weights_changed() {}
 
-  // Of activations: what the arena (planning or real) gives besides the tensors themselves.
+  // Functions for activations: memory from the arena (planning or real) in addition to the tensors themselves.
 
   virtual KeptOutputs kept_outputs(const LocalSizes&) const { return {}; }
   /// OperandCodes::kept of a layer (MemoryKind::activations), or of all layers, which share them (workspace).

@@ -15,8 +15,8 @@
 // and the head with its last. With tied embeddings the stage of the last layer stores the embedding too, but does not
 // own it.
 //
-// A section is the parameters that the same ranks store: first all but experts; then the experts, of which a rank
-// stores those of its rank in the expert-parallel group. A dense model has one section.
+// A section is the parameters that the same ranks store: first all but experts; then the experts, where a rank stores
+// those of its rank in the expert-parallel group. A dense model has one section.
 
 #include <algorithm>
 #include <optional>
@@ -62,7 +62,7 @@ struct TableLayout {
   }
 };
 
-/// Of a feed-forward network. first: gate, which up follows, or up where there is no gate.
+/// Specs of a feed-forward network. first: gate, followed by up; or up if there is no gate.
 struct MlpSpecs {
   const nn::ParameterSpec &first, &down;
   index_t first_rows = 0;  // of gate and up together

@@ -57,7 +57,7 @@ struct ParameterSpec {
   index_t logical_size() const { return layers * rows * columns; }
   index_t local_layers() const { return static_cast<index_t>(layer_numbers.size()); }
   index_t offset_of(index_t local_layer) const { return offset + local_layer * layer_stride; }
-  /// Of the elements of a layer's local matrix.
+  /// The logical index of the elements of a layer's local matrix.
   LogicalIndex logical_index(index_t local_layer) const {
     const bool by_columns = partition == Partition::row_parallel;
     const index_t layer = layer_numbers[static_cast<std::size_t>(local_layer)];

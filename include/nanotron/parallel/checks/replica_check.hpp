@@ -22,7 +22,7 @@ class ReplicaCheck {
   /// hash: of what this rank stores after update `step`. Error(system_error) on every rank of the world when hashes
   /// differ within any group; it names the ranks outside the majority. Collective over the world.
   void require_equal(std::uint64_t hash, std::int64_t step);
-  /// After that error: most ranks of this rank's group have another hash.
+  /// After that error: whether most ranks of this rank's group have another hash.
   bool is_outvoted() const { return is_outvoted_; }
 
  private:

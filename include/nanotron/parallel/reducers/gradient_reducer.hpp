@@ -61,13 +61,13 @@ class GradientReducer {
 
   /// Call it before the first of this many micro-batches of a step: zeroes the sums.
   void begin_step(index_t micro_batches);
-  /// Before and after a backward adds to the gradient of a source.
+  /// Call them before and after a backward adds to the gradient of a source.
   void begin(index_t source);
   void end(index_t source);
-  /// After backward_input, which has added to the 1-D parameters of a source. begin and end follow around
+  /// Call it after backward_input, which has added to the 1-D parameters of a source. begin and end follow around
   /// backward_weight, with the micro-batches in the same order.
   void end_inputs(index_t source);
-  /// After the last micro-batch: returns when gradients are reduced (on a GPU: for work queued afterwards).
+  /// Call it after the last micro-batch: returns when gradients are reduced (on a GPU: for work queued afterwards).
   void finish();
 
   /// Resets the state between steps: when a run begins, and when gradients were not finite and are not used.
@@ -117,19 +117,19 @@ class GradientReducer {
 
  private:
   virtual void start_step() = 0;
-  /// Before each backward that adds to a unit; before the first one since the unit was complete.
+  /// Called before each backward that adds to a unit; before the first one since the unit was complete.
   virtual void before_use(index_t) {}
   virtual void before_first_use(index_t) {}
   virtual void after_use(index_t) {}
   virtual void after_inputs(index_t) {}
   /// The unit's gradient is complete on this rank, partial gradients summed over the tensor-parallel group.
   virtual void completed(index_t number) = 0;
-  /// After the last micro-batch and complete_1d().
+  /// Called after the last micro-batch and complete_1d().
   virtual void finish_step() = 0;
   /// Completes the gradients of 1-D parameters on this rank; a strategy may override how.
   virtual void complete_1d() { partial_.sum(section_.params_1d); }
   virtual comm::StepTraffic traffic_1d() const { return partial_.traffic(section_.params_1d); }
-  /// Of the reduction over the section's ranks.
+  /// Traffic of the reduction over the section's ranks.
   virtual comm::StepTraffic strategy_traffic() const = 0;
 
   index_t number_of(index_t source) const;

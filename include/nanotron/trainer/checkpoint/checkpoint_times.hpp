@@ -34,7 +34,7 @@ class CheckpointTimes {
   /// nodes: of the run. The time begins now.
   CheckpointTimes(const deck::CheckpointConfig& config, int nodes, Log& log);
 
-  /// After each step. The same on all ranks: rank 0's clock decides. Collective over `world` where time matters.
+  /// Call it after each step. Equal on all ranks: rank 0's clock decides. Collective over `world` if time matters.
   bool is_due(comm::Group& world, std::int64_t step);
 
   /// A checkpoint begins: restarts the interval.

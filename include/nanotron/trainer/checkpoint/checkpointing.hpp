@@ -73,9 +73,9 @@ class Checkpointing {
   // See io::CheckpointWriter.
   void mark_known_good() { writer_.mark_known_good(); }
   const std::filesystem::path& newest_known_good() const { return writer_.newest_known_good(); }
-  /// The newest complete one that is older; empty where there is none. Collective.
+  /// The newest complete checkpoint that is older; empty if there is none. Collective.
   std::filesystem::path older_than(const std::filesystem::path& folder) const { return writer_.older_than(folder); }
-  /// Of the checkpoint under way, or the last.
+  /// Seconds that training waited for the checkpoint under way, or the last one.
   double seconds_waited() const { return pending_.waited; }
 
  private:

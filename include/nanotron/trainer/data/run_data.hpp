@@ -21,7 +21,7 @@ namespace nanotron::trainer {
 /// file, and of their part of the loss mask. It distinguishes most files, but not a change of a few tokens.
 std::string sample_hash(const data::TokenFile& file);
 
-/// Of the files of a run, training first. Rank 0 reads the sample. Collective.
+/// Entries for the files of a run, training first. Rank 0 reads the sample. Collective.
 std::vector<io::DataFile> data_of(const TokenFiles& files, const deck::Config& config, MPI_Comm world);
 
 /// Compares deck and data with those of the checkpoint in `folder`. Changes of keys that may change are logged. What

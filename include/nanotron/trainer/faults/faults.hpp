@@ -40,7 +40,7 @@ class Faults {
   /// Gradient norms of the last updates, which a checkpoint keeps.
   void accept(double norm) { spikes_.accept(norm); }
   const std::vector<double>& norms() const { return spikes_.norms(); }
-  /// Before a checkpoint overwrites the state; and after it: the state is that of `step`, with these norms.
+  /// Call them before a checkpoint overwrites the state, and after it: the state is that of `step`, with these norms.
   void begin_resume() { memory_.forget(); }
   void end_resume(std::int64_t step, const std::vector<double>& norms);
 

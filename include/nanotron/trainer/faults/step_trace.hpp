@@ -36,7 +36,7 @@ struct StepDifference {
   std::vector<int> ranks;  // of the world, that are at fault, ascending; empty if a truncated trace hides them
 };
 
-/// Of two computations of a step. Collective.
+/// Compares two computations of a step. Collective.
 StepDifference compare_steps(const ComputedStep& first, const ComputedStep& second, MPI_Comm world);
 
 /// The events of this rank between begin() and end(), of the first `capacity` operations.

@@ -15,7 +15,7 @@ namespace nanotron::trainer {
 struct Straggler {
   int rank = 0;
   double seconds = 0.0, median = 0.0;  // of computing; the median is that of the ranks of its pipeline stage
-  double waited = 0.0;                 // of these seconds for a core that others had, where that is why it is slow
+  double waited = 0.0;                 // of these seconds, for a core that others used, if that is why it is slow
 };
 
 /// Ranks that computed for at least 1.5 times the median of the ranks of their stage, the slowest first: without the
@@ -29,7 +29,7 @@ class StragglerWatch {
  public:
   StragglerWatch(std::int64_t every, Timers& timers, comm::ProcessGrid& grid, Log& log);
 
-  /// After each step. Collective over the world where it is due.
+  /// Call it after each step. Collective over the world when it is due.
   void check(std::int64_t step);
 
  private:

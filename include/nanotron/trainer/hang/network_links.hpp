@@ -14,7 +14,7 @@ class NetworkLinks {
  public:
   explicit NetworkLinks(std::filesystem::path classes = "/sys/class");
 
-  /// "eth0 is down": those that are up no longer; empty: none.
+  /// "eth0 is down": the links that are no longer up; empty: none.
   std::string lost() const;
 
  private:

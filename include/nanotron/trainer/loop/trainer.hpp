@@ -55,8 +55,8 @@ class Trainer {
  private:
   // A step by the clock.
   struct StepStart {
-    double begin, waited;            // seconds; of waiting for a checkpoint so far
-    bool beside_checkpoint = false;  // one is being written meanwhile
+    double begin, waited;            // seconds; waited: for a checkpoint, so far
+    bool beside_checkpoint = false;  // a checkpoint is being written
   };
   void load(data::BatchLoader& loader, index_t first_sample);
   void read_ahead();

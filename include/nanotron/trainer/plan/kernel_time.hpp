@@ -31,11 +31,11 @@ inline bool is_attention(const WorkRow& row) { return row.work.gemm.count > 0 &&
 /// bytes: read and written.
 double gemm_seconds(const GemmExtents& extents, ScalarType type, double bytes, const deck::Machine& machine);
 
-/// Of one call of the row: without its launches, and these.
+/// Seconds of one call of the row without its launches; and of its launches.
 double work_seconds(const WorkRow& row, const deck::Machine& machine);
 double launch_seconds(const WorkRow& row, const deck::Machine& machine);
 
-/// Of all its calls, launches included.
+/// Seconds of all calls of the row, launches included.
 double row_seconds(const WorkRow& row, const deck::Machine& machine);
 
 }  // namespace nanotron::trainer

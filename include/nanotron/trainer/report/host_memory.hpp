@@ -35,7 +35,7 @@ struct MemoryShortage {
   bool is_certain = false;  // else while a checkpoint is written, or if no page of the libraries is shared
 };
 
-/// Of the ranks of one host; ranks == 0 where there is none. A shortage that is certain comes before one that is not.
+/// The shortage of one host; ranks == 0 if there is none. A shortage that is certain comes before one that is not.
 MemoryShortage memory_shortage(std::span<const MemoryNeed> ranks);
 
 /// Error(deck_error) where the ranks of a host certainly exceed a limit, a warning where they may. Bytes of this rank

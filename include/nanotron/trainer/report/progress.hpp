@@ -41,16 +41,16 @@ class Progress {
   /// metrics is null on ranks that do not write. begin: wall_seconds() when the program began.
   Progress(const deck::Config& config, const StepCost& cost, std::unique_ptr<io::MetricsFile> metrics,
            io::RunStatus& status, Log& log, double begin = wall_seconds());
-  /// A start that ends by an exception has failed.
+  /// If it is destroyed during stack unwinding, the start has failed.
   ~Progress();
 
-  /// From here on the steps are those of a stage of the run. What is known of the speed is scaled by their FLOPs.
+  /// From here on the steps belong to this stage of the run. The measured speed is scaled by their FLOPs.
   void enter(const deck::Config& stage, const StepCost& cost, const LaterStages& later);
 
-  /// After the step that brought the run to `now`, which took `seconds`.
+  /// Call it after the step that brought the run to `now` and took `seconds`.
   void record(const io::CheckpointState& now, double seconds, const StepResult& result);
-  /// After a step without an update, before its record(). `now`: the counters with which training continues; metrics of
-  /// later steps are dropped if it went back.
+  /// Call it after a step without an update, before its record(). `now`: the counters with which training continues;
+  /// metrics of later steps are dropped if it went back.
   void record_bad_step(const io::CheckpointState& now, const StepResult& result);
   /// Losses of the deck's validation sets, in its order.
   void record_validation(std::int64_t step, std::span<const double> losses);

@@ -25,8 +25,8 @@ class ForwardBackwardSchedule {
   /// Forward only. Overwrites the loss rows on ranks that have the head.
   virtual void forward() = 0;
 
-  /// Before the first forward_backward(), and before the first forward(): on a GPU with pp > 1 they compute once what
-  /// those do, see parallel::Pipeline::compute_once. Overwritten: tokens, loss rows, activations, gradients. Added to:
+  /// Call them before the first forward_backward() and the first forward(): on a GPU with pp > 1 they compute once what
+  /// these do, see parallel::Pipeline::compute_once. Overwritten: tokens, loss rows, activations, gradients. Added to:
   /// the statistics of routers.
   virtual void compute_once() = 0;
   virtual void compute_once_forward() = 0;

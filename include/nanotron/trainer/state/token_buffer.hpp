@@ -14,14 +14,14 @@
 
 namespace nanotron::trainer {
 
-/// Of the global batch that the device holds.
+/// Numbers of the global batch that the device holds.
 struct LoadedBatch {
   std::uint64_t token_hash = 0;  // this rank's share of the sum
   index_t samples = 0;           // over all ranks
   index_t targets = 0;           // on this rank: positions whose target is not no_target
   index_t tokens = 0;            // over all ranks: positions that have a token
   index_t micro_batches = 0;     // of this rank
-  /// With a document mask, of each micro-batch (nn::Packing::documents). In memory of the stage, until the next load.
+  /// With a document mask: nn::Packing::documents of each micro-batch. In this buffer's memory, until the next load.
   std::span<const index_t> documents{};
 
   /// The factor from the sum of losses to their mean, if targets counts those of all ranks; 0 without any.

@@ -42,7 +42,7 @@ struct TrainingState {
             i < documents_.size() ? documents_[i] : 0};
   }
   Vector<double> loss_rows_of(index_t micro_batch) const { return part(loss_rows, micro_batch); }
-  /// Of all micro-batches that are loaded.
+  /// Loss rows of all micro-batches that are loaded.
   Vector<double> loaded_loss_rows() const { return Vector<double>(loss_rows.data(), micro_batches_ * model.tokens()); }
 
   model::Sharding sharding;

@@ -22,7 +22,7 @@ struct LowRankUnit {
   Range errors, p, q;                   // of the buffers
 };
 
-/// Of one section.
+/// The plan of one section.
 struct LowRankPlan {
   index_t rank = 0;                  // r
   std::vector<LowRankUnit> units;    // of the section
