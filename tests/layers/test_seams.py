@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+# timeout: 60
+"""How far an idea reaches: the files of src and include that name it in their code, outside of the files that are named after it.
+
+    test_seams.py [<folder of the programs>] [--root <source tree>] [--list IDEA]
+
+The bounds are measured. A new reader of an idea makes the test fail: think of an interface, a row of a table or a neutral value
+instead. The test first plants a file.
+"""
+import argparse
+import re
+import sys
+from pathlib import Path
+
+# Idea: words in code, words in paths of its own files, most files of others.
+IDEAS = {
+    "experts": (r"expert|router|\bmoe|_moe|moe_", r"moe|expert|router", 29),
+    "FP8": (r"fp8|e4m3|e5m2|quantis", r"fp8|quantis", 10),
+    "Adasum": (r"adasum", r"adasum", 4),
+    "PowerSGD": (r"power_?sgd|\blow_?rank", r"power_sgd|low_rank", 4),
+    "zero bubble": (r"zero_?bubble|zero bubble", r"zero_bubble", 8),
+    "muP": (r"\bmup|_mup|parametri[sz]ation", r"parametri|mup", 6),
+    "Muon": (r"muon", r"muon", 6),
+    "goldfish loss": (r"goldfish", r"goldfish", 4),
+}
+COMMENT = re.compile(r"//.*")
+
+
+def readers(sources, words, own):
+    """Paths of the sources {path: text} that are not the idea's own and name it."""
+    return sorted(path for path, text in sources.items()
+                  if not re.search(own, path) and re.search(words, COMMENT.sub("", text), re.I))
+
+
+def self_test():
+    words, own, _ = IDEAS["Muon"]
+    sources = {"src/optim/muon.cpp": "Muon muon;", "src/a.cpp": "int a;  // as Muon has it", "src/b.cpp": "make_muon();"}
+    found = readers(sources, words, own)
+    return [] if found == ["src/b.cpp"] else [f"self-test: {found}"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("programs", nargs="?")
+    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2])
+    parser.add_argument("--list", choices=IDEAS, help="print the files of others that name this idea")
+    options = parser.parse_args()
+    sources = {str(path.relative_to(options.root)): path.read_text(encoding="utf-8") for folder in ("src", "include")
+               for path in (options.root / folder).rglob("*.[ch]pp")}
+    problems, counts = self_test(), []
+    for idea, (words, own, most) in IDEAS.items():
+        found = readers(sources, words, own)
+        counts.append(f"{idea} {len(found)}")
+        if options.list == idea:
+            print("\n".join(found))
+        if len(found) > most:
+            problems.append(f"{idea}: {len(found)} files of others name it, at most {most}: {' '.join(found)}")
+    print("\n".join(problems) if problems else "files of others: " + ", ".join(counts))
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
