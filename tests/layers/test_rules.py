@@ -236,6 +236,15 @@ def missing_files(root):
             if not (root / name).exists()]
 
 
+def missing_tests(root):
+    """Tests that .ci/run selects by name: a pattern that matches none runs none, without a word."""
+    path = root / ".ci/run"
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    targets = [f"fuzz/fuzz_{name}" for names in re.findall(r"\bfuzz\\\.\(([\w|]+)\)", text) for name in names.split("|")]
+    scripts = [f"{folder}/{name}" for folder, name in re.findall(r"\b(integration|tools)\.(test_\w+)", text)]
+    return [f".ci/run: there is no tests/{name}" for name in targets + scripts if not list((root / "tests").glob(f"{name}.*"))]
+
+
 def lost_errors(root):
     """An error that is not a number has to be the largest: std::max(worst, it) is worst, and the test passes."""
     return [f"{path.relative_to(root)}:{number}: an error that is not a number is lost: test::larger of support/differences.hpp"
@@ -250,8 +259,8 @@ def instantiations(root):
 
 
 def check_tree(root):
-    rules = (sizes, lonely_headers, short_files, instantiations, moved_names, missing_pages, missing_files, lost_errors, unknown_names,
-             stale_listings)
+    rules = (sizes, lonely_headers, short_files, instantiations, moved_names, missing_pages, missing_files, missing_tests, lost_errors,
+             unknown_names, stale_listings)
     return [problem for rule in rules for problem in rule(root)]
 
 
@@ -269,7 +278,7 @@ def self_test():
                "tests/j.cpp": "worst = std::max(worst, std::abs(a - b));\n",
                "jobscripts/k.sh": "# doc/no_page.md\n", "CONTRIBUTING.md": "`src/no_file.cpp` and `src/a.cpp`\n",
                "include/k.hpp": "struct K;\n",
-               "src/i.cpp": "template class I<double>;\n", "src/l.hpp": "struct L;\n",
+               ".ci/run": "-R '^fuzz\\.(no_target)\\.'\n", "src/i.cpp": "template class I<double>;\n", "src/l.hpp": "struct L;\n",
                "include, src": {f"src/short/{i}.cpp": "int i;\n" for i in range(8)},
                "jobscripts/i.sh": "export OMPI_MCA_rmaps_base_oversubscribe=1\n",
                "doc/numerics.md": "`nn::LayerNorm`\n", "CONTRIBUTING.md:1:": {"CONTRIBUTING.md": "`no_function()`\n"},
