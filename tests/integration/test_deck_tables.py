@@ -139,7 +139,7 @@ def compare(machine):
         for said, true, room in zip(cells[1:5], found, (0.1, 0.1, 0.1, 0.1), strict=True):
             if abs(float(said.strip(" %") or 0) - true) > room:
                 mistakes.append(f"{PAGE.name}: {deck}, {cells[0]}: {said} is said, {true:.1f} is true")
-        comment = re.search(rf"(\d+) GiB of {free_memory():.1f} free", (ROOT / deck).read_text())
+        comment = re.search(rf"(\d+) GiB of {free_memory():.1f} available", (ROOT / deck).read_text())
         if ("does not fit" in cells[5]) == fits(deck, keys, found[0]):
             mistakes.append(f"{PAGE.name}: {deck}, {cells[0]}: '{cells[5]}', but it takes {found[0]:.1f} and NCCL's of {free_memory():.1f} GiB")
         if cells[0] == "as it is" and (not comment or abs(float(comment[1]) - found[0]) > 1.0):
