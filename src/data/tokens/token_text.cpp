@@ -36,18 +36,16 @@ std::vector<std::int32_t> TokenFile::encode(std::string_view text) const {
     longest = std::max(longest, token.size());
   }
   std::vector<std::int32_t> result;
-  while (!text.empty()) {
+  for (std::size_t at = 0, length = 0; at < text.size(); at += length) {
     auto found = ids.end();
-    std::size_t length = std::min(longest, text.size());
-    while (length > 0 && (found = ids.find(text.substr(0, length))) == ids.end()) --length;
+    length = std::min(longest, text.size() - at);
+    while (length > 0 && (found = ids.find(text.substr(at, length))) == ids.end()) --length;
     if (length == 0)
       fail(ExitCode::data_error,
            {"the vocabulary of the token file cannot encode the text", "a token for each byte",
-            has_vocabulary() ? fmt::format("no token begins with byte {}", static_cast<unsigned char>(text.front()))
-                             : "no vocabulary in the file",
+            has_vocabulary() ? fmt::format("no token matches at byte {} of the text", at) : "no vocabulary in the file",
             path_, "give the prompt as token ids"});
     result.push_back(found->second);
-    text.remove_prefix(length);
   }
   return result;
 }

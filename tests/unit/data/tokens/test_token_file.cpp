@@ -125,6 +125,22 @@ TEST(TokenFile, AttributesAndVocabulary) {
   expect_error(ExitCode::data_error, "vocabulary", [&] { file.encode("x"); });
 }
 
+// Another token may begin with that byte.
+TEST(TokenFile, TellsWhereNoTokenMatches) {
+  const Scratch scratch(test::world());
+  {
+    const hdf5::File file = new_file(scratch / "tokens.h5");
+    put<std::uint16_t>(file.id(), "tokens", H5T_STD_U16LE, H5T_NATIVE_UINT16, {0}, {1});
+    put<std::uint64_t>(file.id(), "documents", H5T_STD_U64LE, H5T_NATIVE_UINT64, {0}, {1});
+    const hdf5::Group vocabulary(H5Gcreate2(file.id(), "vocabulary", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    put<char>(vocabulary.id(), "bytes", H5T_STD_U8LE, H5T_NATIVE_CHAR, {'a', 'b'}, {2});
+    put<std::uint64_t>(vocabulary.id(), "offsets", H5T_STD_U64LE, H5T_NATIVE_UINT64, {0, 2}, {2});
+  }
+  const TokenFile file(scratch / "tokens.h5");
+  expect_error(ExitCode::data_error, "no token matches at byte 0 of the text", [&] { file.encode("ac"); });
+  expect_error(ExitCode::data_error, "no token matches at byte 4 of the text", [&] { file.encode("ababac"); });
+}
+
 TEST(TokenFile, ReadsTheFilesOfTheTools) {
   const TokenFile file(test::test_folder() / "golden/llama/tokens.h5");
   EXPECT_EQ(file.size(), 2561);
