@@ -119,8 +119,8 @@ const std::vector<KnownName>& known_names() {
     {"lr_warmup_fraction", "schedule.warmup_steps", "a number of steps"},
     {"lr_decay_iters", "schedule.decay_steps", ""}, {"lr_decay_steps", "schedule.decay_steps", ""},
     {"lr_wsd_decay_iters", "schedule.decay_steps", ""},
-    {"min_lr", "schedule.min_lr_ratio", "the lowest rate over optimizer%learning_rate"},
-    {"min_decay_lr", "schedule.min_lr_ratio", "the lowest rate over optimizer%learning_rate"},
+    {"min_lr", "schedule.min_lr_ratio", "the lowest rate divided by optimizer%learning_rate"},
+    {"min_decay_lr", "schedule.min_lr_ratio", "the lowest rate divided by optimizer%learning_rate"},
     // data
     {"tokenizer", "", "texts become tokens by tools/nanotron_tokenize.py"},
     {"tokenizer_path", "", "texts become tokens by tools/nanotron_tokenize.py"},

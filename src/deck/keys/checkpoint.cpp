@@ -32,8 +32,8 @@ std::vector<Parameter> checkpoint_rows() {
         "Folder on each host, in memory (/dev/shm) or on a local disk, for neighbour_every_steps: an absolute path "
         "outside output_dir and directory, not shared between hosts. %h is replaced by the host name."),
     KEY(asynchronous).says(
-        "Copy checkpoints between the first and the last step to host memory and write them while the next steps run. "
-        "Each rank then needs memory for its share of the file: see --plan."),
+        "Copy each checkpoint to host memory and write it while the next steps run; one at the last step or at a stop "
+        "is written at once. Each rank then needs memory for its share of the file: see --plan."),
     KEY(at_end).says("Whether the last step writes a checkpoint. A run that stops early always does."),
   };
 }

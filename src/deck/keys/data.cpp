@@ -53,9 +53,9 @@ std::vector<Parameter> data_rows() {
     ENUM(verify,
         {"auto", Verify::automatic}, {"full", Verify::full}, {"sample", Verify::sample},
         {"none", Verify::none}).says(
-        "Comparison at the start that all hosts see the same token files: every token ('full'), 64 blocks of 1,048,576 "
-        "tokens per file ('sample') or nothing ('none'). 'auto' is 'sample' where a file is larger than 1 GiB and "
-        "inode, size and times say that it is one file on all hosts, else 'full'."),
+        "Check at the start that all hosts see the same token files. It compares every token ('full'), 64 blocks of "
+        "1,048,576 tokens per file ('sample') or nothing ('none'). 'auto' is 'sample' where a file is larger than "
+        "1 GiB and inode, size and times say that it is one file on all hosts, else 'full'."),
     ENUM(other_tokenizer, {"refuse", OtherTokenizer::refuse}, {"accept", OtherTokenizer::accept}).says(
         "Response to a validation file or checkpoint with a different tokenizer than the training file: exit code 65 "
         "('refuse') or a warning ('accept')."),

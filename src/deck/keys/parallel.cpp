@@ -59,8 +59,9 @@ std::vector<Parameter> parallel_rows() {
         "Ranks in one shard group (HSDP), a divisor of dp x cp: neighbouring ranks, for example those of a node, so "
         "that only shards are all-reduced between nodes; 0: all dp x cp ranks."),
     ENUM(backend, {"auto", Backend::automatic}, {"mpi", Backend::mpi}, {"nccl", Backend::nccl}).says(
-        "Communication library; 'auto': NCCL on GPUs, one for each rank, else MPI (shared memory inside a node); 'mpi' "
-        "goes through the host's memory, and ranks may share a GPU."),
+        "Communication library; 'auto': NCCL in a build for GPUs, where each rank needs its own GPU, and MPI in a "
+        "build for CPUs (shared memory inside a node); 'mpi' goes through the host's memory, and ranks may share a "
+        "GPU."),
     ENUM(register_memory,
         {"none", MemoryRegistration::none}, {"local", MemoryRegistration::local},
         {"symmetric", MemoryRegistration::symmetric}).says(

@@ -26,18 +26,18 @@ std::vector<Parameter> precision_rows() {
         "Bitwise reproducible results from the same deck: on the same grid ('run'; on GPUs by cuDNN's deterministic "
         "algorithm in attention's backward, slower and with up to 2 GiB of workspace), or on every grid that the "
         "shards below allow ('layout'; slower still; with tp > 1 sums go through host memory, on GPUs too; "
-        "micro_batch_size and tp_overlap_chunks are then 1). 'none': on a host as 'run', on GPUs gradients of "
-        "attention differ between runs in their last bits (doc/reproducibility.md)."),
+        "micro_batch_size and tp_overlap_chunks are then 1). 'none': on CPUs the same as 'run'; on GPUs gradients of "
+        "attention can differ between runs in their last bits (doc/reproducibility.md)."),
     KEY(tensor_shards).at_least(0).at_most(1024).says(
-        "With 'layout': partial sums over features and heads on every grid, a divisor of the key-value heads; tp must "
-        "be 1 or leave a power of two of them per rank; 0: the largest of 8, 4, 2, 1 that divides the key-value "
-        "heads."),
+        "With 'layout': number of partial sums over features and heads on every grid; must divide the key-value heads; "
+        "tp must be 1 or leave a power of two of them per rank; 0: the largest of 8, 4, 2, 1 that divides the "
+        "key-value heads."),
     KEY(context_shards).at_least(1).at_most(1024).says(
-        "With 'layout': partial sums over the tokens of a sequence on every grid, a divisor of sequence_length; cp "
-        "must be 1 or leave a power of two of them per rank."),
+        "With 'layout': number of partial sums over the tokens of a sequence on every grid; must divide "
+        "sequence_length; cp must be 1 or leave a power of two of them per rank."),
     KEY(batch_shards).at_least(0).at_most(1e9).says(
-        "With 'layout': partial sums of the gradient over a global batch, added one after the other; a divisor of "
-        "global_batch_size and a multiple of dp; fewer need less communication; 0: one per sequence."),
+        "With 'layout': number of partial sums of the gradient over a global batch, added one after the other; must "
+        "divide global_batch_size and be a multiple of dp; fewer need less communication; 0: one per sequence."),
   };
 }
 // clang-format on

@@ -21,7 +21,7 @@ std::vector<Parameter> schedule_rows() {
     KEY(decay_steps).at_least(0).at_most(1e12).in("steps").says(
         "Steps of the decay; 0: all after the warm-up, for 'wsd' the last tenth of the run."),
     KEY(min_lr_ratio).at_least(0).at_most(1).says(
-        "Lowest learning rate over the peak; without effect for 'constant' and 'inverse-sqrt'."),
+        "Lowest learning rate of the decay divided by the peak; without effect for 'constant' and 'inverse-sqrt'."),
     ENUM(decay_shape,
         {"linear", DecayShape::linear}, {"1-sqrt", DecayShape::one_minus_sqrt}, {"cosine", DecayShape::cosine}).says(
         "Shape of the decay of 'wsd'."),

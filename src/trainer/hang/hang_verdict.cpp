@@ -155,7 +155,7 @@ class Judge {
       if (r.network.empty()) continue;
       found.push_back(
           {rank, Cause::network,
-           fmt::format("rank {} on {}: of its host's network {}; {}", rank, host(rank), r.network, state_of(rank))});
+           fmt::format("rank {} on {}: network of its host: {}; {}", rank, host(rank), r.network, state_of(rank))});
     }
     return found.size() < reports_.size() ? found : std::vector<Culprit>();
   }
