@@ -7,12 +7,12 @@ namespace nanotron::optim {
 
 kernels::AdamwStep adamw_step(const deck::OptimizerConfig& config, const UpdatePart& part, std::int64_t steps,
                               double learning_rate) {
-  const double rate = model::adamw_rate(part.fan_in_ratio);
-  return {.learning_rate = rate * learning_rate,
+  const double factor = model::adamw_rate_factor(part.fan_in_ratio);
+  return {.learning_rate = factor * learning_rate,
           .beta1 = config.beta1,
           .beta2 = config.beta2,
           .eps = config.eps,
-          .weight_decay = part.decays ? config.weight_decay / rate : 0.0,
+          .weight_decay = part.decays ? config.weight_decay / factor : 0.0,
           .step = steps};
 }
 

@@ -3,9 +3,9 @@
 //
 //   p = (1 - learning_rate weight_decay) p - learning_rate 0.2 sqrt(max(rows, columns)) O
 //
-// (the second term times model::muon_rate, which is 1 without mup). The factor brings the root mean square of an update
-// to that of AdamW, about 0.2, so that learning rate and weight decay carry over (Liu et al. 2025, "Muon is scalable
-// for LLM training", section 2.2).
+// (the second term times model::muon_rate_factor, which is 1 without mup). The factor 0.2 sqrt(...) brings the root
+// mean square of an update to that of AdamW, about 0.2, so that learning rate and weight decay carry over (Liu et al.
+// 2025, "Muon is scalable for LLM training", section 2.2).
 //
 // The update runs unit by unit: a layer without its experts, or the experts of a layer, which other ranks store.
 //
@@ -145,8 +145,8 @@ Muon<M>::Muon(const deck::Config& config, const OptimizerSetup& setup, Arena& ar
       adamw_(config.optimizer, setup.table, with_moments(setup.layouts, split_of(setup.table).outside), Covers::others,
              arena),
       momentum_(arena.take<M>(MemoryKind::optimizer, layouts_.moments.size())),
-      gathered_(arena.take<M>(MemoryKind::workspace, tp_->size() * most(&MuonLayout::unit))),
-      whole_(arena.take<M>(MemoryKind::workspace, most(&MuonLayout::whole))),
+      gathered_(arena.take<M>(MemoryKind::workspace, tp_->size() * most(&MuonLayout::unit_size))),
+      whole_(arena.take<M>(MemoryKind::workspace, most(&MuonLayout::whole_size))),
       workspace_(arena.take<M>(MemoryKind::workspace, most(&MuonLayout::workspace))) {}
 
 template <class M>
@@ -203,7 +203,7 @@ void Muon<M>::update(Device& device, const UpdatedWeights<M>& weights, Vector<co
 template <class M>
 void Muon<M>::look_ahead(Device& device, const Stack& stack, std::size_t layer, Vector<const M> gradient,
                          Vector<const kernels::UpdateScalars> scalars) {
-  M* const unit = gathered_.data() + tp_->rank() * stack.layout.unit;
+  M* const unit = gathered_.data() + tp_->rank() * stack.layout.unit_size;
   for (const auto& [part, matrix, in_unit, in_shard] : stack.layers[layer]) {
     kernels::nesterov<M>(device, Vector<const M>(gradient.data() + part.gradient, part.size()),
                          Vector<M>(momentum_.data() + part.moments, part.size()),
@@ -214,12 +214,13 @@ void Muon<M>::look_ahead(Device& device, const Stack& stack, std::size_t layer, 
 template <class M>
 void Muon<M>::gather(Device& device, const Stack& stack) {
   const Region region(device.timers(), "gather momentum");
-  M* const unit = gathered_.data() + tp_->rank() * stack.layout.unit;
+  M* const unit = gathered_.data() + tp_->rank() * stack.layout.unit_size;
   if (stack.shards->size() > 1) {
     const index_t piece = stack.unit_size / stack.shards->size();
     comm::all_gather<M>(*stack.shards, unit + stack.shards->rank() * piece, count(piece), unit, device.stream());
   }
-  if (tp_->size() > 1) comm::all_gather<M>(*tp_, unit, count(stack.layout.unit), gathered_.data(), device.stream());
+  if (tp_->size() > 1)
+    comm::all_gather<M>(*tp_, unit, count(stack.layout.unit_size), gathered_.data(), device.stream());
 }
 
 template <class M>
@@ -228,7 +229,7 @@ void Muon<M>::orthogonalise(Device& device, const Stack& stack) {
     if (m.tp_owner != tp_->rank() || m.shard_owner != stack.shards->rank()) continue;
     for (std::size_t rank = 0; rank < m.shards.size(); ++rank) {
       const MatrixShard& s = m.shards[rank];
-      const M* const from = gathered_.data() + static_cast<index_t>(rank) * stack.layout.unit + s.offset;
+      const M* const from = gathered_.data() + static_cast<index_t>(rank) * stack.layout.unit_size + s.offset;
       kernels::copy_matrix<M>(device, MatrixRef<const M>(from, s.rows, s.columns),
                               MatrixRef<M>(whole(m)).row_block(s.row, s.rows).column_block(s.column, s.columns));
     }
@@ -257,7 +258,7 @@ void Muon<M>::descend(Device& device, const Stack& stack, std::size_t layer, con
     kernels::descend<M>(
         device, weights.master_of(part),
         MatrixRef<const M>(MatrixRef<M>(whole(m)).row_block(s.row, s.rows).column_block(s.column, s.columns)), in_shard,
-        keep, model::muon_rate(m.fan_in_ratio) * learning_rate * size, scalars, weights.copy_of(part));
+        keep, model::muon_rate_factor(m.fan_in_ratio) * learning_rate * size, scalars, weights.copy_of(part));
   }
 }
 
@@ -276,7 +277,7 @@ comm::StepTraffic Muon<M>::traffic() const {
       return of_layer * static_cast<index_t>(stack.layers.size() * sizeof(M));
     };
     const int tp = tp_->size(), shards = stack.shards->size();
-    sum.tensor_parallel += comm::all_gather_bytes(bytes(stack.layout.unit), tp);
+    sum.tensor_parallel += comm::all_gather_bytes(bytes(stack.layout.unit_size), tp);
     sum.data_parallel += comm::all_gather_bytes(bytes(stack.unit_size / shards), shards);
     for (const HiddenMatrix& m : stack.layout.matrices) {
       if (m.shard_owner == stack.shards->rank())

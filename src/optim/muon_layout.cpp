@@ -57,7 +57,7 @@ MuonLayout muon_layout(const deck::ModelConfig& model, model::TableLayout of_tab
     const model::ParameterTable table = model::make_parameter_table(model, of_table);
     const model::Section& section = table.section(replicas);
     const Range unit = table.unit(section.first_layer_unit).range;
-    layout.unit = std::max(layout.unit, unit.size());
+    layout.unit_size = std::max(layout.unit_size, unit.size());
     std::size_t i = 0;
     for (const nn::ParameterSpec& spec : table.specs) {
       if (!is_matrix_of(replicas, spec)) continue;
@@ -66,9 +66,9 @@ MuonLayout muon_layout(const deck::ModelConfig& model, model::TableLayout of_tab
                                    .rows = spec.rows,
                                    .columns = spec.columns,
                                    .fan_in_ratio = spec.fan_in_ratio,
-                                   .at = layout.whole,
+                                   .at = layout.whole_size,
                                    .shards = {}});
-        layout.whole += (spec.rows * spec.columns + alignment - 1) / alignment * alignment;
+        layout.whole_size += (spec.rows * spec.columns + alignment - 1) / alignment * alignment;
         layout.workspace = std::max(layout.workspace, kernels::orthogonalise_workspace(spec.rows, spec.columns));
       }
       layout.matrices[i++].shards.push_back(matrix_shard(spec, unit.begin));

@@ -29,12 +29,12 @@ struct HiddenMatrix {
 
 struct MuonLayout {
   std::vector<HiddenMatrix> matrices;
-  index_t unit = 0;       // elements of the unit, max over the tensor-parallel ranks
-  index_t whole = 0;      // elements of the whole matrices
-  index_t workspace = 0;  // elements for the largest orthogonalisation
+  index_t unit_size = 0;   // elements of the unit, max over the tensor-parallel ranks
+  index_t whole_size = 0;  // buffer elements for all whole matrices, each padded to a multiple of 64
+  index_t workspace = 0;   // elements for the largest orthogonalisation
 };
 
-/// For the layers' units of the section of this replica set. model is resolved; layout.tp_rank and layout.layers are
+/// For one layer unit of the section with these replicas. model is resolved; layout.tp_rank and layout.layers are
 /// ignored.
 MuonLayout muon_layout(const deck::ModelConfig& model, model::TableLayout layout, comm::ReplicaSet replicas);
 

@@ -20,8 +20,8 @@ namespace nanotron::optim {
 
 /// Elements that are contiguous in each of the buffers, and their offsets there.
 struct UpdatePart {
-  Range range;  // of the flat space
-  index_t parameters = 0, gradient = 0, moments = 0;
+  Range range;                                        // of the flat space
+  index_t parameters = 0, gradient = 0, moments = 0;  // offsets in the master, reduced-gradient and moment buffers
   bool decays = false;
   double fan_in_ratio = 1.0;
 
@@ -33,8 +33,6 @@ std::vector<UpdatePart> update_parts(const Range& range, const nn::ParameterLayo
 
 /// The same for the whole flat space, split also at the boundaries of model::update_ranges.
 std::vector<UpdatePart> update_parts(const model::ParameterTable& table, const nn::ParameterLayouts& layouts);
-
-// Interface of the optimizers that update the flat parameters: one class per update rule, chosen by optimizer%name.
 
 /// Which tensors an optimizer has moments of. hidden_matrices: the 2-D parameters of the layers.
 enum class Covers { all, hidden_matrices, others };
@@ -70,9 +68,9 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  /// Queues update steps() + 1 with gradient_scale * gradient, of the elements whose moments this rank stores. The
-  /// device carries it out or skips it, as scalars (1) in its memory say. Collective over the tensor-parallel and the
-  /// shard group.
+  /// Queues update steps() + 1 of the elements whose moments this rank stores. `scalars` is one UpdateScalars in device
+  /// memory: its gradient_scale multiplies the gradient, its `updates` says whether the device carries the update out.
+  /// Collective over the tensor-parallel and the shard group.
   virtual void update(Device& device, const UpdatedWeights<M>& weights, Vector<const M> gradient, double learning_rate,
                       Vector<const kernels::UpdateScalars> scalars) = 0;
 

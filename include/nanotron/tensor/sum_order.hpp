@@ -6,8 +6,8 @@
 //
 //   ((s0 + s1) + (s2 + s3)) + (s4 + s5)
 //
-// A rank that holds 2^j neighbouring shards, the first a multiple of 2^j, computes a node of that tree. Ranks continue
-// with these nodes as leaves, and get the same bits as one rank that holds everything.
+// A rank that holds 2^j neighbouring shards, from one with an index that is a multiple of 2^j on, computes a node of
+// that tree. Ranks continue with these nodes as leaves, and get the same bits as one rank that holds everything.
 
 #include <algorithm>
 #include <cstdint>
@@ -39,8 +39,8 @@ struct SumOrder {
   int shards = 1;       // of the global extent
   int first = 0;        // the first shard held here
   int shards_on_rank = 1;
-  const std::int64_t* cuts = nullptr;  // (held + 1), in MemorySpace: held shard s is [cuts[s], cuts[s + 1])
-  index_t counted = 0;                 // terms, cuts[held] - cuts[0]; 0 without cuts
+  const std::int64_t* cuts = nullptr;  // (shards_on_rank + 1), in MemorySpace: shard s here is [cuts[s], cuts[s + 1])
+  index_t counted = 0;                 // terms, cuts[shards_on_rank] - cuts[0]; 0 without cuts
 
   SumOrder() = default;
   SumOrder(std::initializer_list<Block> list, int all_shards, int parts, int index)

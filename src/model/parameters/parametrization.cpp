@@ -16,8 +16,8 @@ Scaling scaling_of(const deck::ModelConfig& m, Role role) {
   return {deviation / (role == Role::output ? ratio : std::sqrt(ratio)), ratio};
 }
 
-double adamw_rate(double fan_in_ratio) { return 1.0 / fan_in_ratio; }
-double muon_rate(double fan_in_ratio) { return 1.0 / std::sqrt(fan_in_ratio); }
+double adamw_rate_factor(double fan_in_ratio) { return 1.0 / fan_in_ratio; }
+double muon_rate_factor(double fan_in_ratio) { return 1.0 / std::sqrt(fan_in_ratio); }
 
 void check_parametrization(const deck::Config& c, deck::Findings& f) {
   const deck::ModelConfig& m = c.model;
@@ -36,8 +36,8 @@ void check_parametrization(const deck::Config& c, deck::Findings& f) {
   if (m.tie_word_embeddings && f.is_valid({"model.tie_word_embeddings"})) {
     f.error(
         {"model.tie_word_embeddings", "model.parametrization"},
-        "parametrization = 'mup' gives head and embedding their own initial deviation and learning rate; tied they are "
-        "one tensor",
+        "parametrization = 'mup' gives head and embedding their own initial deviation and learning rate; if tied, they "
+        "are one tensor",
         "tie_word_embeddings = .false., or parametrization = 'standard'");
   }
 }

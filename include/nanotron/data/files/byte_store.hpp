@@ -2,7 +2,7 @@
 
 // Where HDF5 reads and writes the bytes of a file: a file driver of HDF5 (H5FDregister) over an interface of ours. All
 // files of the programs are opened through it. HDF5 keeps a file that it could not close, and ends the process by a
-// signal when it tries again at exit; here nothing that the system does lets a close fail.
+// signal when it tries again at exit: FileStore keeps a failed write for require_written(), and HDF5's close succeeds.
 
 #include <cstdint>
 #include <filesystem>
@@ -60,7 +60,7 @@ class FileStore final : public ByteStore {
   std::string name_;
   int descriptor_ = -1;
   std::int64_t bytes_ = 0;
-  int failure_ = 0;  // errno of the first write
+  int failure_ = 0;  // errno of the first failed write, resize or close; 0: none
 };
 
 }  // namespace nanotron::hdf5

@@ -32,8 +32,8 @@ struct Scaling {
 Scaling scaling_of(const deck::ModelConfig& model, Role role);
 
 /// Factors on the learning rate.
-double adamw_rate(double fan_in_ratio);
-double muon_rate(double fan_in_ratio);
+double adamw_rate_factor(double fan_in_ratio);
+double muon_rate_factor(double fan_in_ratio);
 
 /// base_hidden_size and untied embeddings with 'mup'.
 void check_parametrization(const deck::Config& config, deck::Findings& findings);

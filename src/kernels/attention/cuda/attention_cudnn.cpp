@@ -130,13 +130,13 @@ struct Offsets {
 
 // What a part with documents has in the workspace after cuDNN's own.
 struct DocumentBuffers {
-  DocumentBuffers(const Problem& part, std::byte* begin) : table{.documents = part.documents} {
+  DocumentBuffers(const Problem& part, std::byte* begin) : table{.max_documents = part.documents} {
     const AttentionShape& s = part.shape;
     const index_t queries = s.batch * s.query_length * s.query_heads, keys = s.batch * s.key_length * s.key_heads;
     table.pitch = fused::offsets_pitch(part.documents);
     const index_t widths[] = {part.q,    part.k,        part.v,  part.out,
                               part.dout, s.query_heads, part.dq, part.dkv};  // in the order of Ragged
-    std::ranges::copy(widths, table.row);
+    std::ranges::copy(widths, table.row_stride);
     std::byte* at = begin;
     const auto take = [&]<class E>(E*& buffer, index_t elements) {
       buffer = reinterpret_cast<E*>(at);

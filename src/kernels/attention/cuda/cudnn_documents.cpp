@@ -49,8 +49,9 @@ NANOTRON_FUNCTION void write(const AttentionShape& s, const DocumentTable& table
   const index_t packed_query = d.sequence * s.query_length + d.query, packed_key = d.sequence * s.key_length + d.key;
   // In the order of Ragged.
   const index_t first[] = {query, key, key, query, query, packed_query, packed_query, packed_key};
-  for (index_t t = 0; t < fused::ragged_tensors; ++t) table.offsets[t * table.pitch + i] = first[t] * table.row[t];
-  if (i == table.documents) return;
+  for (index_t t = 0; t < fused::ragged_tensors; ++t)
+    table.offsets[t * table.pitch + i] = first[t] * table.row_stride[t];
+  if (i == table.max_documents) return;
   table.query_lengths[i] = static_cast<std::int32_t>(d.queries);
   table.key_lengths[i] = static_cast<std::int32_t>(d.keys);
 }
@@ -67,7 +68,7 @@ void write_diagonal(Device& device, const AttentionShape& shape, const DocumentT
   Kokkos::parallel_for(
       kept_label<DocumentTable>("attention_documents"), team_policy(device, 1, 512),
       KOKKOS_LAMBDA(const TeamPolicy::member_type& team) {
-        Kokkos::parallel_for(Kokkos::TeamThreadRange(team, table.documents + 1),
+        Kokkos::parallel_for(Kokkos::TeamThreadRange(team, table.max_documents + 1),
                              [&](const index_t i) { write(s, table, i, end_of(s)); });
         team.team_barrier();
         Kokkos::parallel_scan(Kokkos::TeamThreadRange(team, parts), [&](const index_t part, index_t& i, bool is_last) {
@@ -76,7 +77,7 @@ void write_diagonal(Device& device, const AttentionShape& shape, const DocumentT
             const index_t sequence = at / s.query_length, query = at % s.query_length;
             if (!begins_document(s, sequence, query)) continue;
             if (is_last) {
-              if (i >= table.documents) Kokkos::abort("attention: more documents than were counted");
+              if (i >= table.max_documents) Kokkos::abort("attention: more documents than were counted");
               const index_t length = queries_from(s, sequence, query);
               write(s, table, i, {sequence, query, length, query, length});
             }
@@ -90,7 +91,7 @@ void write_earlier(Device& device, const AttentionShape& shape, const DocumentTa
   const AttentionShape s = shape;
   const DocumentTable table = all;
   for_each_element(
-      device, "attention_documents", table.documents + 1, KOKKOS_LAMBDA(const index_t sequence) {
+      device, "attention_documents", table.max_documents + 1, KOKKOS_LAMBDA(const index_t sequence) {
         if (sequence == s.batch) return write(s, table, sequence, end_of(s));
         const Range keys = s.keys_of(sequence, 0);
         const index_t queries = keys.size() > 0 ? queries_from(s, sequence, 0) : 0;

@@ -164,7 +164,7 @@ TEST(DeckFeatures, RefuseWhatDoesNotGoTogether) {
   decks.expect_refused({"model.parametrization=mup"}, "base_hidden_size is 0");
   decks.expect_refused({"model.base_hidden_size=32"}, "no effect with parametrization = 'standard'");
   decks.expect_refused({"model.parametrization=mup", "model.base_hidden_size=32", "model.tie_word_embeddings=t"},
-                       "tied they are one tensor");
+                       "if tied, they are one tensor");
   decks.expect_refused({"model.num_attention_heads=6"}, "60 or 66");
   decks.expect_refused({"model.num_attention_heads=64"}, "head_dim = 1 is odd");
   decks.expect_refused({"model.head_dim=7"}, "head_dim = 7 is odd");
