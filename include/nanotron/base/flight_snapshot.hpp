@@ -14,8 +14,8 @@ struct RecordedGroup {
   std::string name;        // "tp group 3"
   std::vector<int> ranks;  // empty: not known
   std::uint64_t entered = 0;
-  /// If its ranks are compared: `alike`, a hash of all operations entered so far that must be the same on each rank;
-  /// and whether its value for the last compared step is that for the step before.
+  /// If its ranks are compared: `alike` is a hash of the compared operations entered so far, the same on each rank if
+  /// they agree; `is_as_before`: those of the last compared step have the same hash as those of the step before.
   bool is_compared = false, is_as_before = true;
   std::uint64_t alike = 0;
 
@@ -51,11 +51,11 @@ struct FlightSnapshot {
   std::vector<const char*> regions;  // from the outermost
   StepLocation place;
   std::int64_t longest_step = 0;  // ns, without the first
-  Recorded waits_for;             // of group 0: of unknown ranks
+  Recorded waits_for;             // group 0: its ranks are not known
   std::int64_t waits_since = 0;
   const char* waits_in = nullptr;        // the name of that operation
   std::vector<OperationRecord> records;  // from the oldest
-  bool differs = false;                  // take_proof() did not agree between the ranks
+  bool differs = false;                  // the sum of take_proof() over the ranks was not 0
 };
 
 }  // namespace nanotron

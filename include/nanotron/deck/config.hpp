@@ -32,7 +32,7 @@ struct Config {
   CheckpointConfig checkpoint;
   OutputConfig output;
   std::shared_ptr<const Origin> origin;    // lets resolve() (read_deck.hpp) point into the deck; may be null
-  std::shared_ptr<const Config> run_of{};  // of a later stage of training: the run's; else null
+  std::shared_ptr<const Config> run_of{};  // the run's, if this is that of a later stage; else null
 };
 
 /// The configuration of the whole run; `config` may be that of a stage (data/order/training_stages.hpp).
@@ -41,26 +41,26 @@ inline const Config& whole_run(const Config& config) { return config.run_of ? *c
 /// The configuration as a deck (deck.nml), which gfortran reads too: every key, non-defaults marked, reals exact.
 std::string canonical_deck(const Config& config);
 
-/// Keys with a default that are not at it, a line per group: "&parallel dp = 4". No newline at the end.
+/// Keys that have a default and another value, a line per group: "&parallel dp = 4". No newline at the end.
 std::string changed_keys(const Config& config);
 
 /// checkpoint.directory, or <output_dir>/checkpoints if that is empty.
 std::string checkpoint_directory(const Config& config);
 
-// Number of equal partial sums. Each rank adds up neighbouring ones.
+// The number of partial sums into which a sum is split. Each rank computes neighbouring ones.
 
 struct Config;
 
 /// Partial sums over features and heads (tensor), over the tokens of a sequence (context) and over the sequences of a
-/// global batch (batch). With reproducible = 'run' these are the degrees of the grid, with 'layout' they are the same
-/// on every grid (tensor/sum_order.hpp). norm: partial sums over the tokens of a sequence for the norms, where each
-/// tp rank may see only a part of the tokens: context x tensor if these are nodes of one tree with as many tokens, else
-/// context.
+/// global batch (batch). With reproducible = 'layout' they are the same on every grid (tensor/sum_order.hpp), else the
+/// degrees of the grid. norm: partial sums over the tokens of a sequence for the norms, where each tp rank may see only
+/// a part of the tokens. With 'layout' it is context x tensor if that divides sequence_length and all shards are leaves
+/// of one binary tree (context = 1, or tensor is a power of two). Otherwise it is context.
 struct SumShards {
   std::int64_t tensor = 1, context = 1, batch = 1, norm = 1;
 };
 
-/// No degree of the grid is 0.
+/// Requires that no degree of the grid is 0.
 SumShards sum_shards(const Config& config);
 
 /// Whether each of `parts` ranks has a node of the binary tree over `shards` shards: 2^j neighbours.

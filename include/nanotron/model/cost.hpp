@@ -26,7 +26,7 @@ struct BlockCosts {
 };
 /// FLOPs per token of a training step.
 BlockCosts block_flops(const deck::ModelConfig& model, std::int64_t sequence_length);
-/// Elements. A tied head counts too, as on a stage without the embedding.
+/// Elements of 2-D parameters. A tied head counts too, since a stage without the embedding stores its own copy.
 BlockCosts block_parameters(const deck::ModelConfig& model);
 
 /// Errors beyond 1e15 parameters or activations, where index arithmetic would overflow.

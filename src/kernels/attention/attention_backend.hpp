@@ -27,7 +27,7 @@ void run_backward(Device& device, fused::Library library, const AttentionShape& 
 template <class T>
 std::size_t workspace_bytes(const AttentionShape& shape);
 
-/// What the device has; nothing on a host.
+/// Whether attention can use cuDNN and tensor cores on the device; neither on a host.
 fused::Available available(Device& device);
 
 template <class T>

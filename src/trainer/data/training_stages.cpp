@@ -74,7 +74,7 @@ deck::ModelConfig model_of_checkpoint(const deck::Config& stage, const io::Check
   const index_t cursor = checkpoint.state.sample_cursor;
   for (std::size_t k = data::stage_at(stages, cursor); k > 0; --k) {
     const deck::Config before = data::stage_config(run, stages[k - 1]);
-    if (cursor >= stages[k].first_sample + before.data.global_batch_size) break;  // it has had a step
+    if (cursor >= stages[k].first_sample + before.data.global_batch_size) break;  // stage k has done a step
     if (checkpoint.model.rope_theta == before.model.rope_theta) return before.model;
   }
   return stage.model;

@@ -39,7 +39,8 @@ class Documents {
   /// Error(data_error) when the file has no /documents, or offsets that decrease or exceed the size of /tokens.
   explicit Documents(const TokenFile& file);
 
-  /// out[i] <- max(0, begin of the document of token first + i, minus first). Allocates nothing.
+  /// out[i] <- max(0, b - first), where b is the first token of the document that has token first + i. Allocates
+  /// nothing.
   void starts(index_t first, std::span<std::int32_t> out) const;
 
   /// The token ranges of all non-empty documents; tokens: size of the file.
@@ -57,10 +58,11 @@ class Documents {
 
 class PackedDocuments final : public Sequences {
  public:
-  /// With validation_fraction f whole documents are the validation split. In a file of n tokens in P = min(256,
-  /// documents) parts, a document with c tokens before it is held out if fewer than (f n / P) floor(c P / n) tokens are
-  /// held out before it; the last document is if no other is. Stores 16 bytes per segment and 8 per sequence. Time
-  /// O(N log N) for N segments. Error(data_error) as for Documents (data/order/documents.hpp).
+  /// With validation_fraction f the validation split consists of whole documents. A file of n tokens has P = min(256,
+  /// documents) equal parts. A document with c tokens before it is held out if fewer than (f n / P) floor(c P / n)
+  /// tokens are held out before it. If no document is held out by this rule, the last one is. Stores 16 bytes per
+  /// segment and 8 per sequence. Time O(N log N) for N segments. Error(data_error) as for Documents
+  /// (data/order/documents.hpp).
   PackedDocuments(const deck::DataConfig& data, const TokenFile& file, Split split);
 
   index_t count() const override { return static_cast<index_t>(begins_.size()) - 1; }

@@ -30,7 +30,7 @@ struct ReportedGroup {
   std::vector<int> ranks;  // of the world; empty: not known
   std::uint64_t entered = 0;
   std::uint64_t queued = 0;  // the last operation that the host has queued on a device; 0: none
-  /// FlightSnapshot's: compared between ranks that report `differs`.
+  /// As in RecordedGroup. judge() compares `alike` between the ranks that report `differs`.
   bool is_compared = false, is_as_before = true;
   std::uint64_t alike = 0;
 };
@@ -41,12 +41,12 @@ struct RankReport {
   std::string time;         // by the clock of this host: not comparable between hosts
   bool is_late = false;     // nothing moved for longer than its phase allows
   double idle = 0.0;        // seconds since anything moved
-  double allowed = 0.0;     // of them
+  double allowed = 0.0;     // limit of idle, in seconds
   std::string where;        // "step 12 > backward > layer 3 mlp"
-  bool has_failed = false;  // it stopped on its own, since another rank may be at fault
-  bool differs = false;     // operations of ranks differ: found at the same point on each
+  bool has_failed = false;  // a transfer failed, or operations of ranks differ: it waits for the verdict
+  bool differs = false;     // operations of ranks differ, found by take_proof() on all ranks
   std::string network;      // links that this host has lost since the start (network_links.hpp); else empty
-  std::string system_call;  // on a file, in which the kernel holds it; else empty
+  std::string system_call;  // the one on a file in which it is blocked; else empty
   std::string waits_in;     // name of the operation that it waits in; empty: it waits for no rank
   std::string waits_group;
   std::uint64_t waits_sequence = 0;
@@ -66,7 +66,7 @@ std::string to_text(const RankReport& report);
 /// Error(data_error) for another format.
 RankReport report_from(const std::string& text, Read what);
 
-/// The regions, and the part of the layer.
+/// The step, the open regions, and the layer with its part.
 std::string where_of(const FlightSnapshot& snapshot);
 
 }  // namespace nanotron::trainer

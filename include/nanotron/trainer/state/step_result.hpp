@@ -45,7 +45,7 @@ struct StepResult {
   bool rolled_back = false;      // and training went back to a checkpoint
   std::int64_t step = 0;
   index_t first_sample = 0;       // of the global batch
-  index_t left_out_from = 0;      // the first sample that training leaves out with this step; else first_sample
+  index_t left_out_from = 0;      // after a roll back: the first sample that training leaves out; else first_sample
   std::string first_nonfinite{};  // of a bad step whose numbers are not finite (first_nonfinite.hpp)
 };
 
