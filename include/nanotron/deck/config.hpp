@@ -49,8 +49,6 @@ std::string checkpoint_directory(const Config& config);
 
 // The number of partial sums into which a sum is split. Each rank computes neighbouring ones.
 
-struct Config;
-
 /// Partial sums over features and heads (tensor), over the tokens of a sequence (context) and over the sequences of a
 /// global batch (batch). With reproducible = 'layout' they are the same on every grid (tensor/sum_order.hpp), else the
 /// degrees of the grid. norm: partial sums over the tokens of a sequence for the norms, where each tp rank may see only

@@ -61,8 +61,7 @@ class PackedDocuments final : public Sequences {
   /// With validation_fraction f the validation split consists of whole documents. A file of n tokens has P = min(256,
   /// documents) equal parts. A document with c tokens before it is held out if fewer than (f n / P) floor(c P / n)
   /// tokens are held out before it. If no document is held out by this rule, the last one is. Stores 16 bytes per
-  /// segment and 8 per sequence. Time O(N log N) for N segments. Error(data_error) as for Documents
-  /// (data/order/documents.hpp).
+  /// segment and 8 per sequence. Time O(N log N) for N segments. Error(data_error) as for Documents.
   PackedDocuments(const deck::DataConfig& data, const TokenFile& file, Split split);
 
   index_t count() const override { return static_cast<index_t>(begins_.size()) - 1; }

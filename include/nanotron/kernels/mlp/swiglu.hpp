@@ -41,7 +41,7 @@ NANOTRON_FUNCTION GateUp<T> swiglu_gradient(T gate, T up, T dh) {
 // projection needs no weight, and backward needs no saved copy of it:
 //
 //   h = w silu(gate) up          dw = sum over the row of dh silu(gate) up
-//   dgate, dup as in kernels/mlp/swiglu.hpp, with w dh for dh
+//   dgate, dup as above, with w dh for dh
 
 /// gate_up (rows, gate | up), weights (rows) -> h (rows, width), overwritten.
 template <class T>
