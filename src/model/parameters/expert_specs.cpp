@@ -1,0 +1,41 @@
+#include <span>
+
+#include "expert_specs.hpp"
+#include "table_builder.hpp"
+
+namespace nanotron::model::detail {
+
+void add_routed(TableBuilder& build, const deck::ModelConfig& m, const ParameterTable& table, bool partial) {
+  const std::string mlp = "model/layers/mlp/";
+  const index_t shared = m.moe.shared_expert_intermediate_size;
+  build.whole_matrix(mlp + "gate/weight", m.moe.num_experts, m.hidden_size, Role::output, partial);
+  if (shared == 0) return;
+  build.whole_matrix(mlp + "shared_expert_gate/weight", 1, m.hidden_size, Role::output, partial);
+  build.align();
+  add_mlp(build, mlp + "shared_expert/", gate_and_up(), m.hidden_size, shared, table.intermediate);
+}
+
+void add_experts(TableBuilder& build, const deck::ModelConfig& m, ParameterTable& table,
+                 const std::vector<index_t>& layers, int shards) {
+  if (m.moe.num_experts == 0) return;
+  build.begin_section(comm::ReplicaSet::expert_data_parallel, shards);
+  const Range no_1d{build.cursor(), build.cursor()};
+  build.hold(true);
+  build.begin_unit();
+  table.first_expert_spec = table.specs.size();
+  for (index_t e = 0; e < m.moe.num_experts; ++e) {
+    build.hold(table.experts.contains(e));
+    build.align();
+    const std::size_t begin = table.specs.size();
+    const std::string stack = "model/layers/mlp/experts/", own = stack + std::to_string(e) + "/";
+    add_mlp(build, own, gate_and_up(), m.hidden_size, m.moe.moe_intermediate_size, table.expert_width);
+    for (ParameterSpec& spec : std::span(table.specs).subspan(begin)) {
+      spec.stack = stack + spec.name.substr(own.size());
+      spec.number = e, spec.numbers = m.moe.num_experts;
+    }
+  }
+  build.end_layer_units(table.first_expert_spec, layers);
+  build.end_section(no_1d);
+}
+
+}  // namespace nanotron::model::detail

@@ -1,0 +1,43 @@
+#include "table_builder.hpp"
+
+namespace nanotron::model::detail {
+namespace {
+
+Projections first_projections(const deck::ModelConfig& m) {
+  return m.is_gated() ? gate_and_up() : Projections{"up_proj"};
+}
+
+}  // namespace
+
+const Projections& gate_and_up() {
+  static const Projections names{"gate_proj", "up_proj"};
+  return names;
+}
+
+void add_mlp(TableBuilder& build, const std::string& prefix, const Projections& first, index_t hidden, index_t width,
+             const Range& local) {
+  const Held f = exclusively(local);
+  for (const std::string& name : first) {
+    build.matrix(prefix + name + "/weight", width, hidden, Partition::column_parallel, f, Role::hidden);
+  }
+  build.align();
+  build.matrix(prefix + "down_proj/weight", hidden, width, Partition::row_parallel, f, Role::residual);
+}
+
+void add_feed_forward_1d(TableBuilder& build, const deck::ModelConfig& m, const ParameterTable& table) {
+  if (!m.mlp_bias) return;
+  const std::string mlp = "model/layers/mlp/";
+  for (const std::string& name : first_projections(m)) {
+    build.bias(mlp + name + "/bias", m.intermediate_size, exclusively(table.intermediate));
+  }
+  build.align();
+  build.whole_1d(mlp + "down_proj/bias", m.hidden_size, Initial::zeros, false);
+  build.align();
+}
+
+void add_feed_forward(TableBuilder& build, const deck::ModelConfig& m, const ParameterTable& table, bool partial) {
+  if (deck::feed_forward_sizes(m).is_routed()) return add_routed(build, m, table, partial);
+  add_mlp(build, "model/layers/mlp/", first_projections(m), m.hidden_size, m.intermediate_size, table.intermediate);
+}
+
+}  // namespace nanotron::model::detail

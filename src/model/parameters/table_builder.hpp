@@ -1,0 +1,102 @@
+#pragma once
+
+// How the parameters of a model are laid out in the flat buffers: a builder, and a function for each part of a layer.
+// Private to the model layer.
+
+#include <string>
+#include <vector>
+
+#include "nanotron/model/parameters/parameter_table.hpp"
+#include "nanotron/model/parameters/parametrization.hpp"
+
+namespace nanotron::model::detail {
+
+using nn::Initial;
+using nn::ParameterSpec;
+using nn::Partition;
+
+/// Of a sharded dimension: what a rank stores, what of that it owns, and whether any rank of the group stores something
+/// that another one owns.
+struct Held {
+  Range local;
+  Range owned;
+  bool shared = false;
+};
+inline Held exclusively(Range r) { return {r, r, false}; }
+
+/// Lays specs out one after the other in a flat buffer.
+class TableBuilder {
+ public:
+  TableBuilder(const deck::ModelConfig& model, ParameterTable& table, int tp_rank)
+      : model_(model), table_(table), tp_rank_(tp_rank) {}
+
+  /// Begins a section whose units divide into `shards` shards; end_section closes it.
+  void begin_section(comm::ReplicaSet replicas, int shards);
+  void end_section(const Range& params_1d);
+
+  /// Whether this rank stores what follows. If not, it takes no memory here.
+  void hold(bool is_held) { is_held_ = is_held; }
+  void align(index_t shards = 1);
+  index_t cursor() const { return cursor_; }
+
+  /// Begins a unit. end_unit closes it; end_layer_units repeats it, with the specs from first_spec on, for all layers.
+  void begin_unit() { begin_ = cursor_; }
+  void end_unit(int uses);
+  void end_layer_units(std::size_t first_spec, const std::vector<index_t>& layer_numbers);
+
+  /// Repeats what was laid out since begin_unit for every layer.
+  void stack_layers(std::size_t first_spec, const std::vector<index_t>& layer_numbers);
+
+  /// The 1-D parameters of a norm of hidden states.
+  void norm(const std::string& prefix, bool partial);
+
+  /// A replicated 1-D parameter. partial: each rank has a partial sum of its gradient.
+  void whole_1d(const std::string& name, index_t n, Initial initial, bool partial);
+  void bias(const std::string& name, index_t n, const Held& held);
+
+  /// A replicated 2-D parameter. partial: as of whole_1d.
+  void whole_matrix(const std::string& name, index_t rows, index_t columns, Role role, bool partial);
+  void matrix(const std::string& name, index_t rows, index_t columns, Partition partition, const Held& held, Role role);
+
+ private:
+  void shard(ParameterSpec& spec, const Held& held);
+  void add(ParameterSpec& spec);
+
+  const deck::ModelConfig& model_;
+  ParameterTable& table_;
+  int tp_rank_;
+  comm::ReplicaSet replicas_ = comm::ReplicaSet::data_parallel;
+  int shards_ = 1;
+  index_t section_begin_ = 0, first_unit_ = 0, first_layer_unit_ = 0;
+  index_t begin_ = 0;  // of the unit
+  index_t cursor_ = 0;
+  bool is_held_ = true;
+};
+
+/// Query and key heads of this rank, in rows of their projections.
+struct AttentionParts {
+  Held query, key;
+};
+AttentionParts attention_parts(const deck::ModelConfig& model, const ParameterTable& table, int tp_size);
+
+/// The 1-D and 2-D parameters of a layer's attention.
+void add_attention_1d(TableBuilder& build, const deck::ModelConfig& model, const AttentionParts& parts);
+void add_attention(TableBuilder& build, const deck::ModelConfig& model, const AttentionParts& parts);
+
+/// Those of its feed-forward network. partial: the gradients of the router are.
+void add_feed_forward_1d(TableBuilder& build, const deck::ModelConfig& model, const ParameterTable& table);
+void add_feed_forward(TableBuilder& build, const deck::ModelConfig& model, const ParameterTable& table, bool partial);
+
+/// The names of the projections in the first GEMM of a feed-forward network.
+using Projections = std::vector<std::string>;
+const Projections& gate_and_up();
+
+/// One network of this width, of which the rank stores `local`.
+void add_mlp(TableBuilder& build, const std::string& prefix, const Projections& first, index_t hidden, index_t width,
+             const Range& local);
+
+/// Router and shared expert of a layer; the gate of the shared expert follows the router, so that one GEMM computes
+/// both. partial: their gradients are, see nn/moe/expert_sums.hpp.
+void add_routed(TableBuilder& build, const deck::ModelConfig& model, const ParameterTable& table, bool partial);
+
+}  // namespace nanotron::model::detail
