@@ -2,6 +2,7 @@
 // &optimizer of the deck.
 
 #include <cstdint>
+#include <string>
 
 namespace nanotron::deck {
 
@@ -14,6 +15,8 @@ struct OptimizerConfig {
   double momentum = 0.95;                // with muon
   std::int64_t newton_schulz_steps = 5;  // with muon
   double weight_decay = 0.1;
+  std::string no_weight_decay{};  // patterns of names
+  double z_loss_coefficient = 0.0;
   double clip_grad_norm = 1.0;
 };
 

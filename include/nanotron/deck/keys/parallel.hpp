@@ -43,6 +43,7 @@ struct ParallelConfig {
   double bucket_mb = 25.0;  // 0: choose_bucket() measures
   bool overlap = true;
   Recompute recompute = Recompute::none;
+  std::string recompute_layers = "all";  // deck::LayerSet
 };
 
 /// Virtual stages per rank of a pipeline under pp_schedule, and stages of all ranks. Both are 1 without a pipeline.
