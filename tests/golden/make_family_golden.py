@@ -56,6 +56,11 @@ CASES = {
     "ernie4_5": ("Ernie4_5", SIZES | {"use_bias": True, "rope_theta": 10000.0, "max_position_embeddings": 128,
                                       "rms_norm_eps": 1e-5, "tie_word_embeddings": False}, 154),
 }
+COMMON = {"rope_theta": 10000.0, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "tie_word_embeddings": False}
+CASES |= {
+    "falcon3": ("Llama", SIZES | COMMON | {"head_dim": 16, "rope_theta": 1000042.0, "rms_norm_eps": 1e-6}, 315),
+}
+TEXT = {"Gemma3": "Gemma3Text"}  # class of the configuration where it has another stem
 MAJOR = int(transformers.__version__.split(".")[0])
 
 
@@ -70,11 +75,15 @@ def everything_in(dtype):
     torch.set_default_dtype(before)
 
 
+def config_class(name):
+    return getattr(transformers, TEXT.get(name, name) + "Config")
+
+
 def config_json(case) -> dict:
     """As a folder of the Hub has it."""
     name, values, _ = CASES[case]
     return {"architectures": [name + ("LMHeadModel" if name == "GPT2" else "ForCausalLM")],
-            "model_type": getattr(transformers, name + "Config").model_type, **values}
+            "model_type": config_class(name).model_type, **values}
 
 
 def config_of(case):
@@ -83,11 +92,13 @@ def config_of(case):
     if MAJOR >= 5 and "rope_theta" in values:
         rope = values.pop("rope_scaling", None) or {"rope_type": "default"}
         values["rope_parameters"] = rope | {"rope_theta": values.pop("rope_theta")}
-    return getattr(transformers, name + "Config")(
+    return config_class(name)(
         **values, attn_implementation="eager", pad_token_id=None, bos_token_id=None, eos_token_id=None)
 
 
 def to_theirs(stored, weights):
+    if isinstance(stored, layouts.Constant):
+        return torch.tensor(stored.value, dtype=torch.bfloat16)
     return torch.from_numpy(stored.pack(weights.__getitem__, 0, stored.shape[0]))
 
 
@@ -97,6 +108,7 @@ def build(case, sizes, weights, dtype):
     state = {name: to_theirs(stored, weights).to(dtype) for name, stored in tensors_of(case, sizes).items()}
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
+    assert missing == [] or sizes.tie_word_embeddings
     model.tie_weights()
     return model
 
@@ -107,35 +119,64 @@ def tensors_of(case, sizes):
 
 def stacked(case, sizes, named):
     """Stacked name -> float64 array, of a dict of their names."""
-    result = {name: np.zeros(shape) for name, shape in sizes.parameter_shapes().items()}
-    for full, stored in tensors_of(case, sizes).items():
+    tensors = {full: stored for full, stored in tensors_of(case, sizes).items() if full in named}
+    datasets = {part.dataset for stored in tensors.values() for part in stored.parts} | {
+        name for stored in tensors.values() for name in getattr(stored, "datasets", ())}
+    result = {name: np.zeros(shape) for name, shape in sizes.parameter_shapes().items() if name in datasets}
+    for full, stored in tensors.items():
         stored.unpack(named[full].detach().double().numpy(), 0, result.__getitem__)
     return result
 
 
+def is_one_dimensional(name, parameter):
+    """Of an expert, where the class has one tensor of all of them."""
+    return parameter.ndim == 1 or name.endswith("_bias")
+
+
+class BiasUpdate:
+    """Of routers that balance by a bias: after each step it moves against the load that the expert had."""
+
+    def __init__(self, model, rate):
+        self.rate, self.loads = rate, {}
+        self.gates = {name: module for name, module in model.named_modules() if hasattr(module, "e_score_correction_bias")}
+        for name, gate in self.gates.items():
+            gate.register_forward_hook(lambda module, inputs, outputs, name=name: self.count(name, outputs[0]))
+
+    def count(self, name, chosen):
+        experts = len(self.gates[name].e_score_correction_bias)
+        self.loads[name] = torch.bincount(chosen.flatten(), minlength=experts)
+
+    def apply(self):
+        for name, load in self.loads.items():
+            bias = self.gates[name].e_score_correction_bias
+            bias += self.rate * torch.sign(load.to(bias.dtype).mean() - load).to(bias.dtype)
+
+
 def train(case, sizes, weights, tokens, dtype):
     model = build(case, sizes, weights, dtype)
-    parameters = list(model.parameters())
-    optimizer = golden.adamw(parameters)
+    parameters = dict(model.named_parameters())
+    optimizer = golden.adamw(parameters.values(), [is_one_dimensional(*item) for item in parameters.items()])
+    balance = BiasUpdate(model, sizes.router_bias_update_rate)
     losses, norms, first = [], [], None
     for step in range(golden.STEPS):
         inputs, targets = golden.batch(tokens, step)
         optimizer.zero_grad()
         loss = golden.loss_of(model(inputs).logits, targets)
         loss.backward()
-        named = dict(model.named_parameters())
         if first is None:
-            first = golden.summary(stacked(case, sizes, {name: p.grad for name, p in named.items()}))
-        norm = torch.nn.utils.clip_grad_norm_(parameters, golden.CLIP, foreach=False)
+            first = golden.summary(stacked(case, sizes, {name: p.grad for name, p in parameters.items()}))
+        norm = torch.nn.utils.clip_grad_norm_(parameters.values(), golden.CLIP, foreach=False)
         for group in optimizer.param_groups:
             group["lr"] = golden.learning_rate(step)
         optimizer.step()
+        balance.apply()
         losses.append(float(loss.detach()))
         norms.append(float(norm))
-    moments = {kind: golden.summary(stacked(case, sizes, {name: optimizer.state[p][kind] for name, p in named.items()}))
+    moments = {kind: golden.summary(stacked(case, sizes, {name: optimizer.state[p][kind] for name, p in parameters.items()}))
                for kind in ("exp_avg", "exp_avg_sq")}
+    biases = {name: buffer for name, buffer in model.named_buffers() if name.endswith("e_score_correction_bias")}
     return {"losses": losses, "grad_norms": norms, "first_gradients": first,
-            "parameters": golden.summary(stacked(case, sizes, named)), **moments}
+            "parameters": golden.summary(stacked(case, sizes, parameters | biases)), **moments}
 
 
 def generate(case, sizes, weights, tokens):

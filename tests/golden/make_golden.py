@@ -210,7 +210,9 @@ def initial_weights(sizes, seed):
     for name, index, shape in drawn_in_turn(sizes.parameter_shapes()):
         draw = generator.standard_normal(shape)
         if name.endswith("norm/weight"):
-            value = 1.0 + 0.1 * draw
+            value = 0.1 * draw + (sizes.norm_weight != "one_plus")
+        elif name.endswith(("sinks", "alpha_p", "alpha_n")):
+            value = 0.5 * draw
         elif name.endswith("bias"):
             value = 0.1 * draw
         else:
@@ -305,10 +307,13 @@ def document_starts(step, documents):
     return torch.from_numpy(np.maximum(begin - sequence, 0)).view(GLOBAL_BATCH, SEQUENCE)
 
 
-def adamw(parameters):
+def adamw(parameters, flags=None):
+    """flags: which of them are 1-D, where their numbers of dimensions do not say it."""
+    parameters = list(parameters)
+    flags = [p.ndim == 1 for p in parameters] if flags is None else flags
     return torch.optim.AdamW(
-        [{"params": [p for p in parameters if p.ndim > 1], "weight_decay": WEIGHT_DECAY},
-         {"params": [p for p in parameters if p.ndim == 1], "weight_decay": 0.0}],
+        [{"params": [p for p, flag in zip(parameters, flags, strict=True) if not flag], "weight_decay": WEIGHT_DECAY},
+         {"params": [p for p, flag in zip(parameters, flags, strict=True) if flag], "weight_decay": 0.0}],
         lr=LEARNING_RATE, betas=(BETA1, BETA2), eps=EPS, foreach=False, fused=False)
 
 

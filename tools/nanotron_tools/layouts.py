@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import h5py
@@ -38,6 +38,18 @@ NAMES = {
     "exaone": (*OF_GPT2, (".self_attn.o_proj.", ".attn.attention.out_proj."), (".self_attn.", ".attn.attention."),
                (".mlp.gate_proj.", ".mlp.c_fc_0."), (".mlp.up_proj.", ".mlp.c_fc_1."),
                (".mlp.down_proj.", ".mlp.c_proj.")),
+    "apertus": ((".input_layernorm.", ".attention_layernorm."),
+                (".post_attention_layernorm.", ".feedforward_layernorm.")),
+    "glm4": ((".post_attention_layernorm.", ".post_self_attn_layernorm."),
+             (".pre_feedforward_layernorm.", ".post_attention_layernorm."),
+             (".post_feedforward_layernorm.", ".post_mlp_layernorm.")),
+    "gpt_oss": ((".mlp.gate.", ".mlp.router."),),
+    "opt": (("model.layers.", "model.decoder.layers."), ("model.embed_", "model.decoder.embed_"),
+            ("model.norm.", "model.decoder.final_layer_norm."), (".self_attn.o_proj.", ".self_attn.out_proj."),
+            (".input_layernorm.", ".self_attn_layer_norm."), (".post_attention_layernorm.", ".final_layer_norm."),
+            (".mlp.up_proj.", ".fc1."), (".mlp.down_proj.", ".fc2.")),
+    "phi": (("model.norm.", "model.final_layernorm."), (".self_attn.o_proj.", ".self_attn.dense."),
+            (".mlp.up_proj.", ".mlp.fc1."), (".mlp.down_proj.", ".mlp.fc2.")),
 }
 NAMES["gpt_bigcode"] = NAMES["gpt2"]
 # Projections that are one tensor there: the last part of their names, in order, and of its own.
@@ -45,7 +57,14 @@ QKV = ("q_proj", "k_proj", "v_proj")
 FUSED: dict[str, dict[tuple[str, ...], str]] = {
     "gpt2": {QKV: "c_attn"}, "gpt_bigcode": {QKV: "c_attn"}, "gpt_neox": {QKV: "query_key_value"},
     "internlm2": {QKV: "wqkv"}, "phi3": {QKV: "qkv_proj", ("gate_proj", "up_proj"): "gate_up_proj"},
+    "glm": {("gate_proj", "up_proj"): "gate_up_proj"}, "glm4": {("gate_proj", "up_proj"): "gate_up_proj"},
 }
+# Families whose files have the experts of a layer in one tensor (experts, in, out), gate and up alternating.
+EXPERT_BLOCKS = frozenset(("gpt_oss",))
+# Rows before the first position's that the class stores and does not use.
+UNUSED_POSITIONS = {"opt": 2}
+# Buffers that the class saves in each layer: a constant, in bfloat16 whatever the type of the model.
+CONSTANTS = {"apertus": {"mlp.act_fn.beta": 0.5, "mlp.act_fn.eps": -9.98377799987793e-07}}
 # Families whose fused q, k and v alternate: the queries of a KV head, its key, its value, then those of the next.
 GROUPED = frozenset(("gpt_bigcode", "gpt_neox", "internlm2"))
 # Families that rotate rows 2i and 2i+1 of a head as a pair, where ours are i and i + head_dim / 2.
@@ -85,12 +104,12 @@ class Stored:
     """A tensor of a model's files, and the rows of the checkpoint's tensors that it is made of."""
 
     shape: tuple[int, ...]
-    parts: list[Rows]
+    parts: Sequence[Rows]
     transposed: bool = False
 
     def pack(self, source: Callable[[str], Any], start: int, stop: int) -> np.ndarray:
         """Rows [start, stop) of it, out of the checkpoint's."""
-        block = np.empty((stop - start, *self.shape[1:]), source(self.parts[0].dataset).dtype)
+        block = np.zeros((stop - start, *self.shape[1:]), source(self.parts[0].dataset).dtype)
         for part in self.parts:
             if self.transposed:
                 theirs, ours = part.within(0, self.shape[1])
@@ -112,6 +131,33 @@ class Stored:
             theirs, ours = part.within(start, stop)
             if ours.stop > ours.start:
                 target(part.dataset)[(*part.index, ours)] = block[theirs]
+
+
+@dataclass(frozen=True)
+class ExpertBlock(Stored):
+    """The experts of a layer in one tensor: (experts, in, out) or, of biases, (experts, out). Its datasets alternate in
+    the last dimension."""
+
+    datasets: tuple[str, ...] = ()
+    layer: int = 0
+
+    def pack(self, source: Callable[[str], Any], start: int, stop: int) -> np.ndarray:
+        block = np.empty((stop - start, *self.shape[1:]), source(self.datasets[0]).dtype)
+        for slot, name in enumerate(self.datasets):
+            block[..., slot::len(self.datasets)] = np.moveaxis(source(name)[start:stop, self.layer], 1, -1)
+        return block
+
+    def unpack(self, block: np.ndarray, start: int, target: Callable[[str], Any]) -> None:
+        for slot, name in enumerate(self.datasets):
+            target(name)[start:start + block.shape[0], self.layer] = \
+                np.moveaxis(block[..., slot::len(self.datasets)], -1, 1)
+
+
+@dataclass(frozen=True)
+class Constant(Stored):
+    """A scalar of the class, which a checkpoint does not have."""
+
+    value: float = 0.0
 
 
 def published_name(name: str, kind: str) -> str:
@@ -144,14 +190,36 @@ def _rows_of(sources: list[Source], sizes: model_sizes.ModelSizes, kind: str) ->
 def stored_tensors(sizes: model_sizes.ModelSizes, kind: str) -> dict[str, Stored]:
     """Name in a model's files -> what it is made of, in file order."""
     sources: dict[str, list[Source]] = {}
+    result: dict[str, Stored] = {}
     for name, shape in sizes.parameter_shapes().items():
-        for full, index in model_sizes.hugging_face_tensors(name, shape):
+        if kind in EXPERT_BLOCKS and "/experts/" in name:
+            continue
+        for full, index in model_sizes.hugging_face_tensors(name, shape, sizes.layers_of(name)):
             sources.setdefault(published_name(full, kind), []).append((name, index, shape[len(index):]))
-    result = {}
     for full, parts in sources.items():
         shape = (sum(part[2][0] for part in parts), *parts[0][2][1:])
         transposed = kind in TRANSPOSED and "_proj/weight" in parts[0][0]
-        result[full] = Stored(shape[::-1] if transposed else shape, _rows_of(parts, sizes, kind), transposed)
+        unused = UNUSED_POSITIONS.get(kind, 0) if "embed_positions" in full else 0
+        rows = [replace(part, at=part.at + unused) for part in _rows_of(parts, sizes, kind)]
+        result[full] = Stored(shape[::-1] if transposed else (shape[0] + unused, *shape[1:]), rows, transposed)
+    if kind in EXPERT_BLOCKS:
+        result |= _expert_blocks(sizes)
+    return result | {f"model.layers.{layer}.{name}": Constant((), (), value=value)
+                     for name, value in CONSTANTS.get(kind, {}).items() for layer in range(sizes.num_hidden_layers)}
+
+
+def _expert_blocks(sizes: model_sizes.ModelSizes) -> dict[str, Stored]:
+    """As GPT-OSS has them."""
+    result: dict[str, Stored] = {}
+    shapes = sizes.parameter_shapes()
+    for layer in range(sizes.num_hidden_layers):
+        for fused, parts in {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}.items():
+            for kind, ending in (("weight", ""), ("bias", "_bias")):
+                names = tuple(f"model/layers/mlp/experts/{part}/{kind}" for part in parts)
+                if names[0] in shapes:
+                    experts, _, out, *inner = shapes[names[0]]
+                    result[f"model.layers.{layer}.mlp.experts.{fused}{ending}"] = ExpertBlock(
+                        (experts, *inner, out * len(parts)), (), datasets=names, layer=layer)
     return result
 
 
@@ -166,6 +234,8 @@ def _require_finite(block: np.ndarray, start: int, name: str, where: object) -> 
 def load(name: str, stored: Stored, tensor: st.StoredTensor, dataset_of: Callable[[str], h5py.Dataset],
          factor: float = 1.0) -> None:
     """Reads a tensor of a model's files into the datasets of its parts, times `factor`, which is rounded once."""
+    if isinstance(stored, Constant):
+        return
     for start, block in tensor.pieces():
         _require_finite(block, start, name, tensor.path)
         if factor != 1.0:
@@ -175,6 +245,9 @@ def load(name: str, stored: Stored, tensor: st.StoredTensor, dataset_of: Callabl
 
 def save(stored: Stored, dtype: str, dataset_of: Callable[[str], h5py.Dataset], writer: st.SafetensorsWriter) -> None:
     """Writes it from them."""
+    if isinstance(stored, Constant):
+        writer.write(np.full(stored.shape, stored.value), dtype)
+        return
     step = max(1, st.PIECE_BYTES // (8 * math.prod(stored.shape[1:])))
     for start in range(0, stored.shape[0], step):
         writer.write(stored.pack(dataset_of, start, min(start + step, stored.shape[0])), dtype)
@@ -196,6 +269,8 @@ def same_tensor(a: st.StoredTensor, b: st.StoredTensor) -> bool:
 def split_experts(tensors: Tensors, sizes: model_sizes.ModelSizes, kind: str, where: object) -> Tensors:
     """The tensors with those of fused experts, as transformers 5 holds them, under a name for each expert:
     gate_up_proj (experts, 2 x width, hidden), gate above up, and down_proj (experts, hidden, width)."""
+    if kind in EXPERT_BLOCKS:
+        return tensors
     result = dict(tensors)
     experts, width, hidden = sizes.num_experts, sizes.moe_intermediate_size, sizes.hidden_size
     shapes = {"gate_up_proj": (experts, 2 * width, hidden), "down_proj": (experts, hidden, width)}
@@ -253,6 +328,8 @@ def match(tensors: Tensors, sizes: model_sizes.ModelSizes, kind: str, where: obj
                                f"{embedding}")
     for name in sorted(expected.keys() | tensors.keys()):
         if name not in tensors:
+            if isinstance(expected[name], Constant):
+                continue
             raise common.ToolError(f"{where}: {name} is missing")
         if name not in expected:
             if is_no_parameter(name, kind) or name == head:

@@ -6,19 +6,64 @@ src/model/parameters/parameter_table.cpp.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import h5py
 import numpy as np
 
-from . import common, hdf5
+from . import common, hdf5, layer_sets
 from .model_keys import ModelKeys
+
+GATED = ("silu", "geglu", "geglu_tanh", "swiglu_clamped")
+
+
+class WithoutKeys:
+    """What models of other families have and no deck can ask for: where ModelKeys has the key, it counts."""
+
+    norm_bias = True
+    norm_weight = "plain"
+    norm_placement = "pre"
+    parallel_residual = "none"
+    qk_norm_over = "head"
+    rope_short_factor = ""
+    rope_long_factor = ""
+    rope_truncate = True
+    partial_rotary_factor = 1.0
+    rope_interleaved = False
+    rope_layers = "all"
+    rope_local_theta = 0.0
+    window_layers = "all"
+    attention_sinks = False
+    attn_logit_softcapping = 0.0
+    final_logit_softcapping = 0.0
+    embedding_multiplier = 1.0
+    residual_multiplier = 1.0
+    logits_scaling = 1.0
+    attention_multiplier = 0.0
+    embedding_norm = False
+    q_lora_rank = 0
+    kv_lora_rank = 0
+    qk_nope_head_dim = 0
+    qk_rope_head_dim = 0
+    v_head_dim = 0
+    num_nextn_predict_layers = 0
+    swiglu_limit = 7.0
+    swiglu_alpha = 1.702
+    lm_head_bias = False
+    n_shared_experts = 0
+    expert_layers = "all"
+    router_score = "softmax"
+    router_bias = False
+    router_bias_update_rate = 0.0
+    n_group = 1
+    topk_group = 1
+    routed_scaling_factor = 1.0
 
 
 @dataclass(frozen=True)
-class ModelSizes(ModelKeys):
+class ModelSizes(ModelKeys, WithoutKeys):
     """Sizes and choices of a decoder, dense or a mixture of experts, under Hugging Face's names where it has one."""
 
     unknown: dict[str, Any] = field(default_factory=dict)  # a checkpoint's keys of which these tools know nothing
@@ -33,67 +78,135 @@ class ModelSizes(ModelKeys):
 
     def chosen_values(self) -> dict[str, Any]:
         """The others of &model, where they are not at their defaults."""
+        return self._not_at_default(self._values(lambda of: "omitted" in of and "of_experts" not in of))
+
+    def _not_at_default(self, values: dict[str, Any]) -> dict[str, Any]:
         defaults = {item.name: item.default for item in fields(self)}
-        return {key: value for key, value in self._values(lambda of: "omitted" in of).items() if value != defaults[key]}
+        return {key: value for key, value in values.items() if value != defaults[key]}
 
     def dense_values(self) -> dict[str, Any]:
         return self.first_values() | self.chosen_values()
 
     def moe_values(self) -> dict[str, Any]:
-        return self._values(lambda of: "of_experts" in of)
+        return self._values(lambda of: "of_experts" in of and "omitted" not in of) | \
+            self._not_at_default(self._values(lambda of: "of_experts" in of and "omitted" in of))
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether the feed-forward network has a gate beside the up projection."""
+        return self.hidden_act in GATED
+
+    def layers_of(self, name: str) -> list[int]:
+        """The layers that a dataset below model/layers/ is stacked over."""
+        of_experts = layer_sets.flags_of(self.expert_layers if self.num_experts else "none", self.num_hidden_layers)
+        if "/mlp/" not in name:
+            return list(range(self.num_hidden_layers))
+        wanted = any(f"/mlp/{part}/" in name for part in ("gate", "experts", "shared_expert", "shared_expert_gate",
+                                                          "shared_experts"))
+        return [layer for layer, flag in enumerate(of_experts) if flag == wanted]
 
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
         """Dataset name below /parameters -> global shape, the layers stacked in front."""
-        layers, hidden, ffn = self.num_hidden_layers, self.hidden_size, self.intermediate_size
-        rows = {
-            "q": self.num_attention_heads * self.head_dim,
-            "k": self.num_key_value_heads * self.head_dim,
-            "v": self.num_key_value_heads * self.head_dim,
-        }
-        block = "model/layers/"
+        hidden = self.hidden_size
         shapes: dict[str, tuple[int, ...]] = {"model/embed_tokens/weight": (self.vocab_size, hidden)}
         if self.position_embedding_type == "learned_absolute":
             shapes["model/embed_positions/weight"] = (self.max_position_embeddings, hidden)
-        for key, count in rows.items():
-            shapes[f"{block}self_attn/{key}_proj/weight"] = (layers, count, hidden)
-            if self.qkv_bias:
-                shapes[f"{block}self_attn/{key}_proj/bias"] = (layers, count)
-        shapes[block + "self_attn/o_proj/weight"] = (layers, hidden, rows["q"])
-        if self.o_proj_bias:
-            shapes[block + "self_attn/o_proj/bias"] = (layers, hidden)
-        if self.qk_norm:
-            shapes[block + "self_attn/q_norm/weight"] = (layers, self.head_dim)
-            shapes[block + "self_attn/k_norm/weight"] = (layers, self.head_dim)
-
-        def gated(prefix: str, stacked: tuple[int, ...], width: int) -> None:
-            shapes[prefix + "gate_proj/weight"] = (*stacked, width, hidden)
-            shapes[prefix + "up_proj/weight"] = (*stacked, width, hidden)
-            shapes[prefix + "down_proj/weight"] = (*stacked, hidden, width)
-
-        if self.num_experts == 0:
-            shapes |= self._dense_mlp(block + "mlp/", layers, hidden, ffn)
-        else:
-            shapes[block + "mlp/gate/weight"] = (layers, self.num_experts, hidden)
-            gated(block + "mlp/experts/", (self.num_experts, layers), self.moe_intermediate_size)
-        if self.shared_expert_intermediate_size > 0:
-            shapes[block + "mlp/shared_expert_gate/weight"] = (layers, 1, hidden)
-            gated(block + "mlp/shared_expert/", (layers,), self.shared_expert_intermediate_size)
-        for kind in ("weight", "bias") if self.normalization == "layer_norm" else ("weight",):
-            shapes[f"{block}input_layernorm/{kind}"] = (layers, hidden)
-            shapes[f"{block}post_attention_layernorm/{kind}"] = (layers, hidden)
+        of_layer = (self._latent_attention() if self.kv_lora_rank else self._attention()) | self._mlp()
+        shapes |= self._stacked(of_layer)
+        for kind in self._norm_parts():
+            shapes |= self._stacked({f"{name}/{kind}": (hidden,) for name in self._norms()})
             shapes[f"model/norm/{kind}"] = (hidden,)
+        if self.embedding_norm:
+            shapes |= {f"model/embed_norm/{kind}": (hidden,) for kind in self._norm_parts()}
         if not self.tie_word_embeddings:
             shapes["lm_head/weight"] = (self.vocab_size, hidden)
+        if self.lm_head_bias:
+            shapes["lm_head/bias"] = (self.vocab_size,)
         return shapes
 
-    def _dense_mlp(self, prefix: str, layers: int, hidden: int, width: int) -> dict[str, tuple[int, ...]]:
-        rows = ({"gate_proj": width} if self.hidden_act == "silu" else {}) | {"up_proj": width}
-        shapes: dict[str, tuple[int, ...]] = {
-            f"{prefix}{name}/weight": (layers, count, hidden) for name, count in rows.items()}
-        shapes[prefix + "down_proj/weight"] = (layers, hidden, width)
+    def _stacked(self, of_layer: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+        shapes: dict[str, tuple[int, ...]] = {}
+        for name, shape in of_layer.items():
+            full = "model/layers/" + name
+            if layers := len(self.layers_of(full)):
+                shapes[full] = (self.num_experts, layers, *shape) if "/experts/" in full else (layers, *shape)
+        return shapes
+
+    def _norm_parts(self) -> tuple[str, ...]:
+        if self.norm_weight == "none":
+            return ()
+        return ("weight", "bias") if self.normalization == "layer_norm" and self.norm_bias else ("weight",)
+
+    def _norms(self) -> tuple[str, ...]:
+        """Of a layer, under Hugging Face's names."""
+        if self.norm_placement == "post":
+            return "post_attention_layernorm", "post_feedforward_layernorm"
+        if self.norm_placement == "sandwich":
+            return ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
+                    "post_feedforward_layernorm")
+        if self.parallel_residual == "one_norm":
+            return ("input_layernorm",)
+        return "input_layernorm", "post_attention_layernorm"
+
+    def _attention(self) -> dict[str, tuple[int, ...]]:
+        queries, keys = (count * self.head_dim for count in (self.num_attention_heads, self.num_key_value_heads))
+        shapes: dict[str, tuple[int, ...]] = {}
+        for key, count in (("q", queries), ("k", keys), ("v", keys)):
+            shapes[f"self_attn/{key}_proj/weight"] = (count, self.hidden_size)
+            if self.qkv_bias:
+                shapes[f"self_attn/{key}_proj/bias"] = (count,)
+        shapes["self_attn/o_proj/weight"] = (self.hidden_size, queries)
+        if self.o_proj_bias:
+            shapes["self_attn/o_proj/bias"] = (self.hidden_size,)
+        if self.qk_norm:
+            whole = self.qk_norm_over == "projection"
+            shapes["self_attn/q_norm/weight"] = (queries if whole else self.head_dim,)
+            shapes["self_attn/k_norm/weight"] = (keys if whole else self.head_dim,)
+        if self.attention_sinks:
+            shapes["self_attn/sinks"] = (self.num_attention_heads,)
+        return shapes
+
+    def _latent_attention(self) -> dict[str, tuple[int, ...]]:
+        """With compressed queries, keys and values."""
+        hidden, heads, rank = self.hidden_size, self.num_attention_heads, self.kv_lora_rank
+        queries = heads * (self.qk_nope_head_dim + self.qk_rope_head_dim)
+        shapes: dict[str, tuple[int, ...]] = {"self_attn/q_proj/weight": (queries, hidden)} if not self.q_lora_rank \
+            else {"self_attn/q_a_proj/weight": (self.q_lora_rank, hidden),
+                  "self_attn/q_a_layernorm/weight": (self.q_lora_rank,),
+                  "self_attn/q_b_proj/weight": (queries, self.q_lora_rank)}
+        return shapes | {
+            "self_attn/kv_a_proj_with_mqa/weight": (rank + self.qk_rope_head_dim, hidden),
+            "self_attn/kv_a_layernorm/weight": (rank,),
+            "self_attn/kv_b_proj/weight": (heads * (self.qk_nope_head_dim + self.v_head_dim), rank),
+            "self_attn/o_proj/weight": (hidden, heads * self.v_head_dim)}
+
+    def _mlp(self) -> dict[str, tuple[int, ...]]:
+        """Of dense layers and of those with experts, of an expert each."""
+        shapes = self._feed_forward("mlp/", self.intermediate_size)
+        if self.hidden_act == "xielu":
+            shapes |= {"mlp/act_fn/alpha_p": (1,), "mlp/act_fn/alpha_n": (1,)}
+        if not self.num_experts:
+            return shapes
+        shapes["mlp/gate/weight"] = (self.num_experts, self.hidden_size)
+        if self.router_bias:
+            shapes["mlp/gate/bias"] = (self.num_experts,)
+        if self.router_bias_update_rate:
+            shapes["mlp/gate/e_score_correction_bias"] = (self.num_experts,)
+        shapes |= self._feed_forward("mlp/experts/", self.moe_intermediate_size)
+        if self.shared_expert_intermediate_size:
+            shapes["mlp/shared_expert_gate/weight"] = (1, self.hidden_size)
+            shapes |= self._feed_forward("mlp/shared_expert/", self.shared_expert_intermediate_size)
+        if self.n_shared_experts:
+            shapes |= self._feed_forward("mlp/shared_experts/", self.n_shared_experts * self.moe_intermediate_size)
+        return shapes
+
+    def _feed_forward(self, prefix: str, width: int) -> dict[str, tuple[int, ...]]:
+        hidden = self.hidden_size
+        rows = ({"gate_proj": width} if self.is_gated else {}) | {"up_proj": width}
+        shapes: dict[str, tuple[int, ...]] = {f"{prefix}{name}/weight": (count, hidden) for name, count in rows.items()}
+        shapes[prefix + "down_proj/weight"] = (hidden, width)
         if self.mlp_bias:
-            rows |= {"down_proj": hidden}
-            shapes |= {f"{prefix}{name}/bias": (layers, count) for name, count in rows.items()}
+            shapes |= {f"{prefix}{name}/bias": (count,) for name, count in (rows | {"down_proj": hidden}).items()}
         return shapes
 
     def deck_group(self, moe: dict[str, Any] | None = None) -> str:
@@ -136,13 +249,16 @@ class ModelSizes(ModelKeys):
                                       for key, value in found.items()})
 
 
-def hugging_face_tensors(name: str, shape: tuple[int, ...]) -> list[tuple[str, tuple[int, ...]]]:
-    """The tensors of a dataset of this shape under their Hugging Face names, each with its index in the dataset."""
+def hugging_face_tensors(name: str, shape: tuple[int, ...],
+                         layers: Sequence[int] | None = None) -> list[tuple[str, tuple[int, ...]]]:
+    """The tensors of a dataset of this shape under their Hugging Face names, each with its index in the dataset.
+    layers: those that it is stacked over; all by default."""
     dotted, prefix, experts = name.replace("/", "."), "model.layers.", ".experts."
     if not dotted.startswith(prefix):
         return [(dotted, ())]
     block, stacked, last = dotted[len(prefix):].partition(experts)
+    places = list(enumerate(range(shape[1 if stacked else 0]) if layers is None else layers))
     if not stacked:
-        return [(f"{prefix}{layer}.{block}", (layer,)) for layer in range(shape[0])]
-    return [(f"{prefix}{layer}.{block}{experts}{expert}.{last}", (expert, layer))
-            for expert in range(shape[0]) for layer in range(shape[1])]
+        return [(f"{prefix}{layer}.{block}", (place,)) for place, layer in places]
+    return [(f"{prefix}{layer}.{block}{experts}{expert}.{last}", (expert, place))
+            for expert in range(shape[0]) for place, layer in places]
