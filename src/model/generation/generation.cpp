@@ -112,13 +112,13 @@ TransformerSetup transformer_setup(const GenerationSetup& setup) {
 }
 
 template <class T>
-std::vector<nn::KeyValueCache<T>> take_caches(const GenerationSetup& setup, const ParameterTable& table, Arena& arena) {
+std::vector<nn::KeyValueCache<T>> take_caches(const GenerationSetup& setup, const nn::CacheColumns& columns,
+                                              Arena& arena) {
   const index_t rows = setup.sequences * setup.capacity;
-  const index_t columns = table.heads.key.size() * setup.model.head_dim;
   std::vector<nn::KeyValueCache<T>> caches;
   for (index_t l = 0; l < setup.model.num_hidden_layers; ++l) {
-    const auto keys = arena.take<T>(MemoryKind::activations, rows, columns);
-    const auto values = arena.take<T>(MemoryKind::activations, rows, columns);
+    const auto keys = arena.take<T>(MemoryKind::activations, rows, columns.keys);
+    const auto values = arena.take<T>(MemoryKind::activations, rows, columns.values);
     caches.push_back({.keys = keys, .values = values, .capacity = setup.capacity});
   }
   return caches;
@@ -142,7 +142,7 @@ Generator<T>::Generator(const GenerationSetup& setup, Device& device, Arena& are
     : setup_(setup),
       device_(&device),
       transformer_(transformer_setup(setup), device, arena),
-      caches_(take_caches<T>(setup, transformer_.table(), arena)),
+      caches_(take_caches<T>(setup, transformer_.cache_columns(), arena)),
       inputs_(arena.take<std::int32_t>(MemoryKind::workspace, setup.sequences * chunk_of(setup))),
       positions_(arena.take<std::int32_t>(MemoryKind::workspace, setup.sequences * chunk_of(setup))),
       logits_(arena.take<T>(MemoryKind::workspace, setup.sequences, transformer_.table().vocabulary.size())),

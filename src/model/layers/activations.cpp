@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "feed_forward_parts.hpp"
+#include "attention_blocks.hpp"
 #include "nanotron/base/types.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/norm/norm.hpp"
@@ -10,6 +10,13 @@
 
 namespace nanotron::model {
 namespace {
+
+// What the kinds of blocks allocate.
+template <class T>
+struct Blocks {
+  const AttentionBlocks<T>& attention;
+  const FeedForwardParts<T>& feed_forward;
+};
 
 constexpr auto kept = MemoryKind::activations;
 constexpr auto shared = MemoryKind::workspace;
@@ -25,10 +32,10 @@ void take_hidden(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActiva
 
 // What only 'full' recomputes.
 template <class T>
-void take_full(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward backward, const FeedForwardParts<T>& parts,
+void take_full(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward backward, const Blocks<T>& blocks,
                LayerActivations<T>& act) {
   using M = master_t<T>;
-  act.input_norm_kept = arena.take<T>(kind, s.kept_inputs, s.hidden);
+  if (blocks.attention.keeps_gathered_input()) act.input_norm_kept = arena.take<T>(kind, s.kept_inputs, s.hidden);
   act.middle_norm_kept = arena.take<T>(kind, s.kept_inputs, s.hidden);
   act.input_statistics = arena.take<M>(kind, s.hidden_rows * s.norm.statistics);
   if (keeps_qkv(s, backward)) act.attention.qkv = arena.take<T>(kind, s.tokens, s.query + 2 * s.key);
@@ -41,36 +48,39 @@ void take_full(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward back
   }
   act.attention.out = arena.take<T>(kind, s.tokens, s.query);
   act.attention.lse = arena.take<M>(kind, s.core.lse);
+  blocks.attention.take_full(arena, kind, act.attention);
   act.middle = arena.take<T>(kind, s.hidden_rows, s.hidden);
   act.middle_statistics = arena.take<M>(kind, s.hidden_rows * s.norm.statistics);
   act.feed_forward.mlp.gate_up = arena.take<T>(kind, s.tokens, s.gate_up);
-  parts.take_full(arena, kind, act.feed_forward);
-  if (backward == Backward::two_parts) parts.take_doutput(arena, kind, act.feed_forward);
+  blocks.feed_forward.take_full(arena, kind, act.feed_forward);
+  if (backward == Backward::two_parts) blocks.feed_forward.take_doutput(arena, kind, act.feed_forward);
 }
 
 // The outputs that each layer keeps. Where gathered inputs are kept, those of the norms are used only until the gather.
-KeptOutputs kept_outputs(const LocalSizes& s, const ActivationSetup& setup, const KeptOutputs& read) {
+template <class T>
+KeptOutputs kept_outputs(const LocalSizes& s, const ActivationSetup& setup, const KeptOutputs& read,
+                         const AttentionBlocks<T>& attention) {
   if (setup.recompute != deck::Recompute::none) return {false, false, false};
-  if (s.kept_inputs > 0) return {false, false, read.hidden};
+  if (s.kept_inputs > 0) return {read.input_norm && !attention.keeps_gathered_input(), false, read.hidden};
   return read;
 }
 
 // Activations that all layers share.
 template <class T>
 LayerActivations<T> take_common(Arena& arena, const LocalSizes& s, const ActivationSetup& setup,
-                                const GemmRecipe<T>& recipe, const FeedForwardParts<T>& parts) {
+                                const GemmRecipe<T>& recipe, const Blocks<T>& blocks) {
   LayerActivations<T> common;
   if (!keeps_qkv(s, setup.backward)) common.attention.qkv = arena.take<T>(shared, s.tokens, s.query + 2 * s.key);
   if (setup.backward == Backward::whole && setup.purpose == Purpose::training) {
-    parts.take_doutput(arena, shared, common.feed_forward);
+    blocks.feed_forward.take_doutput(arena, shared, common.feed_forward);
   }
-  const KeptOutputs keeps = kept_outputs(s, setup, recipe.kept_outputs(s));
+  const KeptOutputs keeps = kept_outputs<T>(s, setup, recipe.kept_outputs(s), blocks.attention);
   if (!keeps.input_norm) common.input_norm = arena.take<T>(shared, s.hidden_rows, s.hidden);
   if (!keeps.middle_norm) common.middle_norm = arena.take<T>(shared, s.hidden_rows, s.hidden);
   if (!keeps.hidden) take_hidden(arena, shared, s, common);
-  if (setup.recompute != deck::Recompute::none) parts.take_selective(arena, shared, common.feed_forward);
+  if (setup.recompute != deck::Recompute::none) blocks.feed_forward.take_selective(arena, shared, common.feed_forward);
   if (setup.recompute == deck::Recompute::full) {
-    take_full(arena, shared, s, setup.backward, parts, common);
+    take_full(arena, shared, s, setup.backward, blocks, common);
     recipe.take_codes(arena, shared, s, common);
   }
   recipe.take_maxima(arena, s, common);
@@ -79,9 +89,9 @@ LayerActivations<T> take_common(Arena& arena, const LocalSizes& s, const Activat
 
 template <class T>
 StageActivations<T> take_stage(Arena& arena, const LocalSizes& s, index_t layers, const ActivationSetup& setup,
-                               const GemmRecipe<T>& recipe, const FeedForwardParts<T>& parts,
+                               const GemmRecipe<T>& recipe, const Blocks<T>& blocks,
                                const LayerActivations<T>& common) {
-  const KeptOutputs keeps = kept_outputs(s, setup, recipe.kept_outputs(s));
+  const KeptOutputs keeps = kept_outputs<T>(s, setup, recipe.kept_outputs(s), blocks.attention);
   StageActivations<T> stage;
   stage.layers.assign(static_cast<std::size_t>(layers), common);
   for (LayerActivations<T>& act : stage.layers) {
@@ -89,10 +99,10 @@ StageActivations<T> take_stage(Arena& arena, const LocalSizes& s, index_t layers
     if (keeps.middle_norm) act.middle_norm = arena.take<T>(kept, s.hidden_rows, s.hidden);
     if (keeps.hidden) take_hidden(arena, kept, s, act);
     if (setup.recompute == deck::Recompute::none) {
-      parts.take_selective(arena, kept, act.feed_forward);
+      blocks.feed_forward.take_selective(arena, kept, act.feed_forward);
       recipe.take_codes(arena, kept, s, act);
     }
-    if (setup.recompute != deck::Recompute::full) take_full(arena, kept, s, setup.backward, parts, act);
+    if (setup.recompute != deck::Recompute::full) take_full(arena, kept, s, setup.backward, blocks, act);
   }
   for (index_t l = 0; l <= layers; ++l) stage.residual.push_back(arena.take<T>(kept, s.hidden_rows, s.hidden));
   return stage;
@@ -101,13 +111,13 @@ StageActivations<T> take_stage(Arena& arena, const LocalSizes& s, index_t layers
 template <class T>
 std::vector<std::vector<StageActivations<T>>> take_stages(Arena& arena, const LocalSizes& s,
                                                           const ActivationSetup& setup, const GemmRecipe<T>& recipe,
-                                                          const FeedForwardParts<T>& parts) {
-  const LayerActivations<T> common = take_common<T>(arena, s, setup, recipe, parts);
+                                                          const Blocks<T>& blocks) {
+  const LayerActivations<T> common = take_common<T>(arena, s, setup, recipe, blocks);
   std::vector<std::vector<StageActivations<T>>> stages;
   for (const VirtualStage& stage : setup.stages) {
     auto& slots = stages.emplace_back();
     for (index_t i = 0; i < stage.slots; ++i) {
-      slots.push_back(take_stage<T>(arena, s, stage.layers.size(), setup, recipe, parts, common));
+      slots.push_back(take_stage<T>(arena, s, stage.layers.size(), setup, recipe, blocks, common));
     }
   }
   return stages;
@@ -115,25 +125,23 @@ std::vector<std::vector<StageActivations<T>>> take_stages(Arena& arena, const Lo
 
 template <class T>
 Workspace<T> take_workspace(Arena& arena, const LocalSizes& s, const ActivationSetup& setup, GemmRecipe<T>& recipe,
-                            const FeedForwardParts<T>& parts) {
+                            const Blocks<T>& blocks) {
   using M = master_t<T>;
   Workspace<T> work;
   work.attention.tiles = arena.take<std::byte>(shared, static_cast<index_t>(s.core.tile_bytes));
-  parts.take_forward(arena, work.feed_forward);
+  blocks.attention.take_forward(arena, work.attention);
+  blocks.feed_forward.take_forward(arena, work.feed_forward);
   if (setup.purpose == Purpose::inference) return work;
-  parts.take_backward(arena, work.feed_forward);
+  blocks.attention.take_backward(arena, work.attention);
+  blocks.feed_forward.take_backward(arena, work.feed_forward);
   for (index_t i = 0; i < setup.hidden_gradients; ++i)
     work.dx.push_back(arena.take<T>(shared, s.hidden_rows, s.hidden));
   work.dn = arena.take<T>(shared, s.hidden_rows, s.hidden);
   work.feed_forward.dhidden = arena.take<T>(shared, s.tokens, s.intermediate);
-  const index_t head_dim = s.query / s.query_heads;
   const Processor processor = arena.processor();
-  work.sums = arena.take<M>(
-      shared, std::max({s.norm.workspace,
-                        kernels::rms_norm_workspace_size(processor, s.tokens * s.query_heads, head_dim,
-                                                         s.token_segments * s.head_segments),
-                        kernels::bias_workspace_size(processor, s.tokens, s.query + 2 * s.key, s.token_segments),
-                        kernels::bias_workspace_size(processor, s.tokens, s.biases, s.token_segments)}));
+  work.sums =
+      arena.take<M>(shared, std::max({s.norm.workspace, blocks.attention.sums(s, processor),
+                                      kernels::bias_workspace_size(processor, s.tokens, s.biases, s.token_segments)}));
   work.attention.dqkv = arena.take<T>(shared, s.tokens, s.query + 2 * s.key);
   work.attention.dout = arena.take<T>(shared, s.tokens, s.query);
   work.attention.sums = work.feed_forward.sums = work.sums;
@@ -190,12 +198,12 @@ LayerActivations<T> first_tokens(const LayerActivations<T>& act, index_t tokens)
 
 template <class T>
 Activations<T>::Activations(Arena& arena, const LocalSizes& s, const ActivationSetup& setup, GemmRecipe<T>& recipe,
-                            const FeedForwardParts<T>& feed_forward)
-    : stages(take_stages<T>(arena, s, setup, recipe, feed_forward)),
+                            const AttentionBlocks<T>& attention, const FeedForwardParts<T>& feed_forward)
+    : stages(take_stages<T>(arena, s, setup, recipe, {attention, feed_forward})),
       final_norm(arena.take<T>(shared, setup.has_head ? s.hidden_rows : 0, s.hidden)),
       final_statistics(arena.take<M>(shared, setup.has_head ? s.hidden_rows * s.norm.statistics : 0)),
       loss(arena, setup.has_head ? s.tokens : 0, s.vocabulary, s.loss_width),
-      work(take_workspace<T>(arena, s, setup, recipe, feed_forward)) {}
+      work(take_workspace<T>(arena, s, setup, recipe, {attention, feed_forward})) {}
 
 #define NANOTRON_INSTANTIATE(T) template LayerActivations<T> first_tokens(const LayerActivations<T>&, index_t);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)

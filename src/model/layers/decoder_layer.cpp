@@ -23,8 +23,8 @@ nn::HiddenStates<T> hidden_states(ResidualSum sum, const Matrix<T>& x, const Mat
 // outputs again. What recompute = 'full' does again ends before the output of the feed-forward network.
 template <class T>
 LayerTraffic DecoderLayer<T>::traffic() const {
-  const nn::PassTraffic blocks = attention_.traffic(*tp_region_) + feed_forward_->traffic(*tp_region_);
-  const comm::StepTraffic inputs = 2 * tp_region_->regather_traffic();
+  const nn::PassTraffic blocks = attention_->traffic(*tp_region_) + feed_forward_->traffic(*tp_region_);
+  const comm::StepTraffic inputs = tp_region_->regather_traffic() + attention_->regather_traffic(*tp_region_);
   return {.forward = blocks.forward + blocks.output,
           .recompute = blocks.forward,
           .backward = blocks.backward + inputs,
@@ -40,10 +40,10 @@ nn::HiddenStates<T> DecoderLayer<T>::forward(Device& device, const nn::TokenBatc
   flight_recorder().at_part("attention");
   input_norm_->forward(device, x, act.input_norm, act.input_statistics, act.attention.of_input.maxima);
   attention_
-      .forward(device, batch, *tp_region_, act.attention_input(), act.attention, work.attention,
-               addend(attention_sum_, x.x), act.middle)
+      ->forward(device, batch, *tp_region_, act.attention_input(), act.attention, work.attention,
+                addend(attention_sum_, x.x), act.middle)
       .wait();
-  attention_.add_output_bias(device, *tp_region_, act.middle);
+  attention_->add_output_bias(device, *tp_region_, act.middle);
   const nn::HiddenStates<T> x_mid = hidden_states(attention_sum_, x.x, act.middle);
 
   flight_recorder().at_part("mlp");
@@ -78,12 +78,13 @@ void DecoderLayer<T>::backward(Device& device, const nn::TokenBatch& batch, Matr
   middle_norm_backward(device, act, work, dx);
 
   flight_recorder().at_part("attention");
-  attention_.backward_output_weight(
-      device, attention_.backward_inside(device, batch, *tp_region_, dx, act.attention, work.attention), act.attention,
+  attention_->backward_output_weight(
+      device, attention_->backward_inside(device, batch, *tp_region_, dx, act.attention, work.attention), act.attention,
       work.attention);
-  n = tp_region_->start_regather(device, act.attention_input());
-  dn = attention_.backward_input(device, *tp_region_, work.attention, work.dn);
-  attention_.backward_input_weight(device, n.wait(), work.attention.dqkv, act.attention, work.attention);
+  n = attention_->start_regather(device, *tp_region_, act.attention_input(), act.attention);
+  dn = attention_->backward_input(device, *tp_region_, act.attention, work.attention, work.dn);
+  attention_->backward_input_weight(device, act.attention_input(), n.wait(), nn::GradientsIn::workspace, act.attention,
+                                    work.attention);
   dn.wait();
   input_norm_backward(device, x, act, work, dx);
 }
@@ -101,10 +102,10 @@ void DecoderLayer<T>::backward_input(Device& device, const nn::TokenBatch& batch
   middle_norm_backward(device, act, work, dx);
 
   flight_recorder().at_part("attention");
-  attention_.backward_inside(device, batch, *tp_region_, dx, act.attention, work.attention);
-  dn = attention_.backward_input(device, *tp_region_, work.attention, work.dn);
+  attention_->backward_inside(device, batch, *tp_region_, dx, act.attention, work.attention);
+  dn = attention_->backward_input(device, *tp_region_, act.attention, work.attention, work.dn);
   kernels::copy_matrix<T>(device, dx, act.middle);
-  kernels::copy_matrix<T>(device, work.attention.dqkv, act.attention.qkv);
+  attention_->keep_gradients(device, act.attention, work.attention);
   dn.wait();
   input_norm_backward(device, x, act, work, dx);
 }
@@ -118,9 +119,11 @@ void DecoderLayer<T>::backward_weight(Device& device, const LayerActivations<T>&
   feed_forward_->backward_input_weight(device, tp_region_->start_regather(device, act.mlp_input()).wait(),
                                        act.feed_forward, work.feed_forward);
   flight_recorder().at_part("attention");
-  attention_.backward_output_weight(device, tp_region_->gather(device, act.middle), act.attention, work.attention);
-  attention_.backward_input_weight(device, tp_region_->start_regather(device, act.attention_input()).wait(),
-                                   act.attention.qkv, act.attention, work.attention);
+  attention_->backward_output_weight(device, tp_region_->gather(device, act.middle), act.attention, work.attention);
+  attention_->backward_input_weight(
+      device, act.attention_input(),
+      attention_->start_regather(device, *tp_region_, act.attention_input(), act.attention).wait(),
+      nn::GradientsIn::activations, act.attention, work.attention);
 }
 
 template <class T>
@@ -137,8 +140,9 @@ void DecoderLayer<T>::input_norm_backward(Device& device, Matrix<const T> x, con
 
 template <class T>
 void DecoderLayer<T>::recompute_selective(Device& device, Matrix<T> x, const LayerActivations<T>& act) const {
-  if (act.input_norm_kept.extent(0) == 0) {
+  if (act.input_norm_kept.extent(0) == 0)
     input_norm_->forward(device, {x}, act.input_norm, act.input_statistics, act.attention.of_input.maxima);
+  if (act.middle_norm_kept.extent(0) == 0) {
     middle_norm_->forward(device, {act.middle}, act.middle_norm, act.middle_statistics,
                           act.feed_forward.mlp.of_input.maxima);
   }

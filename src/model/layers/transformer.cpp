@@ -37,6 +37,7 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
       tp_region_(nn::make_tensor_parallel_region<T>(
           setup.tp_mode, {.tokens = tokens(), .width = setup.model.hidden_size, .tp_size = setup.tp->size()},
           setup.overlap, *setup.tp, arena)),
+      attention_(make_attention_blocks<T>(setup, table_, arena)),
       feed_forward_(make_feed_forward_parts<T>(setup, table_, tokens(), device, arena)),
       statistics_(arena.take<double>(MemoryKind::workspace, table_.layers, feed_forward_->sums())),
       act_(arena, sizes(arena.processor()),
@@ -46,13 +47,14 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
             .recompute = setup.recompute,
             .purpose = setup.purpose,
             .hidden_gradients = setup.hidden_gradients},
-           *recipe_, *feed_forward_),
+           *recipe_, *attention_, *feed_forward_),
       embedding_(make_embedding(setup_, table_, buffers_)),
       positions_(make_positions(setup_, table_, buffers_)),
       head_(make_head(setup_, table_, buffers_)),
-      layers_(make_layers(setup, table_, buffers_, geometry_, *core_, *tp_region_, orders_of(setup), *feed_forward_,
-                          statistics_, residual_sum(setup, arena.processor()), *recipe_)) {
-  take_gemm_workspace<T>(sizes(arena.processor()), *recipe_, *feed_forward_, act_.loss.chunk(), device, arena);
+      layers_(make_layers(setup, table_, buffers_, geometry_, *core_, *tp_region_, orders_of(setup), *attention_,
+                          *feed_forward_, statistics_, residual_sum(setup, arena.processor()), *recipe_)) {
+  take_gemm_workspace<T>(sizes(arena.processor()), *recipe_, *attention_, *feed_forward_, act_.loss.chunk(), device,
+                         arena);
   if (arena.is_planning() || setup.purpose == Purpose::inference) return;
   const LayerActivations<T>& act = act_.stages.front().front().layers.front();
   layers_.front().prepare(device, act, act_.work);
@@ -78,6 +80,11 @@ LocalSizes Transformer<T>::sizes(Processor processor) const {
   s.chunks = tp_region_->chunks();
   s.is_sharded = tp_region_->is_sharded();
   return s;
+}
+
+template <class T>
+nn::CacheColumns Transformer<T>::cache_columns() const {
+  return attention_->cache(local_sizes(setup_.model, table_, tokens(), tp_region_->rows()));
 }
 
 template <class T>

@@ -5,9 +5,8 @@
 
 #include <algorithm>
 
-#include "feed_forward_parts.hpp"
+#include "attention_blocks.hpp"
 #include "nanotron/model/layers/transformer.hpp"
-#include "sum_orders.hpp"
 
 namespace nanotron::model::detail {
 
@@ -50,16 +49,16 @@ inline std::vector<index_t> slots_of(const std::vector<VirtualStage>& stages) {
 }
 
 template <class T>
-void take_gemm_workspace(const LocalSizes& s, const GemmRecipe<T>& recipe, const FeedForwardParts<T>& feed_forward,
-                         index_t loss_rows, Device& device, Arena& arena) {
+void take_gemm_workspace(const LocalSizes& s, const GemmRecipe<T>& recipe, const AttentionBlocks<T>& attention,
+                         const FeedForwardParts<T>& feed_forward, index_t loss_rows, Device& device, Arena& arena) {
   const GemmMode mode = device.gemm_mode();
   const Processor processor = arena.processor();
   std::vector<LinearSizes> linears = feed_forward.linears();
-  linears.insert(linears.end(), {{s.tokens, s.query + 2 * s.key, s.hidden},
-                                 {s.tokens, s.hidden, s.query},
-                                 {s.tokens, s.gate_up, s.hidden},
-                                 {s.tokens, s.hidden, s.intermediate},
-                                 {loss_rows, s.vocabulary, s.hidden}});
+  const std::vector<LinearSizes> of_attention = attention.linears(s);
+  linears.insert(linears.end(), of_attention.begin(), of_attention.end());
+  linears.insert(
+      linears.end(),
+      {{s.tokens, s.gate_up, s.hidden}, {s.tokens, s.hidden, s.intermediate}, {loss_rows, s.vocabulary, s.hidden}});
   std::size_t bytes = recipe.gemm_workspace_bytes(s, processor);
   // Forward, input gradient, weight gradient.
   for (const auto& [tokens, out, in] : linears) {
@@ -71,45 +70,11 @@ void take_gemm_workspace(const LocalSizes& s, const GemmRecipe<T>& recipe, const
   device.set_gemm_workspace(arena.take<std::byte>(MemoryKind::workspace, static_cast<index_t>(bytes)));
 }
 
-// The 1-D parameters `prefix`weight and, where there is one, `prefix`bias.
-template <class T>
-nn::NormWeights<T> norm_weights(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
-                                const std::string& prefix, index_t layer) {
-  const nn::ParameterSpec& weight = table[prefix + "weight"];
-  nn::NormWeights<T> w{buffers.vector(weight, layer, weight.rows), buffers.vector_gradient(weight, layer, weight.rows)};
-  if (table.contains(prefix + "bias")) {
-    const nn::ParameterSpec& bias = table[prefix + "bias"];
-    w.bias = buffers.vector(bias, layer, bias.rows);
-    w.bias_gradient = buffers.vector_gradient(bias, layer, bias.rows);
-  }
-  return w;
-}
-
 template <class T>
 std::unique_ptr<const nn::Norm<T>> make_norm(const deck::ModelConfig& model, const ParameterTable& table,
                                              const nn::ParameterBuffers<T>& buffers, const std::string& prefix,
                                              index_t layer, const kernels::RowSegments& segments) {
   return nn::make_norm<T>(model.normalization, norm_weights(table, buffers, prefix, layer), model.norm_eps(), segments);
-}
-
-template <class T>
-nn::Attention<T> make_attention(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
-                                const nn::AttentionGeometry<T>& geometry, nn::AttentionCore<T>& core,
-                                const SumOrders& orders, const LayerGemms<T>& gemms, index_t layer) {
-  const std::string prefix = "model/layers/self_attn/";
-  const nn::ParameterSpec &query = table[prefix + "q_proj/weight"], &out = table[prefix + "o_proj/weight"];
-  nn::HeadNorms<T> norms;
-  if (table.contains(prefix + "q_norm/weight")) {
-    const auto of_query = norm_weights(table, buffers, prefix + "q_norm/", layer);
-    const auto of_key = norm_weights(table, buffers, prefix + "k_norm/", layer);
-    norms = {of_query.weight, of_key.weight, of_query.gradient, of_key.gradient};
-  }
-  return nn::Attention<T>(
-      geometry,
-      nn::Linear<T>(linear_weights(table, buffers, query, layer, geometry.qkv_columns()), orders.qkv, gemms.qkv),
-      nn::Linear<T>(linear_weights(table, buffers, out, layer, out.local_rows()), orders.attention_out,
-                    gemms.attention_out),
-      norms, core);
 }
 
 inline Vector<double> row(const Matrix<double>& m, index_t i) {
@@ -129,15 +94,16 @@ std::vector<DecoderLayer<T>> make_layers(const TransformerSetup& setup, const Pa
                                          const nn::ParameterBuffers<T>& buffers,
                                          const nn::AttentionGeometry<T>& geometry, nn::AttentionCore<T>& core,
                                          nn::TensorParallelRegion<T>& region, const SumOrders& orders,
-                                         const FeedForwardParts<T>& feed_forward, const Matrix<double>& statistics,
-                                         ResidualSum sum, const GemmRecipe<T>& recipe) {
+                                         const AttentionBlocks<T>& attention, const FeedForwardParts<T>& feed_forward,
+                                         const Matrix<double>& statistics, ResidualSum sum,
+                                         const GemmRecipe<T>& recipe) {
   const std::string prefix = "model/layers/";
   const nn::Activation<T>& act = recipe.activation(setup.model.hidden_act, table);
   std::vector<DecoderLayer<T>> layers;
   for (index_t l = 0; l < table.layers; ++l) {
     const LayerGemms<T> gemms = recipe.gemms(l);
     layers.emplace_back(make_norm(setup.model, table, buffers, prefix + "input_layernorm/", l, orders.tokens),
-                        make_attention(table, buffers, geometry, core, orders, gemms, l),
+                        attention.make({table, buffers, l, geometry, core, orders, gemms}),
                         make_norm(setup.model, table, buffers, prefix + "post_attention_layernorm/", l, orders.tokens),
                         feed_forward.make({table, buffers, l, orders.feed_forward, gemms, act, row(statistics, l)}),
                         region, sum);

@@ -1,9 +1,6 @@
 #include "nanotron/nn/attention/attention.hpp"
 
 #include "nanotron/base/types.hpp"
-#include "nanotron/kernels/elementwise/elementwise.hpp"
-#include "nanotron/kernels/norm/norm.hpp"
-#include "nanotron/nn/attention/attention_core.hpp"
 
 namespace nanotron::nn {
 
@@ -24,89 +21,6 @@ kernels::AttentionShape AttentionGeometry<T>::shape(index_t batch, index_t query
           .backward = backward};
 }
 
-template <class T>
-Attention<T>::Attention(const AttentionGeometry<T>& geometry, const Linear<T>& qkv, const Linear<T>& out,
-                        const HeadNorms<T>& norms, AttentionCore<T>& core)
-    : geometry_(geometry), qkv_(qkv), out_(out), norms_(norms), core_(&core) {}
-
-// Forward: gather n, sum y. Backward: gather dy, sum dn.
-template <class T>
-PassTraffic Attention<T>::traffic(const TensorParallelRegion<T>& region) const {
-  const comm::StepTraffic ends = region.gather_traffic() + region.sum_traffic();
-  return PassTraffic{ends, ends} + core_->traffic();
-}
-
-template <class T>
-void Attention<T>::finish_query_key_value(Device& device, const TokenBatch& batch,
-                                          const AttentionActivations<T>& act) const {
-  const MatrixRef<T> query_key = geometry_.query_key_of(act.qkv);
-  if (has_head_norms()) {
-    qkv_.add_bias(device, act.qkv);
-    kernels::copy_matrix<T>(device, query_key, MatrixRef<T>(act.raw_qk));
-    kernels::head_rms_norm_forward<T>(device, geometry_.query_of(act.raw_qk), norms_.query, geometry_.norm_eps,
-                                      geometry_.query_of(act.qkv), act.query_rstd);
-    kernels::head_rms_norm_forward<T>(device, geometry_.key_of(act.raw_qk), norms_.key, geometry_.norm_eps,
-                                      geometry_.key_of(act.qkv), act.key_rstd);
-    geometry_.rotation.forward(device, query_key, batch.positions);
-  } else {
-    geometry_.rotation.forward_with_bias(device, act.qkv, query_key.columns, qkv_.bias(), batch.positions);
-  }
-}
-
-//   q | k | v = n Wqkv^T (+ b)      q, k = rope(norm(q)), rope(norm(k))
-//   a = attention(q, k, v)          y = a Wo^T, summed over the group, (+ bo)
-template <class T>
-Pending Attention<T>::forward(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
-                              const BlockInput<T>& n, const AttentionActivations<T>& act,
-                              const AttentionWorkspace<T>& work, Matrix<const T> addend, Matrix<T> y) const {
-  region.all_gather_gemm(device, n, qkv_.forward_part(act.of_input), act.qkv);
-  finish_query_key_value(device, batch, act);
-  core_->forward(device, batch, act, work);
-  return region.gemm_reduce(device, out_.forward_part(act.of_out, addend), act.out, y);
-}
-
-//   dWo += dy^T a                   da = dy Wo                    dbo += sum over tokens of dy
-//   dq, dk, dv = attention backward of da (kernels/attention/attention.hpp)
-//   dq, dk <- norm backward of the inverse rotation of dq, dk
-//   dn = [dq | dk | dv] Wqkv, summed over the group
-//   dWqkv += [dq | dk | dv]^T n     db += sum over tokens of [dq | dk | dv]
-template <class T>
-Matrix<const T> Attention<T>::backward_inside(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
-                                              Matrix<const T> dy, const AttentionActivations<T>& act,
-                                              const AttentionWorkspace<T>& work) const {
-  const Matrix<const T> all_dy = region.all_gather_gemm(device, {dy, {}}, out_.backward_input(), work.dout);
-
-  core_->backward(device, batch, act, work);
-  geometry_.rotation.backward(device, geometry_.query_key_of(work.dqkv), batch.positions);
-  if (has_head_norms()) {
-    const MatrixRef<T> dquery = geometry_.query_of(work.dqkv), dkey = geometry_.key_of(work.dqkv);
-    kernels::head_rms_norm_backward<T>(device, dquery, geometry_.query_of(act.raw_qk), norms_.query, act.query_rstd,
-                                       dquery, norms_.query_gradient, work.sums, geometry_.segments);
-    kernels::head_rms_norm_backward<T>(device, dkey, geometry_.key_of(act.raw_qk), norms_.key, act.key_rstd, dkey,
-                                       norms_.key_gradient, work.sums, geometry_.segments);
-  }
-  return all_dy;
-}
-
-template <class T>
-Pending Attention<T>::backward_input(Device& device, TensorParallelRegion<T>& region, const AttentionWorkspace<T>& work,
-                                     Matrix<T> dn) const {
-  return region.gemm_reduce(device, qkv_.backward_input(), work.dqkv, dn);
-}
-
-template <class T>
-void Attention<T>::backward_output_weight(Device& device, Matrix<const T> dy, const AttentionActivations<T>& act,
-                                          const AttentionWorkspace<T>& work) const {
-  out_.backward_weight(device, dy, act.out, work.sums, act.of_out);
-}
-
-template <class T>
-void Attention<T>::backward_input_weight(Device& device, Matrix<const T> n, Matrix<const T> dqkv,
-                                         const AttentionActivations<T>& act, const AttentionWorkspace<T>& work) const {
-  qkv_.backward_weight(device, dqkv, n, work.sums, act.of_input);
-}
-
 NANOTRON_INSTANTIATE_CLASS(AttentionGeometry)
-NANOTRON_INSTANTIATE_CLASS(Attention)
 
 }  // namespace nanotron::nn

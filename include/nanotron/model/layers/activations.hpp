@@ -123,15 +123,17 @@ struct ActivationSetup {
 template <class T>
 class GemmRecipe;  // model/layers/gemm_recipe.hpp
 template <class T>
+class AttentionBlocks;  // src/model/layers/attention_blocks.hpp
+template <class T>
 class FeedForwardParts;  // src/model/layers/feed_forward_parts.hpp
 
 template <class T>
 struct Activations {
   using M = master_t<T>;
 
-  /// recipe and feed_forward allocate what GEMMs and feed-forward networks need in addition.
+  /// recipe, attention and feed_forward allocate what GEMMs, attention and feed-forward networks need in addition.
   Activations(Arena& arena, const LocalSizes& sizes, const ActivationSetup& setup, GemmRecipe<T>& recipe,
-              const FeedForwardParts<T>& feed_forward);
+              const AttentionBlocks<T>& attention, const FeedForwardParts<T>& feed_forward);
 
   std::vector<std::vector<StageActivations<T>>> stages;  // by virtual stage and slot
   Matrix<T> final_norm;                                  // empty without a head, as are the next two

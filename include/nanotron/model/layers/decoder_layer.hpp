@@ -25,15 +25,15 @@ class DecoderLayer {
  public:
   using M = master_t<T>;
 
-  DecoderLayer(std::unique_ptr<const nn::Norm<T>> input_norm, const nn::Attention<T>& attention,
+  DecoderLayer(std::unique_ptr<const nn::Norm<T>> input_norm, std::unique_ptr<const nn::Attention<T>> attention,
                std::unique_ptr<const nn::Norm<T>> middle_norm, std::unique_ptr<const nn::FeedForward<T>> mlp,
                nn::TensorParallelRegion<T>& region, ResidualSum sum)
       : input_norm_(std::move(input_norm)),
-        attention_(attention),
+        attention_(std::move(attention)),
         middle_norm_(std::move(middle_norm)),
         feed_forward_(std::move(mlp)),
         tp_region_(&region),
-        attention_sum_(attention_.adds() ? sum : ResidualSum::in_norm),
+        attention_sum_(attention_->adds() ? sum : ResidualSum::in_norm),
         feed_forward_sum_(feed_forward_->adds() ? sum : ResidualSum::in_norm) {}
 
   LayerTraffic traffic() const;
@@ -72,7 +72,7 @@ class DecoderLayer {
                            Matrix<T> dx) const;
 
   std::unique_ptr<const nn::Norm<T>> input_norm_;
-  nn::Attention<T> attention_;
+  std::unique_ptr<const nn::Attention<T>> attention_;
   std::unique_ptr<const nn::Norm<T>> middle_norm_;
   std::unique_ptr<const nn::FeedForward<T>> feed_forward_;
   nn::TensorParallelRegion<T>* tp_region_;

@@ -71,8 +71,7 @@ class Transformer {
   std::vector<SourceUse> backward_uses(index_t stage) const;
   const UnitWeights<T>& weights() const { return weights_; }
 
-  /// The hidden states (this rank's rows, h) before and after the virtual stage; and the buffers for their gradient,
-  /// called dx below.
+  /// The hidden states (this rank's rows, h) before and after the virtual stage; buffers for their gradient, dx below.
   Matrix<T> input(const Slot& slot) const { return at(slot).residual.front(); }
   Matrix<T> output(const Slot& slot) const { return at(slot).residual.back(); }
   Matrix<T> hidden_gradient(index_t i) const { return act_.work.dx[static_cast<std::size_t>(i)]; }
@@ -107,6 +106,7 @@ class Transformer {
   /// each sequence's last token. Keys and values are added to the cache of each layer.
   void forward_cached(const nn::TokenBatch& batch, Vector<const std::int32_t> inputs,
                       const std::vector<nn::KeyValueCache<T>>& caches, Matrix<T> last);
+  nn::CacheColumns cache_columns() const;  // of each layer's cache
 
  private:
   LocalSizes sizes(Processor processor) const;
@@ -137,6 +137,7 @@ class Transformer {
   nn::AttentionGeometry<T> geometry_;
   std::unique_ptr<nn::AttentionCore<T>> core_;
   std::unique_ptr<nn::TensorParallelRegion<T>> tp_region_;
+  std::shared_ptr<const AttentionBlocks<T>> attention_;
   std::shared_ptr<const FeedForwardParts<T>> feed_forward_;
   Matrix<double> statistics_;
   Activations<T> act_;

@@ -1,14 +1,13 @@
 #pragma once
 
-// Causal self-attention with grouped queries (Ainslie et al. 2023), rotary positions or none and, where the model
-// has it, a norm over each query and key head (Henry et al. 2020; Qwen3). Heads are sharded over the
-// tensor-parallel group, see nn/attention/heads.hpp.
-//
-//   q | k | v = n Wqkv^T (+ b)      q, k = rope(norm(q)), rope(norm(k))      a = attention(q, k, v)
-//   y = a Wo^T, summed over the group (+ bo, once, after the sum)
+// Causal self-attention of a decoder layer: from the normed rows n of the hidden states to y, summed over the
+// tensor-parallel group. Kinds: grouped queries (nn/attention/grouped_query_attention.hpp). Heads are sharded over the
+// group, see nn/attention/heads.hpp.
 //
 // n, y and their gradients are rows of the hidden states; TensorParallelRegion gathers and reduces them. Functions that
 // take a non-const TensorParallelRegion are collective over the tensor-parallel group.
+
+#include <memory>
 
 #include "nanotron/kernels/norm/norm.hpp"
 #include "nanotron/nn/attention/heads.hpp"
@@ -58,6 +57,17 @@ struct KeyValueCache {
   index_t past = 0;      // of them in the cache
 };
 
+/// Columns of the cache on this rank.
+struct CacheColumns {
+  index_t keys = 0, values = 0;
+};
+
+/// What a kind of attention saves and overwrites in addition (nn/attention/latent_memory.hpp).
+template <class T>
+struct CompressedActivations;
+template <class T>
+struct CompressedWorkspace;
+
 /// Views of one layer's activations, saved from forward for backward. tokens = sequences x length.
 template <class T>
 struct AttentionActivations {
@@ -71,76 +81,68 @@ struct AttentionActivations {
   Matrix<T> all_qkv, all_out;     // what AttentionCore saves of tokens of other ranks, see CoreSizes
   OperandCodes of_input, of_out;  // of n and of out
   KeyValueCache<T> cache{};       // of generation
+  std::shared_ptr<const CompressedActivations<T>> compressed{};  // null without
 };
 
 /// Shared by all layers; each overwrites it.
 template <class T>
 struct AttentionWorkspace {
   using M = master_t<T>;
-  Matrix<T> dqkv;           // (tokens, q | k | v)
-  Matrix<T> dout;           // (tokens, q)
-  Vector<std::byte> tiles;  // kernels::attention_workspace_bytes
-  Vector<M> sums;           // workspace of the bias and head norm gradients
+  Matrix<T> dqkv;                                              // (tokens, q | k | v)
+  Matrix<T> dout;                                              // (tokens, q)
+  Vector<std::byte> tiles;                                     // kernels::attention_workspace_bytes
+  Vector<M> sums;                                              // workspace of the bias and head norm gradients
+  std::shared_ptr<const CompressedWorkspace<T>> compressed{};  // null without
 };
 
-/// Weights and gradients of the head norms; empty without them.
-template <class T>
-struct HeadNorms {
-  using M = master_t<T>;
-  Vector<const M> query, key;
-  Vector<M> query_gradient, key_gradient;
-};
-
-template <class T>
-class AttentionCore;  // nn/attention/attention_core.hpp: attention(q, k, v) over the tokens of all ranks
+/// Where backward left the gradients of q, k and v: in the workspace, or in a layer's activations (keep_gradients).
+enum class GradientsIn { workspace, activations };
 
 template <class T>
 class Attention {
  public:
-  using M = master_t<T>;
+  virtual ~Attention() = default;
 
-  /// core must outlive it; layers may share one.
-  Attention(const AttentionGeometry<T>& geometry, const Linear<T>& qkv, const Linear<T>& out, const HeadNorms<T>& norms,
-            AttentionCore<T>& core);
-
-  PassTraffic traffic(const TensorParallelRegion<T>& region) const;
+  virtual PassTraffic traffic(const TensorParallelRegion<T>& region) const = 0;
+  /// Bytes of one start_regather.
+  virtual comm::StepTraffic regather_traffic(const TensorParallelRegion<T>& region) const = 0;
 
   /// n -> y (rows of the hidden states, hidden), overwritten; complete after wait() and add_output_bias(). addend: of
   /// y's shape, added to y; empty if nothing is added, as with several tensor-parallel ranks.
-  [[nodiscard]] Pending forward(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
-                                const BlockInput<T>& n, const AttentionActivations<T>& act,
-                                const AttentionWorkspace<T>& work, Matrix<const T> addend, Matrix<T> y) const;
-  /// Whether forward takes an addend: the bias would be added to the rounded sum.
-  bool adds() const { return out_.bias().extent(0) == 0; }
-  /// y += bo, after wait().
-  void add_output_bias(Device& device, const TensorParallelRegion<T>& region, Matrix<T> y) const {
-    out_.add_bias(device, region.token_rows(y));
-  }
+  [[nodiscard]] virtual Pending forward(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
+                                        const BlockInput<T>& n, const AttentionActivations<T>& act,
+                                        const AttentionWorkspace<T>& work, Matrix<const T> addend,
+                                        Matrix<T> y) const = 0;
+  /// Whether forward takes an addend: not if a bias would be added to the rounded sum.
+  virtual bool adds() const = 0;
+  /// y += the output's bias, after wait().
+  virtual void add_output_bias(Device& device, const TensorParallelRegion<T>& region, Matrix<T> y) const = 0;
 
-  /// dy (rows of the hidden states, hidden) -> work.dqkv, overwritten. Accumulates the gradients of the head norms, of
-  /// no other weights. Returns dy of all tokens, see TensorParallelRegion::all_gather_gemm.
-  Matrix<const T> backward_inside(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
-                                  Matrix<const T> dy, const AttentionActivations<T>& act,
-                                  const AttentionWorkspace<T>& work) const;
+  /// dy (rows of the hidden states, hidden) -> work.dqkv, overwritten. Accumulates no gradients of matrices. Returns dy
+  /// of all tokens, see TensorParallelRegion::all_gather_gemm.
+  virtual Matrix<const T> backward_inside(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
+                                          Matrix<const T> dy, const AttentionActivations<T>& act,
+                                          const AttentionWorkspace<T>& work) const = 0;
 
   /// work.dqkv -> dn (rows of the hidden states, hidden), overwritten. dn is complete after wait().
-  [[nodiscard]] Pending backward_input(Device& device, TensorParallelRegion<T>& region,
-                                       const AttentionWorkspace<T>& work, Matrix<T> dn) const;
+  [[nodiscard]] virtual Pending backward_input(Device& device, TensorParallelRegion<T>& region,
+                                               const AttentionActivations<T>& act, const AttentionWorkspace<T>& work,
+                                               Matrix<T> dn) const = 0;
+  /// After backward_input: overwrites activations with what the functions below read of the workspace.
+  virtual void keep_gradients(Device& device, const AttentionActivations<T>& act,
+                              const AttentionWorkspace<T>& work) const = 0;
 
-  /// Accumulate the weight gradients: of the output projection from dy (tokens, hidden), any time after forward; of q,
-  /// k, v from n (tokens, hidden) and dqkv.
-  void backward_output_weight(Device& device, Matrix<const T> dy, const AttentionActivations<T>& act,
-                              const AttentionWorkspace<T>& work) const;
-  void backward_input_weight(Device& device, Matrix<const T> n, Matrix<const T> dqkv,
-                             const AttentionActivations<T>& act, const AttentionWorkspace<T>& work) const;
-
- private:
-  void finish_query_key_value(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act) const;
-  bool has_head_norms() const { return norms_.query.extent(0) > 0; }
-  AttentionGeometry<T> geometry_;
-  Linear<T> qkv_, out_;
-  HeadNorms<T> norms_;
-  AttentionCore<T>* core_;
+  /// All tokens of what backward_input_weight reads, as TensorParallelRegion::start_regather.
+  [[nodiscard]] virtual PendingGather<T> start_regather(Device& device, TensorParallelRegion<T>& region,
+                                                        const BlockInput<T>& n,
+                                                        const AttentionActivations<T>& act) const = 0;
+  /// Accumulate the weight gradients: of the output projection from dy (tokens, hidden), any time after forward; of the
+  /// others after backward_input, from what start_regather returned and from n.
+  virtual void backward_output_weight(Device& device, Matrix<const T> dy, const AttentionActivations<T>& act,
+                                      const AttentionWorkspace<T>& work) const = 0;
+  virtual void backward_input_weight(Device& device, const BlockInput<T>& n, Matrix<const T> gathered,
+                                     GradientsIn gradients, const AttentionActivations<T>& act,
+                                     const AttentionWorkspace<T>& work) const = 0;
 };
 
 }  // namespace nanotron::nn

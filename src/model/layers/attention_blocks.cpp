@@ -1,0 +1,60 @@
+#include "attention_blocks.hpp"
+
+#include <algorithm>
+
+#include "nanotron/base/types.hpp"
+#include "nanotron/nn/attention/grouped_query_attention.hpp"
+
+namespace nanotron::model {
+
+template <class T>
+index_t AttentionBlocks<T>::sums(const LocalSizes& s, Processor processor) const {
+  const index_t head_dim = s.query / s.query_heads;
+  return std::max(kernels::rms_norm_workspace_size(processor, s.tokens * s.query_heads, head_dim,
+                                                   s.token_segments * s.head_segments),
+                  kernels::bias_workspace_size(processor, s.tokens, s.query + 2 * s.key, s.token_segments));
+}
+
+template <class T>
+std::vector<LinearSizes> AttentionBlocks<T>::linears(const LocalSizes& s) const {
+  return {{s.tokens, s.query + 2 * s.key, s.hidden}, {s.tokens, s.hidden, s.query}};
+}
+
+template <class T>
+nn::CacheColumns AttentionBlocks<T>::cache(const LocalSizes& s) const {
+  return {.keys = s.key, .values = s.key};
+}
+
+template <class T>
+std::unique_ptr<const nn::Attention<T>> AttentionBlocks<T>::make(const AttentionSource<T>& of) const {
+  const std::string prefix = "model/layers/self_attn/";
+  const nn::ParameterSpec &query = of.table[prefix + "q_proj/weight"], &out = of.table[prefix + "o_proj/weight"];
+  nn::HeadNorms<T> norms;
+  if (of.table.contains(prefix + "q_norm/weight")) {
+    const auto of_query = detail::norm_weights(of.table, of.buffers, prefix + "q_norm/", of.layer);
+    const auto of_key = detail::norm_weights(of.table, of.buffers, prefix + "k_norm/", of.layer);
+    norms = {of_query.weight, of_key.weight, of_query.gradient, of_key.gradient};
+  }
+  const auto linear = [&](const nn::ParameterSpec& first, index_t rows, const nn::LinearOrders& orders,
+                          const std::shared_ptr<const nn::LinearGemms<T>>& gemms) {
+    return nn::Linear<T>(detail::linear_weights(of.table, of.buffers, first, of.layer, rows), orders, gemms);
+  };
+  return std::make_unique<nn::GroupedQueryAttention<T>>(
+      of.geometry, linear(query, of.geometry.qkv_columns(), of.orders.qkv, of.gemms.qkv),
+      linear(out, out.local_rows(), of.orders.attention_out, of.gemms.attention_out), norms, of.core);
+}
+
+template <class T>
+std::shared_ptr<const AttentionBlocks<T>> make_attention_blocks(const TransformerSetup&, const ParameterTable&,
+                                                                Arena&) {
+  return std::make_shared<AttentionBlocks<T>>();
+}
+
+#define NANOTRON_INSTANTIATE(T)                                                                        \
+  template class AttentionBlocks<T>;                                                                   \
+  template std::shared_ptr<const AttentionBlocks<T>> make_attention_blocks<T>(const TransformerSetup&, \
+                                                                              const ParameterTable&, Arena&);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
+
+}  // namespace nanotron::model
