@@ -4,143 +4,145 @@
 #include <fmt/ranges.h>
 
 #include <cstdint>
+#include <map>
+#include <sstream>
 #include <vector>
+
+#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/table/parameters.hpp"
 
 namespace nanotron::model {
 namespace {
 
 using deck::ModelConfig;
 
-enum class Bias { never, always, any, as_o_proj, as_mlp };
-enum class KeyHeads { any, all, one_or_all };                  // of the attention heads
-enum class Experts { none, of_mlp_size, shared, not_shared };  // of_mlp_size: of intermediate_size, weights normed
-enum class Body { llama, orion, starcoder2, gpt2 };            // norm, activation and positions
+enum class KeyHeads { any, all, one_or_all };  // of the attention heads
 
 // A row per architecture that nanotron-convert writes: WRITTEN in tools/nanotron_tools/hf_config.py, whose
-// `differences` has the same rules.
+// `differences` has the same rules. What its config.json says of the keys of &model and &moe:
+//
+//   key=*        any value
+//   key=a|b      one of these; the first is needed where the model has another
+//   key=@other   the value of another key
+//
+// A key without a rule has its default, except for those of every_architecture.
 struct Architecture {
   const char* name;
-  Body body = Body::llama;
-  Bias qkv = Bias::never, o_proj = Bias::never, mlp = Bias::never;
-  bool qk_norm = false;
-  bool has_window = false;
+  std::string rules;
+  bool is_moe = false;
   bool has_head_dim = true;  // else it is hidden_size / num_attention_heads
   KeyHeads key_heads = KeyHeads::any;
-  Experts experts = Experts::none;
-
-  bool has_layer_norm() const { return body != Body::llama; }
-  bool is_gated() const { return body == Body::llama || body == Body::orion; }
-  bool has_learned_positions() const { return body == Body::gpt2; }
+  bool needs_shared_expert = false;
 };
 
-constexpr Architecture architectures[] = {
-    {.name = "LlamaForCausalLM", .qkv = Bias::as_o_proj, .o_proj = Bias::any, .mlp = Bias::any},
-    {.name = "MistralForCausalLM", .has_window = true},
-    {.name = "Qwen2ForCausalLM", .qkv = Bias::always},
-    {.name = "Qwen3ForCausalLM", .qkv = Bias::as_o_proj, .o_proj = Bias::any, .qk_norm = true},
-    {.name = "MixtralForCausalLM", .experts = Experts::of_mlp_size},
-    {.name = "Qwen2MoeForCausalLM", .qkv = Bias::any, .experts = Experts::shared},
-    {.name = "Qwen3MoeForCausalLM",
-     .qkv = Bias::as_o_proj,
-     .o_proj = Bias::any,
-     .qk_norm = true,
-     .experts = Experts::not_shared},
-    {.name = "GPT2LMHeadModel",
-     .body = Body::gpt2,
-     .qkv = Bias::always,
-     .o_proj = Bias::always,
-     .mlp = Bias::always,
-     .has_head_dim = false,
-     .key_heads = KeyHeads::all},
-    {.name = "Starcoder2ForCausalLM",
-     .body = Body::starcoder2,
-     .qkv = Bias::as_mlp,
-     .o_proj = Bias::as_mlp,
-     .mlp = Bias::any,
-     .has_window = true},
-    {.name = "GPTNeoXForCausalLM",
-     .body = Body::starcoder2,
-     .qkv = Bias::as_o_proj,
-     .o_proj = Bias::any,
-     .mlp = Bias::always,
-     .has_head_dim = false,
-     .key_heads = KeyHeads::all},
-    {.name = "SeedOssForCausalLM", .qkv = Bias::any, .o_proj = Bias::any, .mlp = Bias::any},
-    {.name = "GPTBigCodeForCausalLM",
-     .body = Body::gpt2,
-     .qkv = Bias::always,
-     .o_proj = Bias::always,
-     .mlp = Bias::always,
-     .has_head_dim = false,
-     .key_heads = KeyHeads::one_or_all},
-    {.name = "OrionForCausalLM", .body = Body::orion, .has_head_dim = false},
-};
+const std::string every_architecture =
+    "hidden_size=* num_hidden_layers=* num_attention_heads=* num_key_value_heads=* head_dim=* intermediate_size=* "
+    "vocab_size=* rms_norm_eps=* layer_norm_epsilon=* tie_word_embeddings=* max_position_embeddings=* rope_theta=* "
+    "rope_type=* rope_factor=* original_max_position_embeddings=* rope_low_freq_factor=* rope_high_freq_factor=* "
+    "rope_beta_fast=* rope_beta_slow=* rope_attention_factor=* num_experts=* num_experts_per_tok=* "
+    "moe_intermediate_size=* ";
+const std::string biases_of_llama = "qkv_bias=@o_proj_bias o_proj_bias=* ";
+const std::string all_biases = "qkv_bias=.true. o_proj_bias=.true. mlp_bias=.true. ";
+const std::string layer_norm = "normalization='layer_norm' ", gelu = "hidden_act='gelu_new'|'gelu' ";
+const std::string of_gpt2 = layer_norm + gelu + all_biases + "position_embedding_type='learned_absolute' ";
+
+std::vector<Architecture> make_architectures() {
+  return {
+      {.name = "LlamaForCausalLM", .rules = biases_of_llama + "mlp_bias=*"},
+      {.name = "MistralForCausalLM", .rules = "sliding_window=*"},
+      {.name = "Qwen2ForCausalLM", .rules = "qkv_bias=.true."},
+      {.name = "Qwen3ForCausalLM", .rules = biases_of_llama + "qk_norm=.true."},
+      {.name = "MixtralForCausalLM", .rules = "moe_intermediate_size=@intermediate_size", .is_moe = true},
+      {.name = "Qwen2MoeForCausalLM",
+       .rules = "qkv_bias=* shared_expert_intermediate_size=* norm_topk_prob=*",
+       .is_moe = true,
+       .needs_shared_expert = true},
+      {.name = "Qwen3MoeForCausalLM", .rules = biases_of_llama + "qk_norm=.true. norm_topk_prob=*", .is_moe = true},
+      {.name = "GPT2LMHeadModel", .rules = of_gpt2, .has_head_dim = false, .key_heads = KeyHeads::all},
+      {.name = "Starcoder2ForCausalLM",
+       .rules = layer_norm + gelu + "qkv_bias=@mlp_bias o_proj_bias=@mlp_bias mlp_bias=* sliding_window=*"},
+      {.name = "GPTNeoXForCausalLM",
+       .rules = layer_norm + gelu + biases_of_llama + "mlp_bias=.true.",
+       .has_head_dim = false,
+       .key_heads = KeyHeads::all},
+      {.name = "SeedOssForCausalLM", .rules = "qkv_bias=* o_proj_bias=* mlp_bias=*"},
+      {.name = "GPTBigCodeForCausalLM", .rules = of_gpt2, .has_head_dim = false, .key_heads = KeyHeads::one_or_all},
+      {.name = "OrionForCausalLM", .rules = layer_norm, .has_head_dim = false},
+  };
+}
+
+std::map<std::string, std::string> rules_of(const Architecture& a) {
+  std::map<std::string, std::string> rules;
+  std::istringstream words(every_architecture + a.rules);
+  for (std::string word; words >> word;) {
+    const std::size_t end = word.find('=');
+    rules[word.substr(0, end)] = word.substr(end + 1);
+  }
+  return rules;
+}
 
 // "key = value" of each key whose value another one would have to be.
 using Differences = std::vector<std::string>;
 
-void require(bool same, Differences& found, std::string assignment) {
-  if (!same) found.push_back(std::move(assignment));
+void require(bool same, Differences& found, const std::string& key, const std::string& needed) {
+  if (!same) found.push_back(fmt::format("{} = {}", key, needed));
 }
 
-void compare_bias(const char* key, bool has, Bias rule, const ModelConfig& m, Differences& found) {
-  const bool needed = rule == Bias::always || (rule == Bias::any && has) ||
-                      (rule == Bias::as_o_proj && m.o_proj_bias) || (rule == Bias::as_mlp && m.mlp_bias);
-  require(has == needed, found, fmt::format("{} = .{}.", key, needed));
+// Of values divided by '|': `value` if it is among them, else the first.
+std::string nearest_of(const std::string& values, const std::string& value) {
+  std::istringstream words(values);
+  std::string first;
+  for (std::string word; std::getline(words, word, '|');) {
+    if (word == value) return value;
+    if (first.empty()) first = word;
+  }
+  return first;
 }
 
 void compare_heads(const Architecture& a, const ModelConfig& m, Differences& found) {
   const std::int64_t heads = m.num_attention_heads;
   const bool is_one = m.num_key_value_heads == 1 && a.key_heads == KeyHeads::one_or_all;
-  require(a.key_heads == KeyHeads::any || is_one || m.num_key_value_heads == heads, found,
-          fmt::format("num_key_value_heads = {}", heads));
+  require(a.key_heads == KeyHeads::any || is_one || m.num_key_value_heads == heads, found, "num_key_value_heads",
+          std::to_string(heads));
   if (a.has_head_dim) return;
   const std::int64_t head_dim = (m.hidden_size + heads - 1) / heads;
-  require(m.hidden_size == heads * head_dim, found, fmt::format("hidden_size = {}", heads * head_dim));
-  require(m.head_dim == head_dim, found, fmt::format("head_dim = {}", head_dim));
+  require(m.hidden_size == heads * head_dim, found, "hidden_size", std::to_string(heads * head_dim));
+  require(m.head_dim == head_dim, found, "head_dim", std::to_string(head_dim));
 }
 
-void compare_experts(const Architecture& a, const ModelConfig& m, Differences& found) {
-  const deck::MoeConfig& moe = m.moe;
-  if (a.experts == Experts::none) return;
-  const bool is_shared = moe.shared_expert_intermediate_size > 0;
-  if (a.experts == Experts::shared) {
-    require(is_shared, found, "shared_expert_intermediate_size more than 0");
-  } else {
-    require(!is_shared, found, "shared_expert_intermediate_size = 0");
-  }
-  if (a.experts != Experts::of_mlp_size) return;
-  require(moe.moe_intermediate_size == m.intermediate_size, found,
-          fmt::format("moe_intermediate_size = {}", m.intermediate_size));
-  require(moe.norm_topk_prob, found, "norm_topk_prob = .true.");
-}
-
-Differences differences(const Architecture& a, const ModelConfig& m) {
+Differences differences(const Architecture& a, const deck::Config& config) {
   Differences found;
-  require(a.has_layer_norm() == (m.normalization == deck::Normalization::layer_norm), found,
-          a.has_layer_norm() ? "normalization = 'layer_norm'" : "normalization = 'rms_norm'");
-  require(
-      a.has_learned_positions() == m.has_learned_positions(), found,
-      a.has_learned_positions() ? "position_embedding_type = 'learned_absolute'" : "position_embedding_type = 'rope'");
-  require(a.is_gated() == m.is_gated(), found, a.is_gated() ? "hidden_act = 'silu'" : "hidden_act = 'gelu_new'");
-  compare_bias("qkv_bias", m.qkv_bias, a.qkv, m, found);
-  compare_bias("o_proj_bias", m.o_proj_bias, a.o_proj, m, found);
-  compare_bias("mlp_bias", m.mlp_bias, a.mlp, m, found);
-  require(a.qk_norm == m.qk_norm, found, fmt::format("qk_norm = .{}.", a.qk_norm));
-  require(a.has_window || m.sliding_window == 0, found, "sliding_window = 0");
-  compare_heads(a, m, found);
-  compare_experts(a, m, found);
+  const std::map<std::string, std::string> rules = rules_of(a);
+  const deck::Config defaults;
+  const auto spelled = [](const deck::Parameter& p, const deck::Config& c) { return deck::spelled(p.get(c)); };
+  for (const deck::Parameter& p : deck::parameters()) {
+    const bool is_of_model = p.group == "model" || (p.group == "moe" && a.is_moe);
+    if (!is_of_model || p.part_of == deck::PartOf::no_model) continue;
+    const auto rule = rules.find(p.name);
+    const std::string values = rule == rules.end() ? spelled(p, defaults) : rule->second, value = spelled(p, config);
+    if (values == "*") continue;
+    const std::string needed =
+        values[0] == '@' ? spelled(deck::parameter("model", values.substr(1)), config) : nearest_of(values, value);
+    require(value == needed, found, p.name, needed);
+  }
+  compare_heads(a, config.model, found);
+  if (a.needs_shared_expert && config.model.moe.shared_expert_intermediate_size == 0) {
+    found.push_back("shared_expert_intermediate_size more than 0");
+  }
   return found;
 }
 
 }  // namespace
 
 std::string unexported_text(const ModelConfig& model) {
+  static const std::vector<Architecture> architectures = make_architectures();
+  deck::Config config;
+  config.model = model;
   std::size_t least = SIZE_MAX;
   std::string nearest;
   for (const Architecture& a : architectures) {
-    if ((a.experts == Experts::none) != (model.moe.num_experts == 0)) continue;
-    const Differences found = differences(a, model);
+    if (a.is_moe != (model.moe.num_experts > 0)) continue;
+    const Differences found = differences(a, config);
     if (found.empty()) return "";
     if (found.size() > least) continue;
     if (found.size() < least) nearest.clear();
