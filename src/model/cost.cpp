@@ -19,8 +19,8 @@ double layer_matrices(const deck::ModelConfig& m, const deck::FeedForwardSizes& 
 }
 
 // Twice the mean number of keys per query.
-double keys_met(const deck::ModelConfig& m, std::int64_t sequence_length) {
-  const auto s = static_cast<double>(sequence_length), w = static_cast<double>(m.sliding_window);
+double keys_met(const deck::LayerKind& kind, std::int64_t sequence_length) {
+  const auto s = static_cast<double>(sequence_length), w = static_cast<double>(kind.window);
   return w > 0.0 && w < s ? 2.0 * w - w * (w - 1.0) / s : s + 1.0;
 }
 
@@ -30,23 +30,35 @@ double word_matrix(const deck::ModelConfig& m) {
 
 }  // namespace
 
+double LayerCosts::sum(std::int64_t begin, std::int64_t end) const {
+  if (kinds_.empty()) return static_cast<double>(end - begin) * of_kind_.front();
+  double sum = 0.0;
+  for (std::size_t k = 0; k < of_kind_.size(); ++k) {
+    sum += static_cast<double>(kinds_.front().count(k, begin, end)) * of_kind_[k];
+  }
+  return sum;
+}
+
 BlockCosts block_flops(const deck::ModelConfig& m, std::int64_t sequence_length) {
   const auto query = static_cast<double>(m.num_attention_heads * m.head_dim);
   const deck::FeedForwardSizes f = deck::feed_forward_sizes(m);
-  return {.embedding = 0.0,
-          .layer = 6.0 * layer_matrices(m, f, f.networks_per_token) + 6.0 * query * keys_met(m, sequence_length),
-          .head = 6.0 * word_matrix(m)};
+  const deck::LayerKinds kinds(m);
+  std::vector<double> of_kind;
+  for (const deck::LayerKind& kind : kinds.all()) {
+    of_kind.push_back(6.0 * layer_matrices(m, f, f.networks_per_token) + 6.0 * query * keys_met(kind, sequence_length));
+  }
+  return {.embedding = 0.0, .layers = LayerCosts(kinds, std::move(of_kind)), .head = 6.0 * word_matrix(m)};
 }
 
 BlockCosts block_parameters(const deck::ModelConfig& m) {
   const double positions = static_cast<double>(m.hidden_size) * static_cast<double>(m.max_position_embeddings);
   const deck::FeedForwardSizes f = deck::feed_forward_sizes(m);
-  return {.embedding = word_matrix(m) + positions, .layer = layer_matrices(m, f, f.networks), .head = word_matrix(m)};
+  return {.embedding = word_matrix(m) + positions, .layers = layer_matrices(m, f, f.networks), .head = word_matrix(m)};
 }
 
 double training_flops_per_token(const deck::ModelConfig& m, std::int64_t sequence_length) {
   const BlockCosts flops = block_flops(m, sequence_length);
-  return flops.embedding + static_cast<double>(m.num_hidden_layers) * flops.layer + flops.head;
+  return flops.embedding + flops.layers.sum(0, m.num_hidden_layers) + flops.head;
 }
 
 void check_size(const deck::Config& c, deck::Findings& f) {

@@ -118,9 +118,8 @@ class Search {
   // gradients.
   double reduction(const GridOptions& o, double micro_batches) const {
     if (o.dp * o.cp == 1) return 0.0;
-    const double parameters =
-        model::block_parameters(base_.model).layer * static_cast<double>(base_.model.num_hidden_layers) +
-        2.0 * model::block_parameters(base_.model).embedding;
+    const double parameters = model::block_parameters(base_.model).layers.sum(0, base_.model.num_hidden_layers) +
+                              2.0 * model::block_parameters(base_.model).embedding;
     const double bytes = 4.0 * parameters / static_cast<double>(o.tp * o.pp);
     const std::int64_t in_node = machine_.node.ranks == 0 ? ranks_ : machine_.node.ranks;
     const std::int64_t apart = o.tp;  // order tp-cp-pp-dp

@@ -24,7 +24,8 @@ DRAWN = {
     "hidden_size": (96, 96, 102), "num_key_value_heads": (4, 2, 1), "head_dim": (24, 24, 32),
     "tie_word_embeddings": (False, True), "qkv_bias": (False, True), "o_proj_bias": (False, True),
     "mlp_bias": (False, True), "qk_norm": (False, False, True), "hidden_act": ("silu", "gelu", "gelu_new"),
-    "sliding_window": (0, 0, 6)}
+    "sliding_window": (0, 0, 6), "window_layers": ("all",) * 9 + ("1:1",),
+    "rope_layers": ("all",) * 9 + ("1",), "rope_local_theta": (0.0,) * 9 + (100.0,)}
 
 
 def drawn(rng):

@@ -8,20 +8,38 @@
 //                                          L: layers, q: a x head_dim (query heads), s: sequence length
 //
 // The second term is causal attention: forward takes 4 q FLOPs for each of (s + 1) / 2 keys on average. Chowdhery et
-// al. 2022 (appendix B) count the masked half too, which gives 12 L q s. With a sliding window of w < s tokens a query
-// has w - w (w - 1) / (2 s) keys on average.
+// al. 2022 (appendix B) count the masked half too, which gives 12 L q s. In layers with a sliding window of w < s
+// tokens a query has w - w (w - 1) / (2 s) keys on average.
+
+#include <vector>
 
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/keys/model.hpp"
+#include "nanotron/deck/layer_kinds.hpp"
 
 namespace nanotron::model {
 
 double training_flops_per_token(const deck::ModelConfig& model, std::int64_t sequence_length);
 
+/// The cost of each layer, by its kind.
+class LayerCosts {
+ public:
+  LayerCosts(double each = 0.0) : of_kind_{each} {}  // NOLINT: a number where all layers are alike
+  LayerCosts(const deck::LayerKinds& kinds, std::vector<double> of_kind)
+      : kinds_{kinds}, of_kind_(std::move(of_kind)) {}
+
+  /// Of the layers [begin, end).
+  double sum(std::int64_t begin, std::int64_t end) const;
+
+ private:
+  std::vector<deck::LayerKinds> kinds_;  // of one element, or none: all layers are alike
+  std::vector<double> of_kind_;
+};
+
 /// Costs of the parts of a model in a common unit. The split into pipeline stages balances them.
 struct BlockCosts {
   double embedding = 0.0;
-  double layer = 0.0;
+  LayerCosts layers{};
   double head = 0.0;
 };
 /// FLOPs per token of a training step.

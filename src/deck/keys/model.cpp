@@ -59,6 +59,15 @@ std::vector<Parameter> model_rows() {
     KEY(sliding_window).at_least(0).at_most(1e9).in("tokens").omitted().says(
         "Tokens that a token attends to, itself and those right before it (Mistral); 0: no window (full causal "
         "attention)."),
+    KEY(window_layers).omitted().says(
+        "Layers with the sliding window: 'all', 'none', a:b (of each a + b layers the first a; Gemma 3: '5:1'), layers "
+        "counted from 0 ('0-2 5'), or '!' and one of these: all others."),
+    KEY(rope_layers).omitted().says(
+        "Layers that rotate queries and keys, as window_layers names them (SmolLM3: '3:1'); the others have no "
+        "position embedding."),
+    KEY(rope_local_theta).at_least(0).omitted().says(
+        "RoPE base of the layers with a sliding window, without the scaling of rope_type (Gemma 3); 0: as the other "
+        "layers."),
     KEY(o_proj_bias).omitted().says("Whether attention's output projection has a bias (GPT-2)."),
     ENUM(hidden_act,
         {"silu", HiddenAct::silu}, {"gelu", HiddenAct::gelu}, {"gelu_new", HiddenAct::gelu_new}).omitted().says(

@@ -31,9 +31,9 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
       weights_(setup.sharding, table_, buffers_, device),
       recipe_(make_gemm_recipe<T>(setup, table_, buffers_, arena)),
       micro_batches_(setup.context(), setup.sequences, setup.document_mask, slots_of(setup_.stages), device, arena),
-      geometry_(make_geometry<T>(setup, table_, orders_of(setup), device, arena)),
-      core_(
-          nn::make_attention_core<T>(setup.context(), geometry_, setup.sequences, setup.key_length, *setup.cp, arena)),
+      geometries_(make_geometries<T>(setup_, table_, orders_of(setup), device, arena)),
+      core_(nn::make_attention_core<T>(setup.context(), geometries_.front(), setup.sequences, setup.key_length,
+                                       *setup.cp, arena)),
       tp_region_(nn::make_tensor_parallel_region<T>(
           setup.tp_mode, {.tokens = tokens(), .width = setup.model.hidden_size, .tp_size = setup.tp->size()},
           setup.overlap, *setup.tp, arena)),
@@ -51,7 +51,7 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
       embedding_(make_embedding(setup_, table_, buffers_)),
       positions_(make_positions(setup_, table_, buffers_)),
       head_(make_head(setup_, table_, buffers_)),
-      layers_(make_layers(setup, table_, buffers_, geometry_, *core_, *tp_region_, orders_of(setup), *attention_,
+      layers_(make_layers(setup, table_, buffers_, geometries_, *core_, *tp_region_, orders_of(setup), *attention_,
                           *feed_forward_, statistics_, residual_sum(setup, arena.processor()), *recipe_)) {
   take_gemm_workspace<T>(sizes(arena.processor()), *recipe_, *attention_, *feed_forward_, act_.loss.chunk(), device,
                          arena);
@@ -62,7 +62,9 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
     nn::TokenBatch tokens = batch({});
     for (const index_t documents : documents_to_prepare(setup)) {
       tokens.documents = documents;
-      core_->prepare(device, tokens, act.attention, act_.work.attention);
+      for (const nn::AttentionGeometry<T>& layer : distinct(geometries_)) {
+        core_->prepare(device, layer, tokens, act.attention, act_.work.attention);
+      }
     }
   }
 }
@@ -70,7 +72,7 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
 template <class T>
 LocalSizes Transformer<T>::sizes(Processor processor) const {
   LocalSizes s = local_sizes(setup_.model, table_, tokens(), tp_region_->rows());
-  s.core = core_->sizes(processor);
+  s.core = core_sizes(*core_, geometries_, processor);
   const SumOrders orders = orders_of(setup_);
   s.norm = nn::norm_sizes(setup_.model.normalization, processor, s.hidden_rows, s.hidden, orders.tokens);
   s.token_segments = orders.heads.tokens;

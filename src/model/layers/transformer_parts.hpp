@@ -23,17 +23,57 @@ nn::ParameterLayouts layouts_of(const TransformerSetup& setup, const ParameterTa
   return layouts;
 }
 
+/// The number in the model of each layer stored here.
+inline std::vector<index_t> layer_numbers(const std::vector<VirtualStage>& stages) {
+  std::vector<index_t> numbers;
+  for (const VirtualStage& stage : stages) {
+    for (index_t l = stage.layers.begin; l < stage.layers.end; ++l) numbers.push_back(l);
+  }
+  return numbers;
+}
+
+/// Of each layer stored here. Layers that rotate alike share tables.
 template <class T>
-nn::AttentionGeometry<T> make_geometry(const TransformerSetup& setup, const ParameterTable& table,
-                                       const SumOrders& orders, Device& device, Arena& arena) {
-  return {.heads = table.heads,
-          .head_dim = setup.model.head_dim,
-          .norm_eps = setup.model.rms_norm_eps,
-          .window = setup.model.sliding_window,
-          .document_stride = setup.document_mask == deck::DocumentMask::none ? 0 : setup.length,
-          .backward = setup.attention_backward,
-          .rotation = nn::Rotation<T>(setup.model, setup.key_length, device, arena),
-          .segments = orders.heads};
+std::vector<nn::AttentionGeometry<T>> make_geometries(const TransformerSetup& setup, const ParameterTable& table,
+                                                      const SumOrders& orders, Device& device, Arena& arena) {
+  const deck::LayerKinds kinds(setup.model);
+  const std::vector<nn::Rotation<T>> rotations =
+      nn::make_rotations<T>(setup.model, kinds.all(), setup.key_length, device, arena);
+  std::vector<nn::AttentionGeometry<T>> geometries;
+  for (const index_t number : layer_numbers(setup.stages)) {
+    geometries.push_back({.heads = table.heads,
+                          .head_dim = setup.model.head_dim,
+                          .norm_eps = setup.model.rms_norm_eps,
+                          .window = kinds[number].window,
+                          .document_stride = setup.document_mask == deck::DocumentMask::none ? 0 : setup.length,
+                          .backward = setup.attention_backward,
+                          .rotation = rotations[kinds.of(number)],
+                          .segments = orders.heads});
+  }
+  return geometries;
+}
+
+/// Enough for each of the layers.
+template <class T>
+nn::CoreSizes core_sizes(const nn::AttentionCore<T>& core, const std::vector<nn::AttentionGeometry<T>>& layers,
+                         Processor processor) {
+  nn::CoreSizes sizes = core.sizes(layers.front(), processor);
+  for (const nn::AttentionGeometry<T>& layer : layers) {
+    sizes.tile_bytes = std::max(sizes.tile_bytes, core.sizes(layer, processor).tile_bytes);
+  }
+  return sizes;
+}
+
+/// The first layer of each shape of attention.
+template <class T>
+std::vector<nn::AttentionGeometry<T>> distinct(const std::vector<nn::AttentionGeometry<T>>& layers) {
+  std::vector<nn::AttentionGeometry<T>> found;
+  for (const nn::AttentionGeometry<T>& layer : layers) {
+    if (std::ranges::find(found, layer.window, &nn::AttentionGeometry<T>::window) == found.end()) {
+      found.push_back(layer);
+    }
+  }
+  return found;
 }
 
 /// TokenBatch::documents of the plans that are made before the first step.
@@ -92,21 +132,21 @@ inline ResidualSum residual_sum(const TransformerSetup& setup, Processor process
 template <class T>
 std::vector<DecoderLayer<T>> make_layers(const TransformerSetup& setup, const ParameterTable& table,
                                          const nn::ParameterBuffers<T>& buffers,
-                                         const nn::AttentionGeometry<T>& geometry, nn::AttentionCore<T>& core,
-                                         nn::TensorParallelRegion<T>& region, const SumOrders& orders,
-                                         const AttentionBlocks<T>& attention, const FeedForwardParts<T>& feed_forward,
-                                         const Matrix<double>& statistics, ResidualSum sum,
-                                         const GemmRecipe<T>& recipe) {
+                                         const std::vector<nn::AttentionGeometry<T>>& geometries,
+                                         nn::AttentionCore<T>& core, nn::TensorParallelRegion<T>& region,
+                                         const SumOrders& orders, const AttentionBlocks<T>& attention,
+                                         const FeedForwardParts<T>& feed_forward, const Matrix<double>& statistics,
+                                         ResidualSum sum, const GemmRecipe<T>& recipe) {
   const std::string prefix = "model/layers/";
   const nn::Activation<T>& act = recipe.activation(setup.model.hidden_act, table);
   std::vector<DecoderLayer<T>> layers;
   for (index_t l = 0; l < table.layers; ++l) {
     const LayerGemms<T> gemms = recipe.gemms(l);
-    layers.emplace_back(make_norm(setup.model, table, buffers, prefix + "input_layernorm/", l, orders.tokens),
-                        attention.make({table, buffers, l, geometry, core, orders, gemms}),
-                        make_norm(setup.model, table, buffers, prefix + "post_attention_layernorm/", l, orders.tokens),
-                        feed_forward.make({table, buffers, l, orders.feed_forward, gemms, act, row(statistics, l)}),
-                        region, sum);
+    layers.emplace_back(
+        make_norm(setup.model, table, buffers, prefix + "input_layernorm/", l, orders.tokens),
+        attention.make({table, buffers, l, geometries[static_cast<std::size_t>(l)], core, orders, gemms}),
+        make_norm(setup.model, table, buffers, prefix + "post_attention_layernorm/", l, orders.tokens),
+        feed_forward.make({table, buffers, l, orders.feed_forward, gemms, act, row(statistics, l)}), region, sum);
   }
   return layers;
 }

@@ -39,6 +39,7 @@ template <class T>
 class AllToAllAttention final : public AttentionCore<T> {
  public:
   using M = master_t<T>;
+  using Geometry = AttentionGeometry<T>;
 
   AllToAllAttention(const ContextShard& context, const AttentionGeometry<T>& geometry, index_t sequences,
                     comm::Group& cp, Arena& arena)
@@ -62,13 +63,14 @@ class AllToAllAttention final : public AttentionCore<T> {
     key_value_sum_ = arena.take<M>(kind, tokens, 2 * geometry.key_columns());
   }
 
-  CoreSizes sizes(Processor processor) const override {
+  CoreSizes sizes(const Geometry& layer, Processor processor) const override {
     const index_t length = context_.layout.length(), rows = sequences_ * length;
     return {.lse = rows * part_.heads.query.size(),
             .rows = rows,
             .qkv_columns = part_.qkv_columns(),
             .out_columns = part_.query_columns(),
-            .tile_bytes = kernels::attention_workspace_bytes<T>(part_.shape(sequences_, length, length), processor)};
+            .tile_bytes =
+                kernels::attention_workspace_bytes<T>(part_of(layer).shape(sequences_, length, length), processor)};
   }
 
   // Forward: q, k, v to the ranks that compute their heads, and the output back. Backward: dout there, dq, dk, dv back.
@@ -83,20 +85,20 @@ class AllToAllAttention final : public AttentionCore<T> {
             {.context_parallel = bytes(tokens * geometry_.query_columns() + all * width_of(mine))}};
   }
 
-  void forward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
+  void forward(Device& device, const Geometry& layer, const TokenBatch& batch, const AttentionActivations<T>& act,
                const AttentionWorkspace<T>& work) override {
     tokens_to_heads(device, 3, act.qkv, act.all_qkv);
-    forward_of_heads(device, batch, act, work);
+    forward_of_heads(device, layer, batch, act, work);
     heads_to_tokens(device, 1, act.all_out, [&](int rank, const MatrixRef<T>& message) {
       kernels::copy_matrix<T>(device, message, columns(act.out, block(rank, 0)));
     });
   }
 
   // Gradients of a key head that several ranks computed with are added in rank order.
-  void backward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
+  void backward(Device& device, const Geometry& layer, const TokenBatch& batch, const AttentionActivations<T>& act,
                 const AttentionWorkspace<T>& work) override {
     tokens_to_heads(device, 1, work.dout, all_dout_);
-    backward_of_heads(device, batch, act, work);
+    backward_of_heads(device, layer, batch, act, work);
     kernels::fill<M>(device, Vector<M>(key_value_sum_.data(), key_value_sum_.size()), 0.0);
     heads_to_tokens(device, 3, all_dqkv_, [&](int rank, const MatrixRef<T>& message) {
       index_t at = block(rank, 0).size();
@@ -112,24 +114,25 @@ class AllToAllAttention final : public AttentionCore<T> {
     kernels::round_matrix<T>(device, MatrixRef<M>(key_value_sum_), geometry_.key_value_of(work.dqkv));
   }
 
-  void prepare(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
+  void prepare(Device& device, const Geometry& layer, const TokenBatch& batch, const AttentionActivations<T>& act,
                const AttentionWorkspace<T>& work) override {
-    forward_of_heads(device, batch, act, work);
-    backward_of_heads(device, batch, act, work);
+    forward_of_heads(device, layer, batch, act, work);
+    backward_of_heads(device, layer, batch, act, work);
   }
 
  private:
   // Of all tokens and this rank's part of the heads.
-  void forward_of_heads(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
-                        const AttentionWorkspace<T>& work) {
-    kernels::attention_forward<T>(device, shape_of(batch), part_.query_of(act.all_qkv), part_.key_of(act.all_qkv),
-                                  part_.value_of(act.all_qkv), act.all_out, act.lse, work.tiles);
+  void forward_of_heads(Device& device, const Geometry& layer, const TokenBatch& batch,
+                        const AttentionActivations<T>& act, const AttentionWorkspace<T>& work) {
+    kernels::attention_forward<T>(device, shape_of(layer, batch), part_.query_of(act.all_qkv),
+                                  part_.key_of(act.all_qkv), part_.value_of(act.all_qkv), act.all_out, act.lse,
+                                  work.tiles);
   }
-  void backward_of_heads(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
-                         const AttentionWorkspace<T>& work) {
-    kernels::attention_backward<T>(device, shape_of(batch), part_.query_of(act.all_qkv), part_.key_of(act.all_qkv),
-                                   part_.value_of(act.all_qkv), MatrixRef<T>(act.all_out), MatrixRef<T>(all_dout_),
-                                   act.lse, part_.query_of(all_dqkv_), part_.key_of(all_dqkv_),
+  void backward_of_heads(Device& device, const Geometry& layer, const TokenBatch& batch,
+                         const AttentionActivations<T>& act, const AttentionWorkspace<T>& work) {
+    kernels::attention_backward<T>(device, shape_of(layer, batch), part_.query_of(act.all_qkv),
+                                   part_.key_of(act.all_qkv), part_.value_of(act.all_qkv), MatrixRef<T>(act.all_out),
+                                   MatrixRef<T>(all_dout_), act.lse, part_.query_of(all_dqkv_), part_.key_of(all_dqkv_),
                                    part_.value_of(all_dqkv_), work.tiles);
   }
 
@@ -146,9 +149,15 @@ class AllToAllAttention final : public AttentionCore<T> {
   static MatrixRef<T> columns(const Matrix<T>& x, const Range& r) {
     return MatrixRef<T>(x).column_block(r.begin, r.size());
   }
-  kernels::AttentionShape shape_of(const TokenBatch& batch) const {
+  // A layer's geometry, of this rank's share of the heads.
+  Geometry part_of(const Geometry& layer) const {
+    Geometry part = layer;
+    part.heads = part_.heads;
+    return part;
+  }
+  kernels::AttentionShape shape_of(const Geometry& layer, const TokenBatch& batch) const {
     const index_t length = context_.layout.length();
-    kernels::AttentionShape shape = part_.shape(sequences_, length, length);
+    kernels::AttentionShape shape = part_of(layer).shape(sequences_, length, length);
     batch.add_documents(shape);
     return shape;
   }
@@ -212,7 +221,7 @@ class AllToAllAttention final : public AttentionCore<T> {
   }
 
   ContextShard context_;
-  AttentionGeometry<T> geometry_, part_;  // of the local heads; of this rank's share of them
+  Geometry geometry_, part_;  // of the local heads; of this rank's share of them
   index_t sequences_;
   comm::Group* cp_;
   std::vector<Blocks> blocks_;  // per rank: its columns of the local q | k | v

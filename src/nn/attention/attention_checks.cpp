@@ -4,6 +4,7 @@
 
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/tensor/layout_checks.hpp"
 
 namespace nanotron::nn {
@@ -66,6 +67,7 @@ void check_context(const deck::Config& c, deck::Findings& f) {
 
 void check_attention(const deck::Config& c, deck::Findings& f) {
   check_heads(c, f);
+  deck::check_layer_kinds(c, f);
   check_context(c, f);
   if (c.parallel.cp_mode != deck::CpMode::all_to_all && c.parallel.cp > 1) {
     refuse_layout(c, f, "parallel.cp_mode", "ring attention", "cp_mode = 'all_to_all'");

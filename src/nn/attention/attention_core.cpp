@@ -9,64 +9,63 @@ namespace {
 template <class T>
 class LocalAttention final : public AttentionCore<T> {
  public:
-  LocalAttention(const AttentionGeometry<T>& geometry, index_t sequences, index_t length, index_t key_length)
-      : geometry_(geometry), sequences_(sequences), length_(length), key_length_(key_length) {}
+  using Geometry = AttentionGeometry<T>;
 
-  CoreSizes sizes(Processor processor) const override {
-    return {.lse = sequences_ * length_ * geometry_.heads.query.size(),
-            .tile_bytes =
-                kernels::attention_workspace_bytes<T>(geometry_.shape(sequences_, length_, key_length_), processor)};
+  LocalAttention(index_t sequences, index_t length, index_t key_length)
+      : sequences_(sequences), length_(length), key_length_(key_length) {}
+
+  CoreSizes sizes(const Geometry& layer, Processor processor) const override {
+    return {
+        .lse = sequences_ * length_ * layer.heads.query.size(),
+        .tile_bytes = kernels::attention_workspace_bytes<T>(layer.shape(sequences_, length_, key_length_), processor)};
   }
   PassTraffic traffic() const override { return {}; }
 
-  void forward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
+  void forward(Device& device, const Geometry& layer, const TokenBatch& batch, const AttentionActivations<T>& act,
                const AttentionWorkspace<T>& work) override {
-    if (act.cache.capacity > 0) return forward_cached(device, batch, act, work);
-    kernels::attention_forward<T>(device, shape_of(batch), geometry_.query_of(act.qkv), geometry_.key_of(act.qkv),
-                                  geometry_.value_of(act.qkv), act.out, act.lse, work.tiles);
+    if (act.cache.capacity > 0) return forward_cached(device, layer, batch, act, work);
+    kernels::attention_forward<T>(device, shape_of(layer, batch), layer.query_of(act.qkv), layer.key_of(act.qkv),
+                                  layer.value_of(act.qkv), act.out, act.lse, work.tiles);
   }
 
-  void backward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
+  void backward(Device& device, const Geometry& layer, const TokenBatch& batch, const AttentionActivations<T>& act,
                 const AttentionWorkspace<T>& work) override {
-    kernels::attention_backward<T>(device, shape_of(batch), geometry_.query_of(act.qkv), geometry_.key_of(act.qkv),
-                                   geometry_.value_of(act.qkv), MatrixRef<T>(act.out), MatrixRef<T>(work.dout), act.lse,
-                                   geometry_.query_of(work.dqkv), geometry_.key_of(work.dqkv),
-                                   geometry_.value_of(work.dqkv), work.tiles);
+    kernels::attention_backward<T>(device, shape_of(layer, batch), layer.query_of(act.qkv), layer.key_of(act.qkv),
+                                   layer.value_of(act.qkv), MatrixRef<T>(act.out), MatrixRef<T>(work.dout), act.lse,
+                                   layer.query_of(work.dqkv), layer.key_of(work.dqkv), layer.value_of(work.dqkv),
+                                   work.tiles);
   }
 
-  void prepare(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
+  void prepare(Device& device, const Geometry& layer, const TokenBatch& batch, const AttentionActivations<T>& act,
                const AttentionWorkspace<T>& work) override {
-    forward(device, batch, act, work);
-    backward(device, batch, act, work);
+    forward(device, layer, batch, act, work);
+    backward(device, layer, batch, act, work);
   }
 
  private:
   // Keys and values -> the cache, after those of earlier tokens; attention to all of them.
-  void forward_cached(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
-                      const AttentionWorkspace<T>& work) {
+  void forward_cached(Device& device, const Geometry& layer, const TokenBatch& batch,
+                      const AttentionActivations<T>& act, const AttentionWorkspace<T>& work) {
     const KeyValueCache<T>& cache = act.cache;
     const index_t length = batch.length;
     const MatrixRef<T> keys(cache.keys), values(cache.values);
     for (index_t s = 0; s < batch.sequences; ++s) {
       const index_t row = s * cache.capacity + cache.past;
-      kernels::copy_matrix<T>(device, geometry_.key_of(act.qkv).row_block(s * length, length),
-                              keys.row_block(row, length));
-      kernels::copy_matrix<T>(device, geometry_.value_of(act.qkv).row_block(s * length, length),
+      kernels::copy_matrix<T>(device, layer.key_of(act.qkv).row_block(s * length, length), keys.row_block(row, length));
+      kernels::copy_matrix<T>(device, layer.value_of(act.qkv).row_block(s * length, length),
                               values.row_block(row, length));
     }
-    kernels::AttentionShape shape = geometry_.shape(batch.sequences, length, cache.past + length);
+    kernels::AttentionShape shape = layer.shape(batch.sequences, length, cache.past + length);
     shape.key_rows = cache.capacity;
-    kernels::attention_forward<T>(device, shape, geometry_.query_of(act.qkv), keys, values, act.out, act.lse,
-                                  work.tiles);
+    kernels::attention_forward<T>(device, shape, layer.query_of(act.qkv), keys, values, act.out, act.lse, work.tiles);
   }
 
-  kernels::AttentionShape shape_of(const TokenBatch& batch) const {
-    kernels::AttentionShape shape = geometry_.shape(batch.sequences, batch.length, batch.length);
+  kernels::AttentionShape shape_of(const Geometry& layer, const TokenBatch& batch) const {
+    kernels::AttentionShape shape = layer.shape(batch.sequences, batch.length, batch.length);
     batch.add_documents(shape);
     return shape;
   }
 
-  AttentionGeometry<T> geometry_;
   index_t sequences_, length_, key_length_;
 };
 
@@ -77,7 +76,7 @@ std::unique_ptr<AttentionCore<T>> make_attention_core(const ContextShard& contex
                                                       index_t sequences, index_t key_length, comm::Group& cp,
                                                       Arena& arena) {
   if (context.layout.ranks() == 1) {
-    return std::make_unique<LocalAttention<T>>(geometry, sequences, context.layout.length(), key_length);
+    return std::make_unique<LocalAttention<T>>(sequences, context.layout.length(), key_length);
   }
   if (context.mode == deck::CpMode::ring) return make_ring_attention<T>(context, geometry, sequences, cp, arena);
   return make_all_to_all_attention<T>(context, geometry, sequences, cp, arena);

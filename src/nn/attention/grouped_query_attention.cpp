@@ -45,7 +45,7 @@ Pending GroupedQueryAttention<T>::forward(Device& device, const TokenBatch& batc
                                           Matrix<T> y) const {
   region.all_gather_gemm(device, n, qkv_.forward_part(act.of_input), act.qkv);
   finish_query_key_value(device, batch, act);
-  core_->forward(device, batch, act, work);
+  core_->forward(device, geometry_, batch, act, work);
   return region.gemm_reduce(device, out_.forward_part(act.of_out, addend), act.out, y);
 }
 
@@ -61,7 +61,7 @@ Matrix<const T> GroupedQueryAttention<T>::backward_inside(Device& device, const 
                                                           const AttentionWorkspace<T>& work) const {
   const Matrix<const T> all_dy = region.all_gather_gemm(device, {dy, {}}, out_.backward_input(), work.dout);
 
-  core_->backward(device, batch, act, work);
+  core_->backward(device, geometry_, batch, act, work);
   geometry_.rotation.backward(device, geometry_.query_key_of(work.dqkv), batch.positions);
   if (has_head_norms()) {
     const MatrixRef<T> dquery = geometry_.query_of(work.dqkv), dkey = geometry_.key_of(work.dqkv);

@@ -31,6 +31,7 @@ template <class T>
 class RingAttention final : public AttentionCore<T> {
  public:
   using M = master_t<T>;
+  using Geometry = AttentionGeometry<T>;
   using Piece = SequenceShard::Piece;
 
   RingAttention(const ContextShard& context, const AttentionGeometry<T>& geometry, index_t sequences, comm::Group& cp,
@@ -49,11 +50,10 @@ class RingAttention final : public AttentionCore<T> {
     cp_->open_messages();
   }
 
-  CoreSizes sizes(Processor processor) const override {
+  CoreSizes sizes(const Geometry& layer, Processor processor) const override {
     const index_t longest = context_.layout.longest_piece();
-    return {
-        .lse = sequences_ * context_.tokens().length() * geometry_.heads.query.size(),
-        .tile_bytes = kernels::attention_workspace_bytes<T>(geometry_.shape(sequences_, longest, longest), processor)};
+    return {.lse = sequences_ * context_.tokens().length() * geometry_.heads.query.size(),
+            .tile_bytes = kernels::attention_workspace_bytes<T>(layer.shape(sequences_, longest, longest), processor)};
   }
 
   // Both passes send all blocks but the next rank's; backward also sends the gradients of all blocks.
@@ -66,7 +66,7 @@ class RingAttention final : public AttentionCore<T> {
             {.context_parallel = comm::message_bytes(element * blocks + master * token * layout.length())}};
   }
 
-  void forward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
+  void forward(Device& device, const Geometry& layer, const TokenBatch& batch, const AttentionActivations<T>& act,
                const AttentionWorkspace<T>& work) override {
     const MatrixRef<T> query = geometry_.query_of(act.qkv);
     kernels::copy_matrix<T>(device, geometry_.key_value_of(act.qkv), block_of(block_[0], 0));
@@ -75,7 +75,7 @@ class RingAttention final : public AttentionCore<T> {
     for (int step = 0; step < ranks(); ++step) {
       Passage passage = pass_block(device, step);
       const MatrixRef<T> block = block_of(block_[step % 2], step);
-      for_each_pair(step, batch, [&](const kernels::AttentionShape& shape, index_t q, index_t k) {
+      for_each_pair(layer, step, batch, [&](const kernels::AttentionShape& shape, index_t q, index_t k) {
         kernels::attention_forward<T>(device, shape, from(query, q), key_in(block, k), value_in(block, k),
                                       from(MatrixRef<T>(part_), q), from(part_lse_, q), work.tiles);
         kernels::merge_attention<T>(device, shape, from(MatrixRef<T>(part_), q), from(part_lse_, q),
@@ -89,14 +89,14 @@ class RingAttention final : public AttentionCore<T> {
 
   // The gradient of a block travels with its keys: to the next rank after each step, to the block's own rank after the
   // last step.
-  void backward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
+  void backward(Device& device, const Geometry& layer, const TokenBatch& batch, const AttentionActivations<T>& act,
                 const AttentionWorkspace<T>& work) override {
     kernels::copy_matrix<T>(device, geometry_.key_value_of(act.qkv), block_of(block_[0], 0));
     kernels::fill<M>(device, Vector<M>(sum_.data(), sum_.size()), 0.0);
     Passage gradients;
     for (int step = 0; step < ranks(); ++step) {
       Passage passage = pass_block(device, step);
-      add_pairs(device, step, batch, act, work, [&] {
+      add_pairs(device, layer, step, batch, act, work, [&] {
         passage.test();
         gradients.test();
       });
@@ -114,15 +114,15 @@ class RingAttention final : public AttentionCore<T> {
     kernels::round_matrix<T>(device, block_of(arriving_, 0), geometry_.key_value_of(work.dqkv));
   }
 
-  void prepare(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
+  void prepare(Device& device, const Geometry& layer, const TokenBatch& batch, const AttentionActivations<T>& act,
                const AttentionWorkspace<T>& work) override {
     for (int step = 0; step < ranks(); ++step) {
       const MatrixRef<T> block = block_of(block_[step % 2], step);
-      for_each_pair(step, batch, [&](const kernels::AttentionShape& shape, index_t q, index_t k) {
+      for_each_pair(layer, step, batch, [&](const kernels::AttentionShape& shape, index_t q, index_t k) {
         kernels::attention_forward<T>(device, shape, from(geometry_.query_of(act.qkv), q), key_in(block, k),
                                       value_in(block, k), from(MatrixRef<T>(part_), q), from(part_lse_, q), work.tiles);
       });
-      add_pairs(device, step, batch, act, work, [] {});
+      add_pairs(device, layer, step, batch, act, work, [] {});
     }
   }
 
@@ -167,15 +167,15 @@ class RingAttention final : public AttentionCore<T> {
   // f(shape, query token, key token) for each pair of a query piece and a key piece with causal overlap; the tokens are
   // the first of each piece.
   template <class F>
-  void for_each_pair(int step, const TokenBatch& batch, const F& f) const {
+  void for_each_pair(const Geometry& layer, int step, const TokenBatch& batch, const F& f) const {
     const SequenceShard& theirs = shard_in(step);
     for (const Piece& query : mine().pieces()) {
       for (const Piece& key : theirs.pieces()) {
         if (query.positions.size() == 0 || key.positions.size() == 0) continue;
         if (key.positions.begin >= query.positions.end) continue;
-        const index_t window = geometry_.window;
+        const index_t window = layer.window;
         if (window > 0 && key.positions.end <= query.positions.begin + 1 - window) continue;  // outside every window
-        kernels::AttentionShape shape = geometry_.shape(sequences_, query.positions.size(), key.positions.size());
+        kernels::AttentionShape shape = layer.shape(sequences_, query.positions.size(), key.positions.size());
         shape.query_rows = mine().length();
         shape.key_rows = theirs.length();
         shape.query_position = query.positions.begin;
@@ -188,12 +188,12 @@ class RingAttention final : public AttentionCore<T> {
 
   // Adds dq to sum_; overwrites gradient_ with dk, dv of the step's block.
   template <class Between>
-  void add_pairs(Device& device, int step, const TokenBatch& batch, const AttentionActivations<T>& act,
-                 const AttentionWorkspace<T>& work, const Between& between) {
+  void add_pairs(Device& device, const Geometry& layer, int step, const TokenBatch& batch,
+                 const AttentionActivations<T>& act, const AttentionWorkspace<T>& work, const Between& between) {
     const MatrixRef<T> block = block_of(block_[step % 2], step), part_block = block_of(part_block_, step);
     const MatrixRef<M> gradient = block_of(gradient_[step % 2], step);
     kernels::fill<M>(device, Vector<M>(gradient.data, static_cast<index_t>(block_size(step))), 0.0);
-    for_each_pair(step, batch, [&](const kernels::AttentionShape& shape, index_t q, index_t k) {
+    for_each_pair(layer, step, batch, [&](const kernels::AttentionShape& shape, index_t q, index_t k) {
       kernels::attention_backward<T>(device, shape, from(geometry_.query_of(act.qkv), q), key_in(block, k),
                                      value_in(block, k), from(MatrixRef<T>(act.out), q),
                                      from(MatrixRef<T>(work.dout), q), from(act.lse, q), from(MatrixRef<T>(part_), q),
@@ -210,7 +210,7 @@ class RingAttention final : public AttentionCore<T> {
   }
 
   ContextShard context_;
-  AttentionGeometry<T> geometry_;
+  Geometry geometry_;  // heads and widths
   index_t sequences_;
   comm::Group* cp_;
   Matrix<T> block_[2];     // (tokens of a rank, k | v): the block in use, and the one being received

@@ -1,5 +1,7 @@
 #include "nanotron/nn/attention/rotation.hpp"
 
+#include <optional>
+
 #include "nanotron/base/types.hpp"
 #include "nanotron/kernels/attention/rotary.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
@@ -26,7 +28,6 @@ kernels::RotaryScaling scaling_of(const deck::ModelConfig& m) {
 
 template <class T>
 Rotation<T>::Rotation(const deck::ModelConfig& model, index_t positions, Device& device, Arena& arena) {
-  if (model.has_learned_positions()) return;
   const index_t half = model.head_dim / 2;
   cosine_ = arena.take<M>(MemoryKind::workspace, positions, half);
   sine_ = arena.take<M>(MemoryKind::workspace, positions, half);
@@ -51,6 +52,27 @@ void Rotation<T>::backward(Device& device, const MatrixRef<T>& dx, Vector<const 
   if (cosine_.extent(0) > 0) kernels::rotary_backward<T>(device, dx, positions, cosine_, sine_);
 }
 
+template <class T>
+std::vector<Rotation<T>> make_rotations(const deck::ModelConfig& model, const std::vector<deck::LayerKind>& kinds,
+                                        index_t positions, Device& device, Arena& arena) {
+  deck::ModelConfig local = model;
+  local.rope_theta = model.rope_local_theta;
+  local.rope_type = deck::RopeType::standard;
+  std::optional<Rotation<T>> of_model, of_windows;
+  std::vector<Rotation<T>> rotations;
+  for (const deck::LayerKind& kind : kinds) {
+    std::optional<Rotation<T>>& found = kind.has_local_theta ? of_windows : of_model;
+    if (kind.is_rotated && !found) found.emplace(kind.has_local_theta ? local : model, positions, device, arena);
+    rotations.push_back(kind.is_rotated ? *found : Rotation<T>());
+  }
+  return rotations;
+}
+
 NANOTRON_INSTANTIATE_CLASS(Rotation)
+#define NANOTRON_INSTANTIATE(T)                                                                                   \
+  template std::vector<Rotation<T>> make_rotations(const deck::ModelConfig&, const std::vector<deck::LayerKind>&, \
+                                                   index_t, Device&, Arena&);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::nn

@@ -44,8 +44,7 @@ std::optional<std::vector<std::int64_t>> layer_counts(std::string_view text) {
 std::vector<Range> cut_layers(const model::BlockCosts& costs, index_t layers, int stages) {
   NANOTRON_REQUIRE(stages >= 1 && stages <= layers, "{} stages of {} layers", stages, layers);
   const auto cost = [&](index_t begin, index_t end) {
-    return static_cast<double>(end - begin) * costs.layer + (begin == 0 ? costs.embedding : 0.0) +
-           (end == layers ? costs.head : 0.0);
+    return costs.layers.sum(begin, end) + (begin == 0 ? costs.embedding : 0.0) + (end == layers ? costs.head : 0.0);
   };
   const auto n = static_cast<std::size_t>(layers);
   const auto k = static_cast<std::size_t>(stages);

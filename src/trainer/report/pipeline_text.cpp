@@ -18,7 +18,7 @@ std::string stage_line(const deck::Config& c, const parallel::PipelineSchedule& 
   const double whole = model::training_flops_per_token(c.model, c.data.sequence_length);
   const bool first = stage == 0, last = stage + 1 == schedule.stages();
   const double share =
-      (static_cast<double>(layers.size()) * flops.layer + (first ? flops.embedding : 0.0) + (last ? flops.head : 0.0)) /
+      (flops.layers.sum(layers.begin, layers.end) + (first ? flops.embedding : 0.0) + (last ? flops.head : 0.0)) /
       whole;
   return fmt::format("  stage {:>3} on pp rank {:>3}: layers {:>3} to {:>3}{}{}; {:.1f} % of the FLOPs\n", stage,
                      schedule.location_of(stage).rank, layers.begin, layers.end - 1, first ? ", embedding" : "",

@@ -40,11 +40,12 @@ namespace {
 
 constexpr int repeats = 5;
 
-// A model of embedding, one layer and head, and the tokens of one micro-batch.
+// A model of embedding, a layer of each kind, each a virtual stage, and head, and the tokens of one micro-batch.
 template <class T>
-class OneLayer {
+class OneOfEachKind {
  public:
-  OneLayer(const deck::Config& config, comm::ProcessGrid& grid) : device_(timers_), world_(grid.world()) {
+  OneOfEachKind(const deck::Config& config, comm::ProcessGrid& grid)
+      : device_(timers_), world_(grid.world()), kinds_(config.model) {
     setup_ = {.model = deck::with_largest_buffers(config.model),  // untrained routers are uneven
               .recompute = config.parallel.recompute,
               .sequences = config.data.micro_batch_size,
@@ -56,7 +57,9 @@ class OneLayer {
               .cp = &grid.cp(),
               .ep = &grid.ep(),
               .cp_mode = config.parallel.cp_mode};
-    setup_.model.num_hidden_layers = 1;
+    const std::vector<std::int64_t> layers = kinds_.first_layers();
+    setup_.model = deck::only_layers(setup_.model, layers);
+    for (index_t l = 0; l < static_cast<index_t>(layers.size()); ++l) setup_.stages.push_back({.layers = {l, l + 1}});
     Arena planning = Arena::planning();
     static_cast<void>(Memory(setup_, device_, planning));
     arena_.emplace(planning.plan());
@@ -71,12 +74,19 @@ class OneLayer {
     model::Transformer<T>& model = memory_->model;
     const Matrix<T> dx = model.hidden_gradient(0);
     const Vector<const std::int32_t> tokens = memory_->tokens;
+    const auto kinds = static_cast<index_t>(kinds_.all().size());
+    std::vector<double> layers;
     const double embed = least([&] { model.embed({}, tokens); });
-    const double forward = least([&] { model.forward({}); });
-    const double head = least([&] { model.loss_backward({}, tokens, 1e-3, memory_->losses, dx); });
-    const double backward = least([&] { model.backward_layer({}, 0, dx); });
+    for (index_t k = 0; k < kinds; ++k) {
+      if (k > 0) Kokkos::deep_copy(model.input({.stage = k}), model.output({.stage = k - 1}));
+      layers.push_back(least([&] { model.forward({.stage = k}); }));
+    }
+    const double head = least([&] { model.loss_backward({.stage = kinds - 1}, tokens, 1e-3, memory_->losses, dx); });
+    for (index_t k = kinds - 1; k >= 0; --k) {
+      layers[static_cast<std::size_t>(k)] += least([&] { model.backward_layer({.stage = k}, 0, dx); });
+    }
     const double embed_backward = least([&] { model.backward_embedding({}, tokens, dx); });
-    return {.embedding = embed + embed_backward, .layer = forward + backward, .head = head};
+    return {.embedding = embed + embed_backward, .layers = model::LayerCosts(kinds_, std::move(layers)), .head = head};
   }
 
  private:
@@ -117,6 +127,7 @@ class OneLayer {
   Timers timers_;
   Device device_;
   comm::Group& world_;
+  deck::LayerKinds kinds_;
   model::TransformerSetup setup_;
   std::optional<Arena> arena_;
   std::optional<Memory> memory_;
@@ -127,8 +138,9 @@ class OneLayer {
 void choose_pipeline_cut(deck::Config& config, comm::ProcessGrid& grid) {
   if (config.parallel.pp == 1 || !config.parallel.pp_layers.empty() || config.parallel.pp_cut != deck::PpCut::time)
     return;
-  const model::BlockCosts seconds = with_scalar_type(
-      config.precision.compute, [&]<class T>(std::type_identity<T>) { return OneLayer<T>(config, grid).seconds(); });
+  const model::BlockCosts seconds = with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
+    return OneOfEachKind<T>(config, grid).seconds();
+  });
   const auto stages = static_cast<int>(deck::pipeline_stages(config.parallel));
   std::string& counts = config.parallel.pp_layers;
   for (const Range& stage : parallel::cut_layers(seconds, config.model.num_hidden_layers, stages)) {

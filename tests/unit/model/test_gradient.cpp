@@ -41,6 +41,13 @@ void to_exact_gelu(deck::ModelConfig& m) {
 
 void to_window(deck::ModelConfig& m) { m.sliding_window = 4; }
 
+// One layer with a window and its own base, one with neither window nor rotation.
+void to_patterns(deck::ModelConfig& m) {
+  to_window(m);
+  m.window_layers = m.rope_layers = "1:1";
+  m.rope_local_theta = 7.0;
+}
+
 void to_llama3(deck::ModelConfig& m) {
   m.rope_type = deck::RopeType::llama3;
   m.rope_factor = 8.0;
@@ -316,6 +323,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Variant{"llama3_rope", false, false, false, deck::TpMode::reduce_scatter, {}, to_llama3},
                     Variant{"yarn", false, false, true, deck::TpMode::all_reduce, {}, to_yarn},
                     Variant{"window", false, false, false, deck::TpMode::all_reduce, {}, to_window},
+                    Variant{"patterns", false, false, false, deck::TpMode::reduce_scatter, {}, to_patterns},
                     Variant{"mixtral", false, false, false, deck::TpMode::all_reduce, experts(0, true)},
                     Variant{"qwen2_moe", false, true, false, deck::TpMode::all_reduce, experts(9, false)},
                     Variant{"qwen2_moe_split", false, true, false, deck::TpMode::reduce_scatter, experts(9, false)},

@@ -134,7 +134,7 @@ class Transformer {
   UnitWeights<T> weights_;
   std::unique_ptr<GemmRecipe<T>> recipe_;
   MicroBatchTokens micro_batches_;
-  nn::AttentionGeometry<T> geometry_;
+  std::vector<nn::AttentionGeometry<T>> geometries_;  // of each layer
   std::unique_ptr<nn::AttentionCore<T>> core_;
   std::unique_ptr<nn::TensorParallelRegion<T>> tp_region_;
   std::shared_ptr<const AttentionBlocks<T>> attention_;

@@ -18,7 +18,7 @@
 
 namespace nanotron::nn {
 
-/// Shared by all layers: sizes, and how positions act.
+/// Of a layer: sizes, which are those of all layers, and how positions act.
 template <class T>
 struct AttentionGeometry {
   HeadShard heads{};

@@ -34,24 +34,26 @@ struct CoreSizes {
 template <class T>
 class AttentionCore {
  public:
+  using Geometry = AttentionGeometry<T>;  // of a layer: heads and widths are those of the core
+
   virtual ~AttentionCore() = default;
 
-  virtual CoreSizes sizes(Processor processor) const = 0;
+  virtual CoreSizes sizes(const Geometry& layer, Processor processor) const = 0;
   virtual PassTraffic traffic() const = 0;
 
   /// act.qkv -> act.out, overwritten, and what backward needs. Collective over the context-parallel group, as is
   /// backward.
-  virtual void forward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
-                       const AttentionWorkspace<T>& work) = 0;
+  virtual void forward(Device& device, const Geometry& layer, const TokenBatch& batch,
+                       const AttentionActivations<T>& act, const AttentionWorkspace<T>& work) = 0;
 
   /// work.dout, the gradient of act.out -> work.dqkv, overwritten.
-  virtual void backward(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
-                        const AttentionWorkspace<T>& work) = 0;
+  virtual void backward(Device& device, const Geometry& layer, const TokenBatch& batch,
+                        const AttentionActivations<T>& act, const AttentionWorkspace<T>& work) = 0;
 
   /// Call it once at start-up, on zeroed memory: runs the kernels of both without communication. A library of a GPU
   /// then plans and loads what it needs while no receive is posted: loading may wait for all of the device.
-  virtual void prepare(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act,
-                       const AttentionWorkspace<T>& work) = 0;
+  virtual void prepare(Device& device, const Geometry& layer, const TokenBatch& batch,
+                       const AttentionActivations<T>& act, const AttentionWorkspace<T>& work) = 0;
 };
 
 /// How sequences are sharded over the context-parallel group, and this rank in it.
@@ -62,7 +64,8 @@ struct ContextShard {
   const SequenceShard& tokens() const { return layout[rank]; }
 };
 
-/// Takes what it needs from the arena (planning or real). cp must outlive it. key_length: max keys per query where cp =
+/// Serves all layers of a model: they have the heads and widths of `geometry`. Takes what it needs from the arena
+/// (planning or real). cp must outlive it. key_length: max keys per query where cp =
 /// 1, see TransformerSetup.
 template <class T>
 std::unique_ptr<AttentionCore<T>> make_attention_core(const ContextShard& context, const AttentionGeometry<T>& geometry,

@@ -3,7 +3,9 @@
 // Rotary position embedding (RoPE) of queries and keys (kernels/attention/rotary.hpp); does nothing if positions are
 // learned: these are added to the token embedding.
 
-#include "nanotron/deck/keys/model.hpp"
+#include <vector>
+
+#include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/tensor/arena.hpp"
 #include "nanotron/tensor/device.hpp"
 
@@ -30,5 +32,10 @@ class Rotation {
   Matrix<M> cosine_;  // (positions, head_dim / 2); empty: none
   Matrix<M> sine_;
 };
+
+/// Of each kind of layer. Kinds that rotate alike share tables.
+template <class T>
+std::vector<Rotation<T>> make_rotations(const deck::ModelConfig& model, const std::vector<deck::LayerKind>& kinds,
+                                        index_t positions, Device& device, Arena& arena);
 
 }  // namespace nanotron::nn

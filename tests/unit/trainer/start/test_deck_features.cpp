@@ -77,6 +77,20 @@ TEST(DeckFeatures, Architecture) {
   EXPECT_FALSE(c.model.is_gated());
 }
 
+TEST(DeckFeatures, LayersThatDiffer) {
+  const std::string window = "model.sliding_window=6", layers = "model.num_hidden_layers=4";
+  EXPECT_EQ(decks.message(small_deck, {window, layers, "model.window_layers=3:1", "model.rope_local_theta=1e3"}), "");
+  EXPECT_EQ(decks.message(small_deck, {layers, "model.rope_layers=!3"}), "");
+  decks.expect_refused({layers, "model.window_layers=1:1"}, "window_layers belongs to sliding_window");
+  decks.expect_refused({layers, "model.rope_local_theta=1e3"}, "rope_local_theta belongs to sliding_window");
+  decks.expect_refused({layers, window, "model.window_layers=0-4"}, "names layer 4 of 4 layers");
+  decks.expect_refused({layers, "model.rope_layers=2 9"}, "at most 3");
+  decks.expect_refused({layers, "model.rope_layers=3:"}, "is not a:b");
+  decks.expect_refused({layers, "model.rope_layers=1:1", "model.position_embedding_type=learned_absolute",
+                        "model.max_position_embeddings=32"},
+                       "rope_layers belongs to the rotary embedding");
+}
+
 TEST(DeckFeatures, Experts) {
   const std::string experts = "moe.num_experts=6";
   decks.expect_refused({"parallel.ep=2"}, "the model has no experts");
