@@ -38,6 +38,7 @@ std::vector<UpdatePart> update_parts(const model::ParameterTable& table, const n
 enum class Covers { all, hidden_matrices, others };
 
 inline bool covers(Covers what, const nn::ParameterSpec& spec) {
+  if (!spec.has_gradient) return false;
   const bool is_hidden = spec.is_stacked && !spec.is_1d;
   return what == Covers::all || is_hidden == (what == Covers::hidden_matrices);
 }

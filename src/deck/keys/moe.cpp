@@ -20,7 +20,27 @@ std::vector<Parameter> moe_rows() {
     KEY(shared_expert_intermediate_size).at_least(0).at_most(1e8).says(
         "Width of the shared expert, which processes all tokens, with a sigmoid gate on its output (Qwen2-MoE); 0: "
         "none."),
-    KEY(norm_topk_prob).says("Whether the probabilities of a token's experts are divided by their sum (Mixtral: yes)."),
+    KEY(n_shared_experts).at_least(0).at_most(1e5).omitted().says(
+        "Shared experts without a gate, which process all tokens (DeepSeek-V3): one network of n_shared_experts * "
+        "moe_intermediate_size; 0: none."),
+    ENUM(router_score,
+        {"softmax", RouterScore::softmax}, {"sigmoid", RouterScore::sigmoid}).omitted().says(
+        "Scores of the experts from the router's logits. 'sigmoid': each by itself, and a token's experts are those "
+        "with the largest score plus e_score_correction_bias (DeepSeek-V3)."),
+    KEY(router_bias).omitted().says(
+        "Whether the router's linear layer has a bias (GPT-OSS), which is learnt by gradient."),
+    KEY(router_bias_update_rate).at_least(0).may_change().says(
+        "Load balancing without a loss (DeepSeek-V3): each update adds this to the e_score_correction_bias of experts "
+        "with less than the mean load and subtracts it from that of those with more. The bias takes part in the choice "
+        "of experts only. 0: it is constant; with 'softmax' there is none."),
+    KEY(n_group).at_least(1).at_most(64).omitted().says(
+        "Groups of consecutive experts (DeepSeek); a divisor of num_experts."),
+    KEY(topk_group).at_least(1).at_most(64).omitted().says(
+        "Groups among which a token chooses its experts: those with the largest sum of their two best scores (with "
+        "'softmax': with the best score)."),
+    KEY(routed_scaling_factor).above(0).omitted().says(
+        "Factor on the weights of a token's experts, after norm_topk_prob (DeepSeek)."),
+    KEY(norm_topk_prob).says("Whether the scores of a token's experts are divided by their sum (Mixtral: yes)."),
     KEY(router_aux_loss_coef).at_least(0).may_change().says(
         "Coefficient of the load-balancing loss, which is computed per sequence; see router_aux_loss_scale for what it "
         "multiplies."),
@@ -45,14 +65,16 @@ FeedForwardSizes feed_forward_sizes(const ModelConfig& model) {
   const MoeConfig& moe = model.moe;
   const FeedForwardSizes::Width dense{model.intermediate_size, "model.intermediate_size"};
   if (moe.num_experts == 0) return {.width = dense};
-  const std::int64_t shared = moe.shared_expert_intermediate_size;
+  const FeedForwardSizes::Width each =
+      moe.moe_intermediate_size == 0 ? dense
+                                     : FeedForwardSizes::Width{moe.moe_intermediate_size, "moe.moe_intermediate_size"};
+  const std::int64_t gated = moe.shared_expert_intermediate_size;
   return {.networks = moe.num_experts,
           .networks_per_token = moe.num_experts_per_tok,
-          .width = moe.moe_intermediate_size == 0
-                       ? dense
-                       : FeedForwardSizes::Width{moe.moe_intermediate_size, "moe.moe_intermediate_size"},
-          .shared_width = {shared, "moe.shared_expert_intermediate_size"},
-          .routed_outputs = moe.num_experts + (shared > 0 ? 1 : 0)};
+          .width = each,
+          .shared_width = gated > 0 ? FeedForwardSizes::Width{gated, "moe.shared_expert_intermediate_size"}
+                                    : FeedForwardSizes::Width{moe.n_shared_experts * each.size, "moe.n_shared_experts"},
+          .routed_outputs = moe.num_experts + (gated > 0 ? 1 : 0)};
 }
 
 bool drops_tokens(const ModelConfig& model) { return model.moe.capacity_factor > 0.0; }

@@ -13,7 +13,11 @@ namespace {
 kernels::Routing routing_of(const deck::MoeConfig& moe) {
   return {.experts = moe.num_experts,
           .top_k = moe.num_experts_per_tok,
-          .weights = moe.norm_topk_prob ? kernels::TopKWeights::renormalised : kernels::TopKWeights::softmax};
+          .weights = moe.norm_topk_prob ? kernels::TopKWeights::renormalised : kernels::TopKWeights::scores,
+          .score = moe.router_score,
+          .groups = moe.n_group,
+          .groups_per_token = moe.topk_group,
+          .factor = moe.routed_scaling_factor};
 }
 
 // reproducible = 'layout': the order of sums does not depend on the grid.
@@ -96,10 +100,12 @@ nn::MoeParts<T> parts_of(const TransformerSetup& setup, const ParameterTable& ta
                  .sequences = setup.sequences,
                  .hidden = setup.model.hidden_size,
                  .experts = moe.num_experts,
-                 .columns = moe.num_experts + (moe.shared_expert_intermediate_size > 0 ? 1 : 0),
+                 .columns = deck::feed_forward_sizes(setup.model).routed_outputs,
                  .top_k = moe.num_experts_per_tok,
                  .width = table.expert_width.size(),
                  .rows = max_rows(setup, parts.routing, tokens * moe.num_experts_per_tok),
+                 .is_sigmoid = moe.router_score == deck::RouterScore::sigmoid,
+                 .bias_segments = moe.router_bias ? parts.orders.tokens.shards_on_rank : 0,
                  .gemms = setup.expert_gemms,
                  .cuts = cuts_of(setup, parts.orders.tokens)};
   if (parts.sizes.cuts.sequences > 1) {
@@ -171,6 +177,7 @@ class Experts final : public FeedForwardParts<T> {
 
 template <class T>
 std::unique_ptr<const nn::FeedForward<T>> Experts<T>::make(const FeedForwardSource<T>& source) const {
+  using M = master_t<T>;
   const std::string mlp = "model/layers/mlp/";
   const ParameterTable& table = source.table;
   const auto weights = [&](const nn::ParameterSpec& first, index_t rows) {
@@ -190,8 +197,16 @@ std::unique_ptr<const nn::FeedForward<T>> Experts<T>::make(const FeedForwardSour
                         .gate_up = experts(gate_up, gate_up_),
                         .down = experts(down, down_),
                         .shared = {}};
-  if (table.contains(mlp + "shared_expert_gate/weight"))
-    all.shared = detail::mlp_linears(source, table.mlp(mlp + "shared_expert/"), LayerGemms<T>{});
+  if (all.router.bias.extent(0) > 0) {
+    all.router.bias = Vector<const M>(all.router.bias.data(), parts_.sizes.experts);
+    all.router.bias_gradient = Vector<M>(all.router.bias_gradient.data(), parts_.sizes.experts);
+  }
+  if (const std::string bias = mlp + "gate/e_score_correction_bias"; table.contains(bias))
+    all.choice_bias = source.buffers.vector(table[bias], source.layer, parts_.sizes.experts);
+  for (const std::string shared : {"shared_expert/", "shared_experts/"}) {
+    if (!table.contains(mlp + shared + "gate_proj/weight")) continue;
+    all.shared = detail::mlp_linears(source, table.mlp(mlp + shared), LayerGemms<T>{});
+  }
   return std::make_unique<nn::Moe<T>>(std::move(all), parts_, source.sums);
 }
 

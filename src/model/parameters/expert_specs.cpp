@@ -5,14 +5,32 @@
 
 namespace nanotron::model::detail {
 
+bool has_choice_bias(const deck::MoeConfig& moe) {
+  return moe.router_score == deck::RouterScore::sigmoid || moe.router_bias_update_rate > 0.0;
+}
+
+void add_routed_1d(TableBuilder& build, const deck::ModelConfig& m, bool partial) {
+  const std::string gate = "model/layers/mlp/gate/";
+  if (m.moe.router_bias) {
+    build.whole_1d(gate + "bias", m.moe.num_experts, Initial::zeros, partial);
+    build.align();
+  }
+  if (has_choice_bias(m.moe)) {
+    build.constant_1d(gate + "e_score_correction_bias", m.moe.num_experts);
+    build.align();
+  }
+}
+
 void add_routed(TableBuilder& build, const deck::ModelConfig& m, const ParameterTable& table, bool partial) {
   const std::string mlp = "model/layers/mlp/";
-  const index_t shared = m.moe.shared_expert_intermediate_size;
+  const index_t shared = deck::feed_forward_sizes(m).shared_width.size;
   build.whole_matrix(mlp + "gate/weight", m.moe.num_experts, m.hidden_size, Role::output, partial);
   if (shared == 0) return;
-  build.whole_matrix(mlp + "shared_expert_gate/weight", 1, m.hidden_size, Role::output, partial);
+  const bool is_gated = m.moe.shared_expert_intermediate_size > 0;
+  if (is_gated) build.whole_matrix(mlp + "shared_expert_gate/weight", 1, m.hidden_size, Role::output, partial);
   build.align();
-  add_mlp(build, mlp + "shared_expert/", gate_and_up(), m.hidden_size, shared, table.intermediate);
+  add_mlp(build, mlp + (is_gated ? "shared_expert/" : "shared_experts/"), gate_and_up(), m.hidden_size, shared,
+          table.intermediate);
 }
 
 void add_experts(TableBuilder& build, const deck::ModelConfig& m, ParameterTable& table,

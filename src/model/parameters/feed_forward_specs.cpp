@@ -24,7 +24,8 @@ void add_mlp(TableBuilder& build, const std::string& prefix, const Projections& 
   build.matrix(prefix + "down_proj/weight", hidden, width, Partition::row_parallel, f, Role::residual);
 }
 
-void add_feed_forward_1d(TableBuilder& build, const deck::ModelConfig& m, const ParameterTable& table) {
+void add_feed_forward_1d(TableBuilder& build, const deck::ModelConfig& m, const ParameterTable& table, bool partial) {
+  if (deck::feed_forward_sizes(m).is_routed()) return add_routed_1d(build, m, partial);
   if (!m.mlp_bias) return;
   const std::string mlp = "model/layers/mlp/";
   for (const std::string& name : first_projections(m)) {

@@ -45,8 +45,9 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
   ParameterTable table{.layout = layout, .specs = {}};
   const int tp_size = layout.tp_size, tp_rank = layout.tp_rank, cuts = std::max(layout.tensor_shards, tp_size);
   table.heads = nn::shard_heads(m.num_attention_heads, m.num_key_value_heads, tp_size, tp_rank);
-  table.intermediate = shard_range(m.moe.num_experts > 0 ? m.moe.shared_expert_intermediate_size : m.intermediate_size,
-                                   cuts, tp_size, tp_rank);
+  const deck::FeedForwardSizes sizes = deck::feed_forward_sizes(m);
+  table.intermediate =
+      shard_range(sizes.is_routed() ? sizes.shared_width.size : m.intermediate_size, cuts, tp_size, tp_rank);
   table.expert_width = shard_range(m.moe.moe_intermediate_size, cuts, tp_size, tp_rank);
   table.experts = shard_range(m.moe.num_experts, layout.ep_size, layout.ep_rank);
   table.vocabulary = shard_range(m.vocab_size, cuts, tp_size, tp_rank);
@@ -65,7 +66,8 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
   build.norm("model/layers/input_layernorm/", is_sequence_parallel);
   build.norm("model/layers/post_attention_layernorm/", is_sequence_parallel);
   add_attention_1d(build, m, heads);
-  add_feed_forward_1d(build, m, table);
+  const bool routers_are_partial = layout.tensor_shards == 0;
+  add_feed_forward_1d(build, m, table, routers_are_partial);
   build.stack_layers(0, layers);
   build.hold(is_last);
   build.norm("model/norm/", is_sequence_parallel);
@@ -81,7 +83,7 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
   table.layers = static_cast<index_t>(layers.size());
   const std::size_t first_layer_spec = table.specs.size();
   add_attention(build, m, heads);
-  add_feed_forward(build, m, table, layout.tensor_shards == 0);
+  add_feed_forward(build, m, table, routers_are_partial);
   build.end_layer_units(first_layer_spec, layers);
 
   if (!table.is_tied) {

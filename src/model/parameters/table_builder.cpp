@@ -70,6 +70,11 @@ void TableBuilder::whole_1d(const std::string& name, index_t n, Initial initial,
   add(spec);
 }
 
+void TableBuilder::constant_1d(const std::string& name, index_t n) {
+  whole_1d(name, n, Initial::zeros, false);
+  table_.specs.back().has_gradient = false;
+}
+
 void TableBuilder::bias(const std::string& name, index_t n, const Held& held) {
   ParameterSpec spec{.name = name, .rows = n, .is_1d = true, .partition = Partition::column_parallel};
   spec.initial = Initial::zeros;

@@ -53,6 +53,8 @@ class TableBuilder {
   /// A replicated 1-D parameter. partial: each rank has a partial sum of its gradient.
   void whole_1d(const std::string& name, index_t n, Initial initial, bool partial);
   void bias(const std::string& name, index_t n, const Held& held);
+  /// A replicated 1-D parameter of zeros that no gradient changes.
+  void constant_1d(const std::string& name, index_t n);
 
   /// A replicated 2-D parameter. partial: as of whole_1d.
   void whole_matrix(const std::string& name, index_t rows, index_t columns, Role role, bool partial);
@@ -84,7 +86,8 @@ void add_attention_1d(TableBuilder& build, const deck::ModelConfig& model, const
 void add_attention(TableBuilder& build, const deck::ModelConfig& model, const AttentionParts& parts);
 
 /// Those of its feed-forward network. partial: the gradients of the router are.
-void add_feed_forward_1d(TableBuilder& build, const deck::ModelConfig& model, const ParameterTable& table);
+void add_feed_forward_1d(TableBuilder& build, const deck::ModelConfig& model, const ParameterTable& table,
+                         bool partial);
 void add_feed_forward(TableBuilder& build, const deck::ModelConfig& model, const ParameterTable& table, bool partial);
 
 /// The names of the projections in the first GEMM of a feed-forward network.
@@ -94,6 +97,9 @@ const Projections& gate_and_up();
 /// One network of this width, of which the rank stores `local`.
 void add_mlp(TableBuilder& build, const std::string& prefix, const Projections& first, index_t hidden, index_t width,
              const Range& local);
+
+/// The 1-D parameters of a router. partial: as of add_routed.
+void add_routed_1d(TableBuilder& build, const deck::ModelConfig& model, bool partial);
 
 /// Router and shared expert of a layer; the gate of the shared expert follows the router, so that one GEMM computes
 /// both. partial: their gradients are, see nn/moe/expert_sums.hpp.

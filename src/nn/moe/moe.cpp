@@ -33,9 +33,12 @@ void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, c
   const Vector<std::int64_t> assignments = first(act.assignments, all), rows = first(act.row_of_assignment, all);
   const MatrixRef<M> logits(first(work.logits, tokens));
   kernels::gemm<T, M>(device, kernels::Op::none, kernels::Op::transpose, 1.0, n, w_.router.weight, 0.0, logits);
+  if (w_.router.bias.extent(0) > 0)
+    kernels::bias_add<M>(device, logits.column_block(0, routing.experts), w_.router.bias);
   kernels::route_forward<M>(device, routing, batch.filled, logits, first(act.probabilities, tokens), assignments,
-                            first(act.weights, all), first(act.z, tokens));
-  if (w_.shared) {
+                            first(act.weights, all), first(act.z, tokens), w_.choice_bias,
+                            act.score_sums.extent(0) > 0 ? first(act.score_sums, tokens) : act.score_sums);
+  if (has_shared_gate()) {
     kernels::sigmoid_forward<M>(device, logits.column_block(routing.experts, 1), first(act.gate, tokens));
   }
   parts_->capacity->apply(device, batch, assignments, rows, act.source);
@@ -59,7 +62,16 @@ void Moe<T>::compute_hidden(Device& device, const FeedForwardActivations<T>& act
   const index_t rows = act.routed->rows->received_rows;
   kernels::weighted_swiglu_forward<T>(device, first(act.routed->gate_up, rows), act.routed->row_weights,
                                       first(act.routed->hidden, rows));
-  if (w_.shared) kernels::weighted_swiglu_forward<T>(device, act.mlp.gate_up, act.routed->gate, act.mlp.hidden);
+  if (w_.shared) compute_shared_hidden(device, act);
+}
+
+template <class T>
+void Moe<T>::compute_shared_hidden(Device& device, const FeedForwardActivations<T>& act) const {
+  if (has_shared_gate()) {
+    kernels::weighted_swiglu_forward<T>(device, act.mlp.gate_up, act.routed->gate, act.mlp.hidden);
+  } else {
+    kernels::swiglu_forward<T>(device, act.mlp.gate_up, act.mlp.hidden);
+  }
 }
 
 //   per expert: gate | up = x Wgu^T      h = w silu(gate) up      y = h Wd^T
@@ -107,8 +119,10 @@ Matrix<const T> Moe<T>::backward_inside(Device& device, TensorParallelRegion<T>&
   const index_t here = plan.received_rows;
   const Matrix<const T> dy = region.all_gather_gemm(device, {dy_rows, {}}, shared_dhidden(), w.dhidden);
   const MoeOrders& orders = parts_->orders;
-  if (w_.shared) {
+  if (has_shared_gate()) {
     kernels::weighted_swiglu_backward<T>(device, a.mlp.gate_up, act.gate, w.dhidden, work.dgate, orders.shared_width);
+  } else if (w_.shared) {
+    kernels::swiglu_backward<T>(device, a.mlp.gate_up, w.dhidden, a.mlp.gate_up);
   }
 
   kernels::gather_rows<T>(device, parts_->routing.top_k, dy, first(act.source, plan.sent_rows),
@@ -178,8 +192,8 @@ void Moe<T>::backward_router(Device& device, const TokenBatch& batch, const Rout
   kernels::RouterScales scales = parts_->scales;
   scales.tokens = static_cast<double>(batch.step_tokens);
   kernels::route_backward<T>(device, routing, batch.filled, act.probabilities, act.assignments, act.weights, act.z,
-                             work.dweights, work.sequence_counts, scales, dlogits);
-  if (w_.shared) {
+                             work.dweights, work.sequence_counts, scales, dlogits, act.score_sums);
+  if (has_shared_gate()) {
     kernels::sigmoid_backward<T>(device, act.gate, work.dgate, dlogits.column_block(routing.experts, 1));
   }
   kernels::add_router_sums<M>(device, batch.filled, act.probabilities, act.assignments, act.row_of_assignment, act.z,
@@ -194,14 +208,18 @@ void Moe<T>::backward_output_weight(Device& device, Matrix<const T> dy, const Fe
   if (w_.shared) w_.shared->down.backward_weight(device, dy, act.mlp.hidden);
 }
 
-//   dWgu += [dgate | dup]^T x      [dWr | dwg] += [dl | ds]^T n
+//   dWgu += [dgate | dup]^T x      [dWr | dwg] += [dl | ds]^T n      dbr += sum over tokens of dl
 template <class T>
 void Moe<T>::backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act,
-                                   const FeedForwardWorkspace<T>&) const {
+                                   const FeedForwardWorkspace<T>& work) const {
   w_.gate_up->backward_weight(device, *act.routed->rows, act.routed->gate_up, act.routed->input);
   if (w_.shared) w_.shared->gate_up.backward_weight(device, act.mlp.gate_up, n);
   kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, act.routed->dlogits, n, 1.0,
                       MatrixRef<M>(w_.router.gradient), parts_->orders.tokens);
+  if (w_.router.bias.extent(0) == 0) return;
+  const MatrixRef<const T> dlogits(act.routed->dlogits);
+  kernels::bias_backward<T>(device, dlogits.column_block(0, parts_->routing.experts), w_.router.bias_gradient,
+                            work.routed->bias_sums, parts_->sizes.bias_segments);
 }
 
 template <class T>

@@ -57,6 +57,41 @@ void check_network(const deck::ModelConfig& m, deck::Findings& f) {
   }
 }
 
+void check_shared(const deck::MoeConfig& moe, deck::Findings& f) {
+  if (moe.n_shared_experts == 0 || moe.shared_expert_intermediate_size == 0) return;
+  f.error({"moe.n_shared_experts", "moe.shared_expert_intermediate_size"},
+          "n_shared_experts = " + text(moe.n_shared_experts) + " have no gate, and shared_expert_intermediate_size = " +
+              text(moe.shared_expert_intermediate_size) + " is the width of one with a gate",
+          "one of the two keys");
+}
+
+// The groups in which a token chooses its experts.
+void check_groups(const deck::MoeConfig& moe, deck::Findings& f) {
+  if (!f.is_valid({"moe.n_group", "moe.topk_group", "moe.num_experts_per_tok"})) return;
+  if (moe.num_experts % moe.n_group != 0) {
+    f.error({"moe.n_group", "moe.num_experts"},
+            "num_experts = " + text(moe.num_experts) + " is not a multiple of n_group = " + text(moe.n_group),
+            "n_group a divisor of " + text(moe.num_experts));
+  } else if (moe.topk_group > moe.n_group) {
+    f.error({"moe.topk_group"},
+            "topk_group = " + text(moe.topk_group) + " of n_group = " + text(moe.n_group) + " groups",
+            "at most " + text(moe.n_group));
+  } else if (moe.num_experts_per_tok > moe.topk_group * (moe.num_experts / moe.n_group)) {
+    f.error({"moe.topk_group", "moe.num_experts_per_tok"},
+            "num_experts_per_tok = " + text(moe.num_experts_per_tok) + ", but topk_group = " + text(moe.topk_group) +
+                " groups have only " + text(moe.topk_group * (moe.num_experts / moe.n_group)) + " experts",
+            "more groups, or fewer experts per token");
+  }
+}
+
+void check_scores(const deck::MoeConfig& moe, deck::Findings& f) {
+  if (moe.router_score == deck::RouterScore::softmax || moe.router_z_loss_coef == 0.0) return;
+  if (!f.is_valid({"moe.router_score", "moe.router_z_loss_coef"})) return;
+  f.error({"moe.router_z_loss_coef", "moe.router_score"},
+          "the z-loss is of softmax scores, and router_score = 'sigmoid'", "router_z_loss_coef = 0",
+          "or router_score = 'softmax'");
+}
+
 // Columns of an expert on the ranks of a tensor-parallel group, or 0 where all are multiples of 8.
 std::int64_t unfit_width(std::int64_t width, std::int64_t tp) {
   for (int rank = 0; rank < static_cast<int>(tp); ++rank) {
@@ -133,6 +168,9 @@ void check_moe(const deck::Config& c, deck::Findings& f) {
             "a divisor of " + text(replicas));
   }
   check_network(c.model, f);
+  check_shared(moe, f);
+  check_groups(moe, f);
+  check_scores(moe, f);
   check_gemms(c, f);
   check_receive_factor(c, f);
   if (p.tp_mode != deck::TpMode::all_reduce && p.tp > 1) {

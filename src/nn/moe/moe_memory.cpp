@@ -1,5 +1,6 @@
 #include "nanotron/nn/moe/moe_memory.hpp"
 
+#include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/moe/expert_rows.hpp"
 
 namespace nanotron::nn {
@@ -25,6 +26,7 @@ void take_full(Arena& arena, MemoryKind kind, const MoeSizes& s, int ranks, Rout
   using M = master_t<T>;
   act.probabilities = arena.take<M>(kind, s.tokens, s.experts);
   act.z = arena.take<M>(kind, s.experts > 0 ? s.tokens : 0);
+  act.score_sums = arena.take<M>(kind, s.is_sigmoid ? s.tokens : 0);
   act.assignments = arena.take<std::int64_t>(kind, s.assignments());
   act.weights = arena.take<M>(kind, s.assignments());
   act.row_of_assignment = arena.take<std::int64_t>(kind, s.assignments());
@@ -70,6 +72,9 @@ void take_backward(Arena& arena, const MoeSizes& s, RoutedWorkspace<T>& work) {
   work.drow_weights = arena.take<M>(kind, s.rows);
   work.dweights = arena.take<M>(kind, s.assignments());
   work.dgate = arena.take<M>(kind, s.columns > s.experts ? s.tokens : 0);
+  work.bias_sums = arena.take<M>(
+      kind,
+      s.bias_segments == 0 ? 0 : kernels::bias_workspace_size(arena.processor(), s.tokens, s.experts, s.bias_segments));
 }
 
 #define NANOTRON_INSTANTIATE(T)                                                             \

@@ -30,7 +30,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       log_(log),
       state_(config, grid, device, arena),
       schedule_(make_forward_backward<T>(config, grid, device, state_)),
-      statistics_(make_statistics_monitor(config, grid, device, state_.model.statistics())),
+      statistics_(make_statistics_monitor(config, grid, device, state_.model)),
       faults_(config, grid, device, state_, log),
       checkpoint_times_(config.checkpoint, nodes_of(grid), log),
       learning_rate_(config.schedule, config.optimizer.learning_rate, config.run.steps),
@@ -202,6 +202,7 @@ void Trainer<T>::count_update(const StepResult& r) {
   skipped_in_a_row_ = 0;
   faults_.accept(r.grad_norm);
   counters_.recent_norms = faults_.norms();
+  statistics_->after_update();
 }
 
 template <class T>

@@ -4,9 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
+#include <vector>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/types.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
+#include "nanotron/kernels/moe/routing.hpp"
 #include "nanotron/tensor/pinned_memory.hpp"
 #include "nanotron/trainer/state/step_result.hpp"
 #include "nanotron/trainer/state/training_state.hpp"
@@ -28,14 +32,52 @@ void clear(Device& device, const Matrix<double>& sums) {
   kernels::fill<double>(device, Vector<double>(sums.data(), sums.size()), 0.0);
 }
 
+// The biases that balance the load: one of each layer here.
+template <class M>
+struct ChoiceBiases {
+  double rate = 0.0;  // 0: they are constant
+  std::vector<Vector<M>> of_layers{};
+
+  // loads: a row per layer, the assignments of its experts in columns [E, 2E).
+  void balance(Device& device, const Matrix<double>& loads) const {
+    for (std::size_t l = 0; l < of_layers.size(); ++l) {
+      const auto experts = static_cast<index_t>(of_layers[l].extent(0)),
+                 columns = static_cast<index_t>(loads.extent(1));
+      const double* const row = loads.data() + static_cast<index_t>(l) * columns;
+      kernels::balance_bias<M>(device, Vector<const double>(row + experts, experts), rate, of_layers[l]);
+    }
+  }
+};
+
+template <class T>
+ChoiceBiases<master_t<T>> choice_biases(const deck::MoeConfig& moe, const model::Transformer<T>& model) {
+  ChoiceBiases<master_t<T>> biases{.rate = moe.router_bias_update_rate};
+  if (biases.rate == 0.0) return biases;
+  const nn::ParameterSpec& spec = model.table()["model/layers/mlp/gate/e_score_correction_bias"];
+  const nn::ParameterBuffers<T>& p = model.parameters();
+  for (index_t l = 0; l < spec.local_layers(); ++l) {
+    master_t<T>* const at = p.master.data() + p.layouts.master.at(spec.offset_of(l));
+    biases.of_layers.emplace_back(p.master.data() == nullptr ? nullptr : at, moe.num_experts);
+  }
+  return biases;
+}
+
+template <class M>
 class PlannedRouters final : public StatisticsMonitor {
  public:
-  PlannedRouters(Device& device, Matrix<double> sums) : device_(device), sums_(sums) {}
+  PlannedRouters(Device& device, Matrix<double> sums, ChoiceBiases<M> biases)
+      : device_(device), sums_(sums), biases_(std::move(biases)) {}
   void start() override { clear(device_, sums_); }
+  void after_update() override {
+    if (biases_.of_layers.empty()) return;
+    biases_.balance(device_, sums_);
+    clear(device_, sums_);
+  }
 
  private:
   Device& device_;
   Matrix<double> sums_;
+  ChoiceBiases<M> biases_;
 };
 
 // `sums` has one row per layer. With E experts, K assignments per token, n_e assignments of expert e in a sequence of s
@@ -46,15 +88,18 @@ class PlannedRouters final : public StatisticsMonitor {
 //   columns 2E, 2E + 1  sum of z^2, dropped assignments
 //
 //   load balance = sum over sequences of (S / T) E sum_e n_e / (K S) sum_t p_te / S
+template <class M>
 class Routers final : public StatisticsMonitor {
  public:
-  Routers(const deck::Config& config, comm::ProcessGrid& grid, Device& device, Matrix<double> sums)
+  Routers(const deck::Config& config, comm::ProcessGrid& grid, Device& device, Matrix<double> sums,
+          ChoiceBiases<M> biases)
       : moe_(config.model.moe),
         layers_(static_cast<double>(config.model.num_hidden_layers)),
         length_(static_cast<double>(config.data.sequence_length)),
         grid_(grid),
         device_(device),
         sums_(sums),
+        biases_(std::move(biases)),
         copy_(sums.size()),
         host_(copy_.span().data(), sums.extent(0), sums.extent(1)) {}
 
@@ -89,12 +134,21 @@ class Routers final : public StatisticsMonitor {
             sum[1] / (tokens * layers_), sum[2] / (assignments * layers_), busiest / assignments};
   }
 
+  /// The assignments of the global batch are whole numbers, the same on every grid: so are the biases.
+  void after_update() override {
+    if (biases_.of_layers.empty()) return;
+    Kokkos::deep_copy(device_.exec(), sums_, host_);
+    biases_.balance(device_, sums_);
+    clear(device_, sums_);
+  }
+
  private:
   deck::MoeConfig moe_;
   double layers_, length_;
   comm::ProcessGrid& grid_;
   Device& device_;
   Matrix<double> sums_;
+  ChoiceBiases<M> biases_;
   PinnedArray<double> copy_;
   Kokkos::View<double**, Kokkos::LayoutRight, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> host_;
 };
@@ -115,11 +169,20 @@ std::string statistics_text(const deck::Config& config, const io::ExtraValues& v
                      100.0 * busiest_share, dropped);
 }
 
+template <class T>
 std::unique_ptr<StatisticsMonitor> make_statistics_monitor(const deck::Config& config, comm::ProcessGrid& grid,
-                                                           Device& device, Matrix<double> sums) {
+                                                           Device& device, const model::Transformer<T>& model) {
+  using M = master_t<T>;
   if (config.model.moe.num_experts == 0) return std::make_unique<StatisticsMonitor>();
-  if (device.is_planning()) return std::make_unique<PlannedRouters>(device, sums);
-  return std::make_unique<Routers>(config, grid, device, sums);
+  ChoiceBiases<M> biases = choice_biases(config.model.moe, model);
+  if (device.is_planning()) return std::make_unique<PlannedRouters<M>>(device, model.statistics(), std::move(biases));
+  return std::make_unique<Routers<M>>(config, grid, device, model.statistics(), std::move(biases));
 }
+
+#define NANOTRON_INSTANTIATE(T)                                                                                \
+  template std::unique_ptr<StatisticsMonitor> make_statistics_monitor(const deck::Config&, comm::ProcessGrid&, \
+                                                                      Device&, const model::Transformer<T>&);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::trainer

@@ -80,6 +80,21 @@ constexpr deck::MoeConfig balanced(deck::AuxLossScale scale) {
   return moe;
 }
 
+// DeepSeek-V3 without its attention.
+constexpr deck::MoeConfig grouped(deck::RouterScore score) {
+  deck::MoeConfig moe = balanced(deck::AuxLossScale::per_layer);
+  moe.num_experts = 6;
+  moe.shared_expert_intermediate_size = 0;
+  moe.n_shared_experts = 2;
+  moe.router_score = score;
+  moe.n_group = 3;
+  moe.topk_group = 2;
+  moe.routed_scaling_factor = 1.8;
+  moe.router_bias = true;
+  moe.router_z_loss_coef = 0.0;
+  return moe;
+}
+
 deck::ModelConfig tiny(const Variant& v) {
   deck::ModelConfig m;
   m.hidden_size = 12;
@@ -334,6 +349,15 @@ INSTANTIATE_TEST_SUITE_P(
                     Variant{"balanced_hugging_face_split", false, false, false, deck::TpMode::reduce_scatter,
                             balanced(deck::AuxLossScale::hugging_face)}),
     [](const auto& info) { return std::string(info.param.name); });
+
+INSTANTIATE_TEST_SUITE_P(Routers, Gradient,
+                         testing::Values(Variant{"sigmoid_groups", false, false, false, deck::TpMode::all_reduce,
+                                                 grouped(deck::RouterScore::sigmoid)},
+                                         Variant{"sigmoid_groups_split", false, false, false,
+                                                 deck::TpMode::reduce_scatter, grouped(deck::RouterScore::sigmoid)},
+                                         Variant{"softmax_groups", false, false, false, deck::TpMode::all_reduce,
+                                                 grouped(deck::RouterScore::softmax)}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace nanotron::model

@@ -2,13 +2,20 @@
 
 // Top-k router (Shazeer et al. 2017; Fedus et al. 2022). For the logits l of a token over E experts:
 //
-//   p_e = exp(l_e - z),  z = log sum_e exp(l_e)        c_1 ... c_k: the k largest p, at ties the lower index
-//   w_j = p_(c_j), or p_(c_j) / sum_i p_(c_i)
+//   z = log sum_e exp(l_e)        s_e = exp(l_e - z), or 1 / (1 + exp(-l_e)) (DeepSeek-AI 2024b)        C = sum_e s_e
+//   p_e = s_e / C                 c_1 ... c_k: the k largest s + b, at ties the lower index
+//   w_j = f s_(c_j), or f s_(c_j) / sum_i s_(c_i)        f: Routing::factor
 //
-// Backward, from the gradient dw and with the terms of the router's auxiliary losses (nn/moe/moe.hpp):
+// b (experts): a bias that takes part in the choice only; 0 without one. With groups of consecutive experts a token
+// chooses in its best groups only. A group's score is the sum of its two largest s + b (DeepSeek-V3); with softmax its
+// largest (DeepSeek-V2).
 //
-//   dp_e = [e = c_j] dw_j, or [e = c_j] (dw_j - sum_i dw_i w_i) / sum_i p_(c_i)        + balance n_e / (k S T)
-//   dl_e = p_e (dp_e - sum_i p_i dp_i) + (2 zeta / T) z p_e
+// Backward, from the gradient dw and with the terms of the router's auxiliary losses (nn/moe/moe.hpp), for softmax and
+// for sigmoid scores:
+//
+//   ds_e = [e = c_j] f dw_j, or [e = c_j] (f dw_j - sum_i dw_i w_i) / sum_i s_(c_i)        dp_e = balance n_e / (k S T)
+//   dl_e = p_e (ds_e + dp_e - sum_i p_i (ds_i + dp_i)) + (2 zeta / T) z p_e
+//   dl_e = s_e (1 - s_e) (ds_e + (dp_e - sum_i p_i dp_i) / C)
 //
 // where n_e counts the assignments of e in the token's sequence, S are the sequence's tokens and T those of the global
 // batch. At empty positions (tensor/sequence_layout.hpp) p, w, z and dl are 0, and no expert is chosen.
@@ -16,28 +23,35 @@
 #include <cmath>
 #include <cstdint>
 
+#include "nanotron/deck/keys/moe.hpp"
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/sequence_layout.hpp"
 #include "nanotron/tensor/tensor.hpp"
 
 namespace nanotron::kernels {
 
-enum class TopKWeights { softmax, renormalised };
+enum class TopKWeights { scores, renormalised };
 
 struct Routing {
   index_t experts = 0;
   index_t top_k = 0;
-  TopKWeights weights = TopKWeights::softmax;
+  TopKWeights weights = TopKWeights::scores;
+  deck::RouterScore score = deck::RouterScore::softmax;
+  index_t groups = 1, groups_per_token = 1;  // groups <= max_groups divides experts
+  double factor = 1.0;
 };
+inline constexpr index_t max_groups = 64;
 
 /// The assignments of an empty position.
 inline constexpr std::int64_t no_expert = -1;
 
 /// logits (tokens, experts and more columns). All outputs are overwritten: probabilities (tokens, experts), assignments
-/// and weights (tokens x top_k), z (tokens). M is double or float, as below.
+/// and weights (tokens x top_k), z (tokens) and, with sigmoid scores, score_sums (tokens), the C of the formulas.
+/// bias (experts): b; empty: none. M is double or float, as below.
 template <class M>
 void route_forward(Device& device, const Routing& routing, const FilledPositions& filled, MatrixRef<const M> logits,
-                   Matrix<M> probabilities, Vector<std::int64_t> assignments, Vector<M> weights, Vector<M> z);
+                   Matrix<M> probabilities, Vector<std::int64_t> assignments, Vector<M> weights, Vector<M> z,
+                   Vector<const M> bias = {}, Vector<M> score_sums = {});
 
 /// balance, zeta and T of the formulas above.
 struct RouterScales {
@@ -45,12 +59,14 @@ struct RouterScales {
 };
 
 /// dweights (tokens x top_k); counts (sequences, experts); tokens = sequences x (tokens per sequence), in this order.
-/// dlogits (tokens, experts and more columns): the first `experts` columns are overwritten.
+/// dlogits (tokens, experts and more columns): the first `experts` columns are overwritten. Sigmoid scores take no
+/// zeta.
 template <class T>
 void route_backward(Device& device, const Routing& routing, const FilledPositions& filled,
                     Matrix<const master_t<T>> probabilities, Vector<const std::int64_t> assignments,
                     Vector<const master_t<T>> weights, Vector<const master_t<T>> z, Vector<const master_t<T>> dweights,
-                    Matrix<const std::int64_t> counts, const RouterScales& scales, MatrixRef<T> dlogits);
+                    Matrix<const std::int64_t> counts, const RouterScales& scales, MatrixRef<T> dlogits,
+                    Vector<const master_t<T>> score_sums = {});
 
 /// gate(i) <- 1 / (1 + exp(-logits(i, 0))); backward: dlogits(i, 0) <- dgate g (1 - g).
 template <class M>
@@ -67,6 +83,10 @@ template <class M>
 void add_router_sums(Device& device, const FilledPositions& filled, Matrix<const M> probabilities,
                      Vector<const std::int64_t> assignments, Vector<const std::int64_t> row_of_assignment,
                      Vector<const M> z, Matrix<const std::int64_t> counts, Vector<double> sums);
+
+/// bias(e) += rate sign(mean of loads - loads(e)), of the same length (Wang et al. 2024). loads: whole numbers.
+template <class M>
+void balance_bias(Device& device, Vector<const double> loads, double rate, Vector<M> bias);
 
 /// Offsets in `assignments` of the tokens of whole sequences. The assignments of position p of sequence s begin at
 /// base(p) + s step(p). If own(p) >= 0, that token is on this rank, with index s length + own(p).

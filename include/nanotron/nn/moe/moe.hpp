@@ -1,11 +1,12 @@
 #pragma once
 
 // A mixture of experts (Shazeer et al. 2017; Jiang et al. 2024): each token goes to top_k of E gated networks and to a
-// shared one where there is one (Qwen2-MoE). The width of each is sharded over the tensor-parallel group; whole experts
-// are distributed over the expert-parallel group (Lepikhin et al. 2021; Rajbhandari et al. 2022). With the assignments
-// c_j and the weights w_j of kernels/moe/routing.hpp,
+// shared one where there is one, with a gate on its output (Qwen2-MoE) or without (DeepSeek-V3). The width of each is
+// sharded over the tensor-parallel group; whole experts are distributed over the expert-parallel group (Lepikhin et al.
+// 2021; Rajbhandari et al. 2022). With the assignments c_j and the weights w_j of kernels/moe/routing.hpp,
 //
-//   l | s = n [Wr | wg]^T        h_j = w_j silu(gate) up of expert c_j        h = sigmoid(s) silu(gate) up, shared
+//   l | s = n [Wr | wg]^T (+ br)        h_j = w_j silu(gate) up of expert c_j
+//   h = sigmoid(s) silu(gate) up, or silu(gate) up, of the shared expert
 //   y = h Wd^T + sum_j h_j Wd_cj^T, summed over the tensor-parallel group
 //
 // The weights apply before the down projection: dw_j is then a sum over h_j only, and the experts' output is not saved.
@@ -58,7 +59,8 @@ struct MoeParts {
 
 template <class T>
 struct MoeWeights {
-  LinearWeights<T> router;  // rows: the experts, then the shared expert's gate
+  LinearWeights<T> router;                  // rows: the experts, then a shared expert's gate; bias: of experts
+  Vector<const master_t<T>> choice_bias{};  // b of kernels/moe/routing.hpp; empty: none
   std::unique_ptr<const ExpertLinear<T>> gate_up, down;
   std::optional<MlpLinears<T>> shared;
 };
@@ -99,6 +101,8 @@ class Moe final : public FeedForward<T> {
              const RoutedWorkspace<T>& work) const;
   void backward_router(Device& device, const TokenBatch& batch, const RoutedActivations<T>& act,
                        const RoutedWorkspace<T>& work) const;
+  void compute_shared_hidden(Device& device, const FeedForwardActivations<T>& act) const;
+  bool has_shared_gate() const { return parts_->sizes.columns > parts_->sizes.experts; }
   RowGemm<T> shared_gate_up() const;
   RowGemm<T> shared_dhidden() const;
 

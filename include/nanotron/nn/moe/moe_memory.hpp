@@ -29,10 +29,12 @@ struct MoeSizes {
   index_t sequences = 0;
   index_t hidden = 0;
   index_t experts = 0;  // of the layer, on all ranks; 0: a dense network
-  index_t columns = 0;  // of the router's GEMM: experts, and the shared expert's gate where there is one
+  index_t columns = 0;  // of the router's GEMM: experts, and the gate of a shared expert that has one
   index_t top_k = 0;
-  index_t width = 0;  // of an expert, local
-  index_t rows = 0;   // R
+  index_t width = 0;          // of an expert, local
+  index_t rows = 0;           // R
+  bool is_sigmoid = false;    // the router's scores
+  index_t bias_segments = 0;  // of the sum over tokens in the gradient of the router's bias; 0: none
   deck::ExpertGemms gemms = deck::ExpertGemms::library;
   ExpertCuts cuts{};
   index_t assignments() const { return tokens * top_k; }
@@ -60,11 +62,12 @@ struct RoutedActivations {
   using M = master_t<T>;
   Matrix<M> probabilities;                 // (tokens, experts)
   Vector<M> z;                             // (tokens)
+  Vector<M> score_sums;                    // (tokens), of sigmoid scores
   Vector<std::int64_t> assignments;        // (tokens x top_k)
   Vector<M> weights;                       // (tokens x top_k)
   Vector<std::int64_t> row_of_assignment;  // (tokens x top_k); -1: dropped, or of an empty position
   Vector<std::int64_t> source;             // (tokens x top_k): which assignment each sent row is
-  Vector<M> gate;                          // (tokens), of the shared expert
+  Vector<M> gate;                          // (tokens), of a gated shared expert
   Matrix<T> dlogits;                       // (tokens, columns): from backward_input to backward_input_weight
   Matrix<T> input;                         // (R, hidden): the experts' input rows
   Vector<M> row_weights;                   // (R)
@@ -89,6 +92,7 @@ struct RoutedWorkspace {
   Vector<M> drow_weights;                // (R)
   Vector<M> dweights;                    // (tokens x top_k)
   Vector<M> dgate;                       // (tokens)
+  Vector<M> bias_sums;                   // of the gradient of the router's bias
 };
 
 /// Allocate the activations that are cheap to recompute, those that are not, doutput, and the workspaces; nothing for a

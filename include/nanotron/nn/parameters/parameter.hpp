@@ -37,9 +37,10 @@ struct ParameterSpec {
 
   comm::ReplicaSet replicas = comm::ReplicaSet::data_parallel;  // which ranks store the same part
   Partition partition = Partition::replicated;
-  Range local{};  // of the sharded dimension: what this rank computes with
-  Range owned{};  // subset of local that this rank owns in norms and checkpoints; the owned parts of a
-                  // tensor-parallel group cover the tensor exactly once. Partition::replicated: along rows.
+  Range local{};             // of the sharded dimension: what this rank computes with
+  Range owned{};             // subset of local that this rank owns in norms and checkpoints; the owned parts of a
+                             // tensor-parallel group cover the tensor exactly once. Partition::replicated: along rows.
+  bool has_gradient = true;  // else something other than the optimizer updates it
   bool gradient_is_partial = false;  // tensor-parallel ranks with the same element have partial sums of its gradient
 
   Initial initial = Initial::normal;

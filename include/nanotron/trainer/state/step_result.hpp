@@ -10,8 +10,8 @@
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/io/metrics/metrics_rows.hpp"
+#include "nanotron/model/layers/transformer.hpp"
 #include "nanotron/tensor/device.hpp"
-#include "nanotron/tensor/tensor.hpp"
 
 namespace nanotron::trainer {
 
@@ -27,12 +27,15 @@ class StatisticsMonitor {
   virtual void start() {}
   /// What was copied, after a wait for the device. Collective over the world, the same on all ranks.
   virtual io::ExtraValues collect() { return {}; }
+  /// After an update of the weights: queues what the model derives from the statistics collected last.
+  virtual void after_update() {}
 };
 
-/// config is resolved. sums: of the model's layers (model::Transformer::statistics), set to zero by start. On a
-/// planning device start counts its kernel. grid and device must outlive it.
+/// config is resolved. start sets the model's statistics to zero. On a planning device start and after_update count
+/// their kernels. The arguments must outlive it.
+template <class T>
 std::unique_ptr<StatisticsMonitor> make_statistics_monitor(const deck::Config& config, comm::ProcessGrid& grid,
-                                                           Device& device, Matrix<double> sums);
+                                                           Device& device, const model::Transformer<T>& model);
 
 struct StepResult {
   index_t samples = 0;     // of the global batch

@@ -2,7 +2,6 @@
 // Routing against plain loops, its gradient against finite differences, and what happens to rows on their way.
 #include <algorithm>
 #include <limits>
-#include <random>
 
 #include "nanotron/kernels/mlp/swiglu.hpp"
 #include "nanotron/kernels/moe/expert_rows.hpp"
@@ -31,31 +30,41 @@ std::vector<double> widened(const Array<T>& a, index_t begin, index_t n) {
 
 TYPED_TEST(RoutingKernels, FollowTheReference) {
   using M = TypeParam;
-  const index_t tokens = 37, columns = 9, k = 3;
-  const Routing all[] = {{8, k, TopKWeights::softmax}, {8, k, TopKWeights::renormalised}, {3, k, TopKWeights::softmax}};
+  const index_t tokens = 37, columns = 13, k = 3;
+  using enum deck::RouterScore;
+  const Routing all[] = {{8, k, TopKWeights::scores},
+                         {8, k, TopKWeights::renormalised},
+                         {3, k, TopKWeights::scores},
+                         {12, k, TopKWeights::scores, softmax, 4, 2, 16.0},
+                         {12, k, TopKWeights::renormalised, sigmoid, 1, 1, 2.5},
+                         {12, k, TopKWeights::scores, sigmoid, 3, 2},
+                         {12, k, TopKWeights::renormalised, sigmoid, 12, 5}};
   for (const Routing& routing : all) {
+    const bool is_sigmoid = routing.score == sigmoid;
+    const auto bias = Array<M>::random(is_sigmoid ? routing.experts : 0, 6, 0.3);
     auto logits = Array<M>::random(tokens * columns, 5, 2.0);
     for (index_t e = 0; e < 3; ++e) logits.host[static_cast<std::size_t>(4 * columns + e)] = M(1.25);  // a tie
     logits.push();
-    Array<M> p(tokens * routing.experts), w(tokens * k), z(tokens);
+    Array<M> p(tokens * routing.experts), w(tokens * k), z(tokens), score_sums(is_sigmoid ? tokens : 0);
     Array<std::int64_t> assignments(tokens * k);
     kernels::route_forward<M>(this->device_, routing, {}, MatrixRef<const M>(logits.data(), tokens, columns),
-                              p.matrix(tokens, routing.experts), assignments.vector(), w.vector(), z.vector());
+                              p.matrix(tokens, routing.experts), assignments.vector(), w.vector(), z.vector(),
+                              bias.read(), score_sums.vector());
     this->device_.fence();
     p.pull(), w.pull(), z.pull(), assignments.pull();
     std::vector<double> p2, w2, z2;
     std::vector<std::int64_t> c2;
     for (index_t t = 0; t < tokens; ++t) {
-      const auto r = reference::route(widened(logits, t * columns, routing.experts), k,
-                                      routing.weights == TopKWeights::renormalised);
+      const auto r = reference::route(widened(logits, t * columns, routing.experts), routing,
+                                      widened(bias, 0, is_sigmoid ? routing.experts : 0));
       p2.insert(p2.end(), r.probabilities.begin(), r.probabilities.end());
       w2.insert(w2.end(), r.weights.begin(), r.weights.end());
       z2.push_back(r.z);
       c2.insert(c2.end(), r.assignments.begin(), r.assignments.end());
     }
     EXPECT_EQ(assignments.host, c2);
-    // exp to 2 units, a sum of 8, divisions.
-    const double tolerance = 32 * unit_roundoff<M>();
+    // exp to 2 units, a sum of 12, divisions.
+    const double tolerance = 32 * unit_roundoff<M>() * routing.factor;
     expect_close(p.host, p2, tolerance);
     expect_close(w.host, w2, tolerance);
     expect_close(z.host, z2, tolerance);
@@ -66,28 +75,33 @@ TYPED_TEST(RoutingKernels, FollowTheReference) {
 TEST(RoutingGradient, MeetsFiniteDifferences) {
   Timers timers;
   Device device(timers);
-  const index_t sequences = 2, length = 3, tokens = 6, experts = 5, k = 2, columns = 6;
-  const kernels::RouterScales scales{.balance = 12.0, .zeta = 1.4, .tokens = 7.0};
-  for (const auto kind : {TopKWeights::softmax, TopKWeights::renormalised}) {
-    const Routing routing{experts, k, kind};
+  const index_t sequences = 2, length = 3, tokens = 6, experts = 6, k = 2, columns = 7;
+  using enum deck::RouterScore;
+  for (const Routing& routing :
+       {Routing{experts, k, TopKWeights::scores}, Routing{experts, k, TopKWeights::renormalised},
+        Routing{experts, k, TopKWeights::renormalised, softmax, 3, 2, 1.7},
+        Routing{experts, k, TopKWeights::scores, sigmoid, 1, 1, 1.3},
+        Routing{experts, k, TopKWeights::renormalised, sigmoid, 3, 2, 2.5}}) {
+    const kernels::RouterScales scales{.balance = 12.0, .zeta = routing.score == sigmoid ? 0.0 : 1.4, .tokens = 7.0};
     const auto logits = Array<double>::random(tokens * columns, 3, 1.5);
     const auto dw = Array<double>::random(tokens * k, 4);
-    Array<double> p(tokens * experts), w(tokens * k), z(tokens), dl(tokens * columns, 7.0);
+    Array<double> p(tokens * experts), w(tokens * k), z(tokens), dl(tokens * columns, 7.0), score_sums(tokens);
     Array<std::int64_t> assignments(tokens * k), counts(sequences * experts);
     const Matrix<std::int64_t> n(counts.data(), sequences, experts);
     kernels::route_forward<double>(device, routing, {}, MatrixRef<const double>(logits.data(), tokens, columns),
-                                   p.matrix(tokens, experts), assignments.vector(), w.vector(), z.vector());
+                                   p.matrix(tokens, experts), assignments.vector(), w.vector(), z.vector(), {},
+                                   score_sums.vector());
     kernels::count_assignments(device, k, assignments.read(), n);
     kernels::route_backward<double>(device, routing, {.length = length}, p.read(tokens, experts), assignments.read(),
                                     w.read(), z.read(), dw.read(), n, scales,
-                                    MatrixRef<double>(dl.data(), tokens, columns));
+                                    MatrixRef<double>(dl.data(), tokens, columns), score_sums.read());
     device.fence();
     counts.pull(), dl.pull();
     const auto loss = [&](const std::vector<double>& l) {
       double sum = 0.0;
       for (index_t t = 0; t < tokens; ++t) {
         const auto first = l.begin() + t * columns;
-        const auto r = reference::route({first, first + experts}, k, kind == TopKWeights::renormalised);
+        const auto r = reference::route({first, first + experts}, routing);
         for (index_t j = 0; j < k; ++j) {
           sum += dw.host[static_cast<std::size_t>(t * k + j)] * r.weights[static_cast<std::size_t>(j)];
         }
@@ -111,71 +125,16 @@ TEST(RoutingGradient, MeetsFiniteDifferences) {
   }
 }
 
-TEST(Rows, AreSortedByExpertAndComeBack) {
+TEST(ChoiceBias, MovesTowardsTheMeanLoad) {
   Timers timers;
   Device device(timers);
-  const index_t tokens = 7, k = 2, hidden = 5, experts = 4;
-  Array<std::int64_t> assignments(tokens * k), rows(tokens * k), source(tokens * k, -5), counts(experts);
-  assignments.host = {0, 3, 3, 1, 1, 0, 3, 0, 1, 3, 0, 1, 3, 1};
-  rows.host.assign(14, 0);
-  rows.host[2] = rows.host[9] = -1;  // dropped
-  assignments.push(), rows.push();
-  Array<std::int64_t> stretches(experts);
-  kernels::assign_rows(device, assignments.read(), rows.vector(), source.vector(), counts.vector(),
-                       stretches.matrix(1, experts));
+  Array<double> loads(5), bias(5, 1.0);
+  loads.host = {4.0, 1.0, 5.0, 0.0, 2.5};  // mean 2.5
+  loads.push();
+  kernels::balance_bias<double>(device, loads.read(), 0.25, bias.vector());
   device.fence();
-  rows.pull(), source.pull(), counts.pull();
-  EXPECT_EQ(counts.host, (std::vector<std::int64_t>{4, 5, 0, 3}));
-  EXPECT_EQ(rows.host, (std::vector<std::int64_t>{0, 9, -1, 4, 5, 1, 10, 2, 6, -1, 3, 7, 11, 8}));
-  EXPECT_EQ(source.host, (std::vector<std::int64_t>{0, 5, 7, 10, 3, 4, 8, 11, 13, 1, 6, 12, -5, -5}));
-
-  const auto x = Array<double>::random(tokens * hidden, 1), values = Array<double>::random(tokens * k, 2);
-  Array<double> there(12 * hidden), y(tokens * hidden, 1.0), of_rows(12), back(tokens * k, 9.0);
-  const Vector<const std::int64_t> twelve(source.data(), 12);
-  kernels::gather_rows<double>(device, k, x.read(tokens, hidden), twelve, there.matrix(12, hidden));
-  kernels::add_rows<double>(device, there.read(12, hidden), rows.read(), y.matrix(tokens, hidden));
-  kernels::gather_values<double>(device, values.read(), twelve, of_rows.vector());
-  kernels::scatter_values<double>(device, of_rows.read(), rows.read(), back.vector());
-  device.fence();
-  y.pull(), back.pull();
-  for (index_t t = 0; t < tokens; ++t) {
-    const double kept = t == 1 || t == 4 ? 1.0 : 2.0;
-    for (index_t c = 0; c < hidden; ++c) {
-      const auto i = static_cast<std::size_t>(t * hidden + c);
-      EXPECT_DOUBLE_EQ(y.host[i], 1.0 + kept * x.host[i]);
-    }
-  }
-  for (std::size_t i = 0; i < back.host.size(); ++i) EXPECT_EQ(back.host[i], i == 2 || i == 9 ? 0.0 : values.host[i]);
-}
-
-// Many stretches, the last one short, experts that nobody chooses: as a stable sort.
-TEST(Rows, AreSortedOverManyStretches) {
-  Timers timers;
-  Device device(timers);
-  const index_t n = 5 * kernels::assignments_of_stretch + 17, experts = 11;
-  Array<std::int64_t> assignments(n), rows(n, 0), source(n, -5), counts(experts);
-  Array<std::int64_t> stretches(kernels::stretches_of(n) * experts, 99);
-  std::mt19937 random(7);
-  for (auto& assignment : assignments.host) assignment = static_cast<std::int64_t>(random() % 8);
-  for (std::size_t i = 0; i < rows.host.size(); i += 7) rows.host[i] = -1;
-  assignments.push(), rows.push();
-  std::vector<std::int64_t> kept, expected_counts(static_cast<std::size_t>(experts), 0);
-  for (std::size_t i = 0; i < rows.host.size(); ++i) {
-    if (rows.host[i] < 0) continue;
-    kept.push_back(static_cast<std::int64_t>(i));
-    ++expected_counts[static_cast<std::size_t>(assignments.host[i])];
-  }
-  std::ranges::stable_sort(kept, {}, [&](std::int64_t i) { return assignments.host[static_cast<std::size_t>(i)]; });
-  kernels::assign_rows(device, assignments.read(), rows.vector(), source.vector(), counts.vector(),
-                       stretches.matrix(kernels::stretches_of(n), experts));
-  device.fence();
-  rows.pull(), source.pull(), counts.pull();
-  EXPECT_EQ(counts.host, expected_counts);
-  for (std::size_t r = 0; r < kept.size(); ++r) {
-    ASSERT_EQ(source.host[r], kept[r]) << r;
-    ASSERT_EQ(rows.host[static_cast<std::size_t>(kept[r])], static_cast<std::int64_t>(r));
-  }
-  EXPECT_EQ(source.host[kept.size()], -5);
+  bias.pull();
+  EXPECT_EQ(bias.host, (std::vector<double>{0.75, 1.25, 0.75, 1.25, 1.0}));
 }
 
 // Nothing to choose by: each expert gets as many.
@@ -188,7 +147,7 @@ TEST(Rows, OfTokensThatAreNotFiniteAreDealtOut) {
   logits.host[0] = 1.0;
   logits.push();
   Array<std::int64_t> assignments(tokens * k);
-  kernels::route_forward<double>(device, {experts, k, TopKWeights::softmax}, {},
+  kernels::route_forward<double>(device, {experts, k, TopKWeights::scores}, {},
                                  MatrixRef<const double>(logits.data(), tokens, experts), p.matrix(tokens, experts),
                                  assignments.vector(), w.vector(), z.vector());
   device.fence();
@@ -196,38 +155,6 @@ TEST(Rows, OfTokensThatAreNotFiniteAreDealtOut) {
   std::vector<int> met(static_cast<std::size_t>(experts), 0);
   for (const std::int64_t assignment : assignments.host) ++met[static_cast<std::size_t>(assignment)];
   EXPECT_EQ(met, std::vector<int>(static_cast<std::size_t>(experts), 3));
-}
-
-// Ten tokens in four shards of 3, 3, 2, 2: experts of some tokens, of all, of none.
-TEST(Rows, AreCutWhereTheirTokensCrossShards) {
-  Timers timers;
-  Device device(timers);
-  const index_t k = 2;
-  const std::vector<std::vector<std::int64_t>> tokens_of{{2, 3, 4, 9}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, {}};
-  Array<std::int64_t> source(20), counts(3), cuts(3 * 5);
-  std::size_t row = 0;
-  for (std::size_t e = 0; e < 3; ++e) {
-    counts.host[e] = static_cast<std::int64_t>(tokens_of[e].size());
-    for (const std::int64_t t : tokens_of[e]) source.host[row++] = t * k + static_cast<std::int64_t>(e) % k;
-  }
-  source.push(), counts.push();
-  kernels::cut_rows(device, k, source.read(), counts.read(), SumOrder({{10, 1}}, 4, 1, 0), cuts.matrix(3, 5));
-  device.fence();
-  cuts.pull();
-  EXPECT_EQ(cuts.host, (std::vector<std::int64_t>{0, 1, 3, 3, 4, /**/ 0, 3, 6, 8, 10, /**/ 0, 0, 0, 0, 0}));
-}
-
-// Two sequences, each on two ranks of two shards, and one expert.
-TEST(Rows, CutsOfRanksAreJoined) {
-  Timers timers;
-  Device device(timers);
-  Array<std::int64_t> of_ranks(4 * 3), cuts(2 * 5);
-  of_ranks.host = {0, 1, 3, /**/ 0, 0, 2, /**/ 0, 0, 0, /**/ 0, 4, 4};
-  of_ranks.push();
-  kernels::join_cuts(device, of_ranks.read(), 1, 2, cuts.matrix(2, 5));
-  device.fence();
-  cuts.pull();
-  EXPECT_EQ(cuts.host, (std::vector<std::int64_t>{0, 1, 3, 3, 5, /**/ 0, 0, 0, 4, 4}));
 }
 
 // Two sequences of five tokens, of which this rank has positions 1, 2 and 4; the other's assignments lie in front. Of 2
@@ -240,7 +167,7 @@ TEST(Rows, OverflowIsCountedAlongTheSequence) {
   base.host = {0, 4, 5, 1, 6}, step.host = {2, 3, 3, 2, 3}, own.host = {-1, 0, 1, -1, 2};
   all.host = {0, 0, 1, 1, /* here */ 0, 0, 0, 1, 0, 1};
   base.push(), step.push(), own.push(), all.push();
-  kernels::mark_overflow(device, {2, k, TopKWeights::softmax}, {base.read(), step.read(), own.read(), 2, length},
+  kernels::mark_overflow(device, {2, k, TopKWeights::scores}, {base.read(), step.read(), own.read(), 2, length},
                          {.length = 5}, 0.8, all.read(), rows.vector());
   device.fence();
   rows.pull();
@@ -271,7 +198,7 @@ TEST(Rows, EmptyPositionsAreNobodys) {
   const Matrix<std::int64_t> n(of_sequence.data(), sequences, experts);
   const auto dw = Array<double>::random(rows_here, 4);
   Array<double> sums(2 * experts + 2, 0.0);
-  const Routing routing{experts, k, TopKWeights::softmax};
+  const Routing routing{experts, k, TopKWeights::scores};
   kernels::route_forward<double>(device, routing, positions, MatrixRef<const double>(logits.data(), rows_here, experts),
                                  p.matrix(rows_here, experts), assignments.vector(), w.vector(), z.vector());
   kernels::mark_routed(device, assignments.read(), rows.vector(), source.vector());
@@ -312,7 +239,7 @@ TEST(Rows, OverflowIsThatOfTheTokens) {
   assignments.host[0] = assignments.host[1] = 1;
   Array<std::int32_t> tokens(1, 2);
   base.push(), step.push(), own.push(), assignments.push(), tokens.push();
-  kernels::mark_overflow(device, {2, 1, TopKWeights::softmax}, {base.read(), step.read(), own.read(), 1, 5},
+  kernels::mark_overflow(device, {2, 1, TopKWeights::scores}, {base.read(), step.read(), own.read(), 1, 5},
                          {.shard = {{0, 5}, {5, 5}}, .length = 5, .tokens = tokens.data()}, 0.8, assignments.read(),
                          rows.vector());
   device.fence();
