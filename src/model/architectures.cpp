@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <sstream>
 #include <vector>
@@ -24,6 +26,7 @@ enum class KeyHeads { any, all, one_or_all };  // of the attention heads
 //   key=*        any value
 //   key=a|b      one of these; the first is needed where the model has another
 //   key=@other   the value of another key
+//   key=name     what the function of this name computes
 //
 // A key without a rule has its default, except for those of every_architecture.
 struct Architecture {
@@ -39,11 +42,17 @@ const std::string every_architecture =
     "hidden_size=* num_hidden_layers=* num_attention_heads=* num_key_value_heads=* head_dim=* intermediate_size=* "
     "vocab_size=* rms_norm_eps=* layer_norm_epsilon=* tie_word_embeddings=* max_position_embeddings=* rope_theta=* "
     "rope_type=* rope_factor=* original_max_position_embeddings=* rope_low_freq_factor=* rope_high_freq_factor=* "
-    "rope_beta_fast=* rope_beta_slow=* rope_attention_factor=* num_experts=* num_experts_per_tok=* "
+    "rope_beta_fast=* rope_beta_slow=* rope_attention_factor=* rope_truncate=* rope_short_factor=* "
+    "rope_long_factor=* num_experts=* num_experts_per_tok=* "
     "moe_intermediate_size=* ";
 const std::string biases_of_llama = "qkv_bias=@o_proj_bias o_proj_bias=* ";
 const std::string all_biases = "qkv_bias=.true. o_proj_bias=.true. mlp_bias=.true. ";
 const std::string layer_norm = "normalization='layer_norm' ", gelu = "hidden_act='gelu_new'|'gelu' ";
+const std::string gelu_gate = "hidden_act='geglu_tanh'|'geglu' ", windows = "sliding_window=* window_layers=* ";
+const std::string all_qk_norm = "qk_norm=.true. qk_norm_over='projection' ";
+const std::string of_gemma =
+    "norm_weight='one_plus' norm_placement='sandwich' attention_multiplier=* "
+    "attn_logit_softcapping=* final_logit_softcapping=* embedding_multiplier=root_of_width ";
 const std::string of_gpt2 = layer_norm + gelu + all_biases + "position_embedding_type='learned_absolute' ";
 
 std::vector<Architecture> make_architectures() {
@@ -68,8 +77,23 @@ std::vector<Architecture> make_architectures() {
       {.name = "SeedOssForCausalLM", .rules = "qkv_bias=* o_proj_bias=* mlp_bias=*"},
       {.name = "GPTBigCodeForCausalLM", .rules = of_gpt2, .has_head_dim = false, .key_heads = KeyHeads::one_or_all},
       {.name = "OrionForCausalLM", .rules = layer_norm, .has_head_dim = false},
+      {.name = "SmolLM3ForCausalLM", .rules = biases_of_llama + "mlp_bias=* rope_layers=*"},
   };
 }
+
+using Computed = std::function<double(const ModelConfig&)>;
+
+const std::map<std::string, Computed> computed = {
+    {"root_of_width", [](const ModelConfig& m) { return std::sqrt(static_cast<double>(m.hidden_size)); }},
+    {"theta_where_scaled",
+     [](const ModelConfig& m) { return m.rope_type == deck::RopeType::standard ? 0.0 : m.rope_theta; }},
+    {"theta_of_gemma3",
+     [](const ModelConfig& m) {
+       const bool is_scaled = m.rope_type != deck::RopeType::standard;
+       if (m.rope_local_theta == 0.0) return is_scaled ? m.rope_theta : 0.0;
+       return m.rope_local_theta == m.rope_theta && !is_scaled ? 0.0 : m.rope_local_theta;
+     }},
+};
 
 std::map<std::string, std::string> rules_of(const Architecture& a) {
   std::map<std::string, std::string> rules;
@@ -99,6 +123,19 @@ std::string nearest_of(const std::string& values, const std::string& value) {
   return first;
 }
 
+std::string needed_value(const std::string& rule, const std::string& value, const deck::Config& config) {
+  if (rule[0] == '@') return deck::spelled(deck::parameter("model", rule.substr(1)).get(config));
+  const auto function = computed.find(rule);
+  return function == computed.end() ? nearest_of(rule, value) : deck::spelled(function->second(config.model));
+}
+
+// Keys that mean nothing beside another choice of position embedding.
+bool is_of_other_positions(const std::string& key, const std::map<std::string, std::string>& rules,
+                           const ModelConfig& m) {
+  const bool is_of_rope = key.starts_with("rope_") || key == "partial_rotary_factor";
+  return is_of_rope && (rules.contains("position_embedding_type") || !m.has_rotary());
+}
+
 void compare_heads(const Architecture& a, const ModelConfig& m, Differences& found) {
   const std::int64_t heads = m.num_attention_heads;
   const bool is_one = m.num_key_value_heads == 1 && a.key_heads == KeyHeads::one_or_all;
@@ -120,10 +157,9 @@ Differences differences(const Architecture& a, const deck::Config& config) {
     if (!is_of_model || p.part_of == deck::PartOf::no_model) continue;
     const auto rule = rules.find(p.name);
     const std::string values = rule == rules.end() ? spelled(p, defaults) : rule->second, value = spelled(p, config);
-    if (values == "*") continue;
-    const std::string needed =
-        values[0] == '@' ? spelled(deck::parameter("model", values.substr(1)), config) : nearest_of(values, value);
-    require(value == needed, found, p.name, needed);
+    if (values == "*" || is_of_other_positions(p.name, rules, config.model)) continue;
+    if (p.name == "layer_norm_epsilon" && config.model.normalization != deck::Normalization::layer_norm) continue;
+    require(value == needed_value(values, value, config), found, p.name, needed_value(values, value, config));
   }
   compare_heads(a, config.model, found);
   if (a.needs_shared_expert && config.model.moe.shared_expert_intermediate_size == 0) {

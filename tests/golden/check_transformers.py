@@ -20,6 +20,10 @@ import transformers
 
 import make_configs
 
+EXPERTS = make_configs.EXPERTS
+WINDOWS = {"sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"]}
+GEMMA = {"head_dim": 12, "query_pre_attn_scalar": 8, "hidden_activation": "gelu_pytorch_tanh"}
+TEXT = {"Gemma3": "Gemma3Text"}
 BIASES = {"attention_bias": True, "mlp_bias": True}
 SIZES = make_configs.SIZES
 # Families without a fixture of their own: class, what differs from make_configs.SIZES.
@@ -29,6 +33,7 @@ MORE = {
     "starcoder2": ("Starcoder2", {"sliding_window": 16}), "ernie4_5": ("Ernie4_5", {"use_bias": True, "head_dim": 12}),
     "helium": ("Helium", BIASES | {"head_dim": 8}),
     "gpt_neox": ("GPTNeoX", {"use_parallel_residual": False, "rotary_pct": 1.0}),
+    "smollm3": ("SmolLM3", {"no_rope_layers": [1, 0]}),
     "gpt_bigcode": ("GPTBigCode", make_configs.GPT2), "gpt_bigcode_heads": ("GPTBigCode", make_configs.GPT2 | {"multi_query": False}),
 }
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "nanotron_convert.py"
@@ -60,9 +65,12 @@ def config_of(kind: str):
         return make_configs.config_of(kind)
     name, changes = MORE[kind]
     values = changes if name == "GPTBigCode" else SIZES | {"pad_token_id": None} | changes
+    if MAJOR >= 5 and values.get("rope_scaling"):
+        rope = dict(values.pop("rope_scaling"))
+        values["rope_parameters"] = {"rope_type": rope.pop("type"), "rope_theta": 10000.0} | rope
     if name == "GPTNeoX":
         values = {key: value for key, value in values.items() if key not in ("num_key_value_heads", "rms_norm_eps")}
-    config = getattr(transformers, name + "Config")(**values)
+    config = getattr(transformers, TEXT.get(name, name) + "Config")(**values)
     config.architectures = [name + "ForCausalLM"]
     return config
 
@@ -93,12 +101,12 @@ def check(kind: str, python: str, root: Path) -> None:
         print(f"transformers {transformers.__version__} {kind + name:25} largest |logit| "
               f"{float(expected.abs().max()):.3f}, largest difference {worst[0]:g} after the round trip, "
               f"{worst[1]:g} after saving it once more")
-        assert worst == [0.0, 0.0]
+        assert max(worst) < 1e-5  # 0 unless the alignment of a tensor in the file chooses another GEMM
 
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        for kind in (*make_configs.ALL, *MORE):
+        for kind in sys.argv[2:] or (*make_configs.ALL, *MORE):
             check(kind, sys.argv[1], Path(folder))
 
 

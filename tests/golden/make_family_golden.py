@@ -56,8 +56,21 @@ CASES = {
     "ernie4_5": ("Ernie4_5", SIZES | {"use_bias": True, "rope_theta": 10000.0, "max_position_embeddings": 128,
                                       "rms_norm_eps": 1e-5, "tie_word_embeddings": False}, 154),
 }
+# No stored value is one that hides a mistake: windows cut, soft caps bend, factors are not 1, layers differ.
 COMMON = {"rope_theta": 10000.0, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "tie_word_embeddings": False}
+THREE = SIZES | COMMON | {"num_hidden_layers": 3}
+SLIDING, FULL = "sliding_attention", "full_attention"
+WINDOWS = {"sliding_window": 5, "layer_types": [SLIDING, SLIDING, FULL]}
+GEMMA = THREE | {"hidden_activation": "gelu_pytorch_tanh", "hidden_act": "gelu_pytorch_tanh", "rms_norm_eps": 1e-6,
+                 "tie_word_embeddings": True}
+LAYER_NORMED = {key: value for key, value in (SIZES | COMMON).items() if key not in ("rms_norm_eps", "head_dim")}
+LONGROPE = {"type": "longrope", "short_factor": [1.0, 1.5, 2.5],
+            "long_factor": [1.25, 4.0, 11.0]}
+PHI4 = {key: value for key, value in (SIZES | COMMON).items() if key != "head_dim"} | {
+    "partial_rotary_factor": 0.75, "rope_scaling": LONGROPE, "tie_word_embeddings": True,
+    "max_position_embeddings": 256, "sliding_window": 262144}
 CASES |= {
+    "smollm3": ("SmolLM3", THREE | {"no_rope_layers": [1, 1, 0], "tie_word_embeddings": True}, 302),
     "falcon3": ("Llama", SIZES | COMMON | {"head_dim": 16, "rope_theta": 1000042.0, "rms_norm_eps": 1e-6}, 315),
 }
 TEXT = {"Gemma3": "Gemma3Text"}  # class of the configuration where it has another stem
@@ -203,7 +216,7 @@ def make(case):
     with everything_in(torch.float64):
         wide, continuation = train(case, sizes, weights, tokens, torch.float64), generate(case, sizes, weights, tokens)
     values = {"case": case, "torch": torch.__version__, "transformers": transformers.__version__,
-              "model": sizes.dense_values() | sizes.moe_values(), **golden.hyperparameters(),
+              "config": config_json(case), "model": sizes.dense_values() | sizes.moe_values(), **golden.hyperparameters(),
               "fp64": wide, "fp32": train(case, sizes, weights, tokens, torch.float32)}
     compact_json.write(folder / "golden.json", values)
     compact_json.write(folder / "generate.json", continuation)

@@ -409,7 +409,7 @@ def test_windows_of_no_architecture():
      "sliding_window = 0; SeedOssForCausalLM with sliding_window = 0$"),
     ({"normalization": "layer_norm", "hidden_act": "gelu", "mlp_bias": True},
      "nearest: GPTNeoXForCausalLM with num_key_value_heads = 4$"),
-    ({"normalization": "layer_norm", "head_dim": 16}, "nearest: .*OrionForCausalLM with head_dim = 8$"),
+    ({"normalization": "layer_norm", "head_dim": 16}, "nearest: .*OrionForCausalLM with head_dim = 8"),
     ({"hidden_act": "gelu", "mlp_bias": True, "qkv_bias": True, "o_proj_bias": True, "normalization": "layer_norm",
       "hidden_size": 33, "head_dim": 9, "sliding_window": 8, "qk_norm": True},
      "nearest: Starcoder2ForCausalLM with qk_norm = False$")])
@@ -628,3 +628,20 @@ def test_unknown_keys_are_told(folder, tmp_path, tool):
     source = folder("llama", brand_new_key=3, another=False, third=None)
     error = tool("convert", "from-hf", source, tmp_path / "out").stderr
     assert "brand_new_key = 3 is unknown" in error and "another" not in error and "third" not in error
+
+
+@pytest.mark.parametrize("case", conftest.FAMILIES)
+def test_configs_of_golden_families(case):
+    """As published: the sizes that the golden values were made with, and every key the same on the way back."""
+    golden = json.loads((conftest.GOLDEN / case / "golden.json").read_text())
+    config, sizes = golden["config"], checkpoint_file.ModelSizes(**golden["model"])
+    assert sizes_of(config) == sizes and hf.unknown_keys(config) == []
+    special = {"special": {key: config[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id") if key in config}}
+    exported = hf.config_from_sizes(sizes, "", **EXPORT | special | {
+        "imported": config, "max_positions": config.get("max_position_embeddings", 128)})
+    assert sizes_of(exported) == sizes
+    unread = hf.FAMILIES[config["model_type"]].without if config["model_type"] in hf.FAMILIES else ()
+    same = {key: value for key, value in config.items() if key != "rope_scaling" and (key in exported or key not in unread)}
+    assert {key: exported[key] for key in same} == same
+    scaling = config.get("rope_scaling") or {}
+    assert {key: (exported.get("rope_scaling") or {})[key] for key in scaling} == scaling

@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from . import family_keys as fk
+from .family_keys import Rule
+
 SWIGLU = {"silu": "silu", "swish": "silu"}
 # transformers' activation functions -> ours; its other names of the same are read, and written as the first.
 GELU = {"gelu_pytorch_tanh": "gelu_new", "gelu_new": "gelu_new", "gelu": "gelu"}
@@ -38,7 +41,9 @@ class Family:
     only: dict[str, tuple[Any, Any, str]] = field(default_factory=dict)
     without: tuple[str, ...] = ()  # Llama's keys that its class does not read
     has_window: bool = False  # sliding_window alone says it
+    rope_types: tuple[str, ...] = ()  # that its configuration allows; empty: all
     multipliers: bool = False  # Granite's
+    rules: tuple[Rule, ...] = ()  # what else config.json says
     is_of_transformers: bool = True
 
     @property
@@ -49,8 +54,14 @@ class Family:
     def keys(self) -> frozenset[str]:
         """Of config.json, beside Llama's."""
         biases = (key for key, _ in self.biases.values())
-        return frozenset((*self.aliases.values(), *self.dropouts, *self.only, *biases,
+        rules = (key for rule in self.rules for key in rule.keys)
+        return frozenset((*self.aliases.values(), *self.dropouts, *self.only, *biases, *rules,
                           *(MULTIPLIERS if self.multipliers else ())))
+
+    @property
+    def rotates_a_part(self) -> bool:
+        """Whether its class reads how much of a head is rotated."""
+        return ROTATED_PART in self.defaults
 
     def in_llamas_keys(self, config: dict[str, Any]) -> dict[str, Any]:
         """Its config.json with Llama's names, and what silence means there."""
@@ -69,7 +80,6 @@ class Family:
 
 
 MULTIPLIERS = ("embedding_multiplier", "logits_scaling", "residual_multiplier", "attention_multiplier")
-
 FAMILIES = {
     "llama": Family("LlamaForCausalLM", biases=OF_LLAMA | OF_MLP),
     "mistral": Family("MistralForCausalLM", defaults={"num_key_value_heads": 8, "sliding_window": 4096},
@@ -111,6 +121,8 @@ FAMILIES = {
     "helium": Family("HeliumForCausalLM", defaults={"head_dim": 128, "rms_norm_eps": 1e-8}, rope_theta=1e5,
                      biases=bias_of("attention_bias", False, "qkv_bias") | OF_MLP),
     "granite": Family("GraniteForCausalLM", biases=OF_LLAMA | OF_MLP, multipliers=True),
+    "smollm3": Family("SmolLM3ForCausalLM", defaults={"num_key_value_heads": 4, "tie_word_embeddings": True},
+                      rope_theta=2e6, biases=OF_LLAMA | OF_MLP, rules=(fk.ROPE_LAYERS,)),
     "internlm2": Family("InternLM2ForCausalLM", biases=bias_of("bias", True, "qkv_bias", "o_proj_bias"),
                         is_of_transformers=False),
     "internlm3": Family("InternLM3ForCausalLM", biases=bias_of("qkv_bias", False, "qkv_bias")
@@ -120,6 +132,7 @@ FAMILIES = {
                                       "hidden_act": "activation_function"},
         defaults={"rms_norm_eps": 1e-5}, dropouts=("attention_dropout", "embed_dropout"), is_of_transformers=False),
 }
+
 
 
 def factors_of(config: dict[str, Any], head_dim: int) -> dict[str, tuple[str, float]]:

@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from . import common, gpt2
+from . import common, gpt2, layer_sets
 from . import rope as ropes
+from .expert_keys import EXPERTS, entries_of_experts, expert_sizes
 from .families import FAMILIES, LAYER_NORM, ROTATED_PART, factors_of
 from .model_sizes import ModelSizes
 
@@ -20,12 +21,9 @@ OTHERS = gpt2.ARCHITECTURES  # whose config.json has keys of its own
 ARCHITECTURES = {family.architecture: kind for kind, family in FAMILIES.items()} | \
     {architecture: kind for kind, architecture in OTHERS.items()}
 # What is written for a model that no folder was imported for: of equal ones the first.
-WRITTEN = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", "gpt2", "starcoder2", "gpt_neox",
-           "seed_oss", "gpt_bigcode", "orion")
+WRITTEN = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", "gpt2", "starcoder2",
+           "gpt_neox", "seed_oss", "gpt_bigcode", "orion", "smollm3")
 AUX_LOSS_COEF = 0.001
-# Experts, of a token, their width, the shared one's, normed.
-EXPERTS = {"mixtral": (8, 2, 14336, 0, True), "qwen2_moe": (60, 4, 1408, 5632, False),
-           "qwen3_moe": (128, 8, 768, 0, False)}
 
 KNOWN = frozenset((
     "architectures", "model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
@@ -59,7 +57,7 @@ HARMLESS = frozenset((
     "attn_implementation", "_attn_implementation", "_attn_implementation_autoset", "experts_implementation",
     "_experts_implementation", "tokenizer_class", "sep_token_id", "is_decoder", "tie_encoder_decoder",
     # of the initial weights; of windows that are not used
-    "initializer_range", "max_window_layers",
+    "initializer_range", "init_std", "max_window_layers", "_sliding_window_pattern",
     # of heads of other tasks
     "id2label", "label2id", "num_labels", "problem_type", "finetuning_task", "task_specific_params",
     "classifier_dropout",
@@ -114,7 +112,8 @@ def refusals(kind: str, config: dict[str, Any]) -> list[str]:
         return mismatches(kind, config) + gpt2.refusals(config)
     family = FAMILIES[kind]
     plain, own = family.in_llamas_keys(config), family.keys()
-    found = ropes.refusals(plain) + mismatches(kind, config)
+    found = ropes.refusals(plain, False, family.rope_types) + mismatches(kind, config)
+    found += [text for rule in family.rules for text in rule.refuse(config)]
     found += [f"{text} ({key})" for key, text in NEUTRAL.items() if key not in own and not neutral(config.get(key))]
     found += [f"{text} ({key})" for key, (nothing, text) in NEUTRAL_VALUES.items()
               if not neutral(config.get(key), nothing)]
@@ -122,7 +121,7 @@ def refusals(kind: str, config: dict[str, Any]) -> list[str]:
               if not neutral(config[key]) and (key, family.fixed.get("qk_norm")) != ("use_qk_norm", True)]
     found += [f"{text} ({key})" for key, (value, silent, text) in family.only.items()
               if config.get(key, silent) != value]
-    if set(config.get("layer_types") or []) - {"full_attention"}:
+    if "layer_types" not in own and set(config.get("layer_types") or []) - {"full_attention"}:
         found.append("sliding-window or other attention in some layers (layer_types)")
     window = None if family.has_window else config.get("sliding_window")
     if family.has_window and (config.get("sliding_window") or 0) < 0:
@@ -150,6 +149,9 @@ def notes(config: dict[str, Any], where: object = "") -> list[str]:
     folded = factors(config, sizes_from_config(config, where), where)
     found += [f"{key} = {config[key]} is folded into {part}, times {factor!r}, rounded once"
               for part, (key, factor) in folded.items()]
+    if config.get("num_nextn_predict_layers"):
+        found.append(f"{config['num_nextn_predict_layers']} layers that predict further tokens "
+                     "(num_nextn_predict_layers) are left out")
     return found + ropes.notes(config)
 
 
@@ -169,37 +171,6 @@ def _unknown_to(kind: str, config: dict[str, Any]) -> list[str]:
         SHARED | gpt2.KNOWN if kind in OTHERS else
         KNOWN | FOREIGN | NEUTRAL.keys() | NEUTRAL_VALUES.keys() | FAMILIES[kind].keys())
     return sorted(key for key in config.keys() - known if config[key] is not None and config[key] is not False)
-
-
-def expert_count(kind: str, config: dict[str, Any]) -> int:
-    """transformers 4 writes num_experts except for Mixtral, transformers 5 num_local_experts more often."""
-    given = {int(config[key]) for key in ("num_experts", "num_local_experts") if config.get(key) is not None}
-    if len(given) > 1:
-        raise ValueError("num_experts and num_local_experts differ")
-    return given.pop() if given else EXPERTS[kind][0]
-
-
-def chosen_experts(config: dict[str, Any], default: int) -> int:
-    count = config.get("num_experts_per_tok")
-    if count is not None and int(count) < 1:
-        raise ValueError("num_experts_per_tok below 1")
-    return default if count is None else int(count)
-
-
-def expert_sizes(kind: str, config: dict[str, Any]) -> dict[str, Any]:
-    """The sizes of a mixture of experts; nothing for a dense architecture."""
-    if kind not in EXPERTS:
-        return {}
-    _, of_token, width, shared, normed = EXPERTS[kind]
-    mixtral = kind == "mixtral"
-    return {
-        "num_experts": expert_count(kind, config),
-        "num_experts_per_tok": chosen_experts(config, of_token),
-        "moe_intermediate_size": int(config.get("intermediate_size" if mixtral else "moe_intermediate_size") or width),
-        "shared_expert_intermediate_size":
-            int(shared if (own := config.get("shared_expert_intermediate_size")) is None else own) if shared else 0,
-        "norm_topk_prob": True if mixtral else bool(config.get("norm_topk_prob", normed)),
-    }
 
 
 def kind_of_config(config: dict[str, Any], where: object) -> str:
@@ -261,22 +232,25 @@ def _read(kind: str, config: dict[str, Any]) -> ModelSizes:
     norm = {"layer_norm_epsilon": float(plain.get("layer_norm_epsilon", 1e-5))} if "normalization" in family.fixed \
         else {"rms_norm_eps": float(plain.get("rms_norm_eps", 1e-6))}
     chosen: dict[str, Any] = {name: family.bias(name, config) for name in family.biases} | family.fixed | norm
-    return ModelSizes(
-        hidden_size=hidden,
-        num_hidden_layers=int(plain["num_hidden_layers"]),
-        num_attention_heads=heads,
-        num_key_value_heads=int(plain.get("num_key_value_heads") or heads),
-        head_dim=head_dim,
-        intermediate_size=int(plain["intermediate_size"]),
-        vocab_size=int(plain["vocab_size"]),
-        tie_word_embeddings=tied,
-        rope_theta=ropes.theta_of(plain, family.rope_theta),
-        hidden_act=family.activations[plain.get("hidden_act") or "silu"],
-        sliding_window=int(plain.get("sliding_window") or 0) if family.has_window else 0,
+    known: dict[str, Any] = {
+        "hidden_size": hidden,
+        "num_hidden_layers": int(plain["num_hidden_layers"]),
+        "num_attention_heads": heads,
+        "num_key_value_heads": int(plain.get("num_key_value_heads") or heads),
+        "head_dim": head_dim,
+        "intermediate_size": int(plain["intermediate_size"]),
+        "vocab_size": int(plain["vocab_size"]),
+        "tie_word_embeddings": tied,
+        "rope_theta": ropes.theta_of(plain, family.rope_theta),
+        "hidden_act": family.activations[plain.get("hidden_act") or "silu"],
+        "sliding_window": int(plain.get("sliding_window") or 0) if family.has_window else 0,
         **chosen,
         **expert_sizes(kind, config),
         **ropes.scaling_of(plain),
-    )
+    }
+    for rule in family.rules:
+        known |= rule.read(config, known)
+    return ModelSizes(**known)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -300,10 +274,18 @@ def _beside(theirs: ModelSizes, sizes: ModelSizes) -> set[str]:
     found = {"rms_norm_eps" if sizes.normalization == "layer_norm" else "layer_norm_epsilon"}
     if theirs.normalization != sizes.normalization:
         found = {"rms_norm_eps", "layer_norm_epsilon"}
-    if theirs.position_embedding_type != sizes.position_embedding_type:
-        found |= {"max_position_embeddings", "original_max_position_embeddings"}
+    positions = {theirs.position_embedding_type, sizes.position_embedding_type}
+    if positions != {"rope"}:
         found |= {item.name for item in fields(ModelSizes) if item.name.startswith("rope_")}
-    return found
+        found |= {"original_max_position_embeddings", "partial_rotary_factor"}
+    return found | (set() if positions == {"learned_absolute"} else {"max_position_embeddings"})
+
+
+def _same(key: str, theirs: ModelSizes, sizes: ModelSizes) -> bool:
+    a, b = getattr(theirs, key), getattr(sizes, key)
+    if key.endswith("_layers") and isinstance(a, str):
+        return layer_sets.flags_of(a, sizes.num_hidden_layers) == layer_sets.flags_of(b, sizes.num_hidden_layers)
+    return bool(a == b or (key == "router_bias_update_rate" and a > 0 and b > 0))
 
 
 def differences(kind: str, sizes: ModelSizes) -> dict[str, Any]:
@@ -311,11 +293,13 @@ def differences(kind: str, sizes: ModelSizes) -> dict[str, Any]:
     or &moe -> its value there. The program has the same rules in src/model/architectures.cpp."""
     config = _own_entries(kind, _fitted(kind, sizes), {})
     theirs = _read(kind, config)
-    found = dict.fromkeys(refusals(kind, config)) | {
-        item.name: getattr(theirs, item.name) for item in fields(ModelSizes)
-        if item.name not in _beside(theirs, sizes) and getattr(theirs, item.name) != getattr(sizes, item.name)}
+    found = {item.name: getattr(theirs, item.name) for item in fields(ModelSizes)
+             if item.name not in _beside(theirs, sizes) and not _same(item.name, theirs, sizes)}
     if kind == "qwen2_moe" and not sizes.shared_expert_intermediate_size:
         found["shared_expert_intermediate_size"] = "more than 0"  # its class always has a shared expert
+    if kind in FAMILIES and not ropes.is_allowed(sizes.rope_type, FAMILIES[kind].rope_types) and \
+            sizes.position_embedding_type == "rope":
+        found["rope_type"] = "default"
     return found
 
 
@@ -363,19 +347,19 @@ def _own_entries(kind: str, sizes: ModelSizes, imported: dict[str, Any]) -> dict
         config["layer_norm_epsilon"] = sizes.layer_norm_epsilon
     config |= {key: getattr(sizes, name) for name, (key, _) in family.biases.items()}
     config |= {key: value for key, (value, _, _) in family.only.items()} | dict.fromkeys(family.dropouts, 0.0)
-    if kind == "mixtral":
-        config |= {"num_local_experts": sizes.num_experts, "num_experts_per_tok": sizes.num_experts_per_tok,
-                   "sliding_window": None, "router_jitter_noise": 0.0}
-    elif kind in EXPERTS:
-        config |= sizes.moe_values() | {"decoder_sparse_step": 1, "mlp_only_layers": []}
+    config |= entries_of_experts(kind, sizes)
     if family.has_window:
         config["sliding_window"] = sizes.sliding_window or None
     if kind.startswith("qwen"):
         config["use_sliding_window"] = False
     config |= ropes.entries_of(sizes, imported) | {"attention_dropout": 0.0}
-    if ROTATED_PART in family.defaults:
+    if family.rotates_a_part:
         config[ROTATED_PART] = config["rope_parameters"][ROTATED_PART] = 1.0
-    return {family.aliases.get(key, key): value for key, value in config.items()}
+    config = {family.aliases.get(key, key): value for key, value in config.items()
+              if key in family.aliases or key not in family.without}
+    for rule in family.rules:
+        config |= rule.write(sizes)
+    return config
 
 
 def config_from_sizes(sizes: ModelSizes, where: object, *, dtype: str, max_positions: int,
@@ -386,11 +370,11 @@ def config_from_sizes(sizes: ModelSizes, where: object, *, dtype: str, max_posit
     kind = kind_of(sizes, where, imported.get("model_type") or "")
     config = {"architectures": [next(name for name, value in ARCHITECTURES.items() if value == kind)],
               "model_type": kind} | _own_entries(kind, sizes, imported)
-    if kind in EXPERTS:
+    if kind in EXPERTS and kind != "deepseek_v3":  # which has none
         config |= {"router_aux_loss_coef": aux_loss_coef,
                    "output_router_logits": bool(imported.get("output_router_logits"))}
     if kind not in OTHERS:
-        config["max_position_embeddings"] = max_positions
+        config.setdefault("max_position_embeddings", max_positions)
     if kind == "phi3":  # llama.cpp does not read a Phi-3 without it
         config["original_max_position_embeddings"] = sizes.original_max_position_embeddings or \
             imported.get("original_max_position_embeddings") or max_positions

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from .family_keys import latent_magnitude
 from .model_sizes import ModelSizes
 
 SCALED = ("llama3", "yarn")
@@ -24,25 +25,31 @@ def _type_of(rope: dict[str, Any]) -> str:
     return rope.get("rope_type") or rope.get("type") or "default"
 
 
-def refusals(config: dict[str, Any]) -> list[str]:
+def is_allowed(kind: str, kinds: tuple[str, ...]) -> bool:
+    """kinds: empty for all."""
+    return not kinds or kind in kinds
+
+
+def refusals(config: dict[str, Any], rotates_a_part: bool = False, kinds: tuple[str, ...] = ()) -> list[str]:
     """What is asked of the rotary embedding and the program does not have."""
     name, rope = _given(config)
     if not isinstance(rope, dict):
         return [f"rope scaling ({name} is {rope!r})"]
     found, kind = [], _type_of(rope)
-    if kind not in ("default", DYNAMIC, *SCALED):
+    if kind not in ("default", DYNAMIC, *SCALED) or not is_allowed(kind, kinds):
         found.append(f"rope scaling of type '{kind}' ({name})")
     if kind == "yarn" and not rope.get("truncate", True):
         found.append(f"YaRN between whole pairs (truncate in {name})")
     needed = {"llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
-              "yarn": ("factor",), DYNAMIC: ("factor",)}.get(kind, ())
+              "yarn": ("factor",), "linear": ("factor",), DYNAMIC: ("factor",),
+              "longrope": ("short_factor", "long_factor")}.get(kind, ())
     found += [f"rope scaling of type '{kind}' without {key} ({name})" for key in needed if rope.get(key) is None]
-    if any(part.get("partial_rotary_factor") not in (None, 1) for part in (config, rope)):
+    if not rotates_a_part and any(part.get("partial_rotary_factor") not in (None, 1) for part in (config, rope)):
         found.append("rotary embedding on a part of a head (partial_rotary_factor, rotary_pct)")
     if rope.get("mrope_section") or any(isinstance(value, dict) for value in rope.values()):
         found.append(f"rotary embeddings that differ by layer or axis ({name})")
     outer = config.get("original_max_position_embeddings")
-    if kind in SCALED and outer is not None and int(outer) != original_length(config, rope):
+    if kind in ("llama3", "yarn") and outer is not None and int(outer) != original_length(config, rope):
         found.append(f"two lengths before the scaling, original_max_position_embeddings = {outer} beside {name}, "
                      f"which transformers 5 reads, and {original_length(config, rope)}, which transformers 4 reads: "
                      "remove one")
@@ -89,13 +96,28 @@ def scaling_of(config: dict[str, Any]) -> dict[str, Any]:
     kind = _type_of(rope)
     if kind not in SCALED:
         return {}
+    if kind == "linear":
+        return {"rope_type": kind, "rope_factor": float(rope["factor"])}
+    if kind == "longrope":
+        return _longrope(config, rope)
     sizes = {"rope_type": kind, "rope_factor": float(rope["factor"]),
              "original_max_position_embeddings": original_length(config, rope)}
     if kind == "llama3":
         return sizes | {"rope_low_freq_factor": float(rope["low_freq_factor"]),
                         "rope_high_freq_factor": float(rope["high_freq_factor"])}
+    sizes |= {} if rope.get("truncate", True) else {"rope_truncate": False}
     return sizes | {"rope_beta_fast": float(rope.get("beta_fast") or 32),
                     "rope_beta_slow": float(rope.get("beta_slow") or 1), "rope_attention_factor": _yarn_magnitude(rope)}
+
+
+def _longrope(config: dict[str, Any], rope: dict[str, Any]) -> dict[str, Any]:
+    """Phi's: its factor is the ratio of the two lengths."""
+    original = int(config.get("original_max_position_embeddings") or original_length(config, rope))
+    factor = float(rope.get("factor") or int(config["max_position_embeddings"]) / original)
+    texts = {f"rope_{kind}": " ".join(repr(float(value)) for value in rope[kind])
+             for kind in ("short_factor", "long_factor")}
+    return texts | {"rope_type": "longrope", "rope_factor": factor, "original_max_position_embeddings": original,
+                    "rope_attention_factor": float(rope.get("attention_factor") or 0.0)}
 
 
 def entries_of(sizes: ModelSizes, imported: dict[str, Any]) -> dict[str, Any]:
@@ -108,11 +130,28 @@ def entries_of(sizes: ModelSizes, imported: dict[str, Any]) -> dict[str, Any]:
             rope = {"rope_type": DYNAMIC, "type": DYNAMIC, "factor": rope["factor"]}
             return {"rope_scaling": rope, "rope_parameters": rope | theta}
         return {"rope_scaling": None, "rope_parameters": {"rope_type": "default"} | theta}
-    rope = {"rope_type": sizes.rope_type, "type": sizes.rope_type, "factor": sizes.rope_factor,
-            "original_max_position_embeddings": sizes.original_max_position_embeddings}
+    if sizes.rope_type == "longrope":
+        return _entries_of_longrope(sizes, theta)
+    rope = {"rope_type": sizes.rope_type, "type": sizes.rope_type, "factor": sizes.rope_factor}
+    if sizes.rope_type != "linear":
+        rope["original_max_position_embeddings"] = sizes.original_max_position_embeddings
     if sizes.rope_type == "llama3":
         rope |= {"low_freq_factor": sizes.rope_low_freq_factor, "high_freq_factor": sizes.rope_high_freq_factor}
-    else:
+    elif sizes.rope_type == "yarn":
         rope |= {"beta_fast": sizes.rope_beta_fast, "beta_slow": sizes.rope_beta_slow}
-        rope |= {"attention_factor": sizes.rope_attention_factor} if sizes.rope_attention_factor else {}
+        rope |= {} if sizes.rope_truncate else {"truncate": False}
+        if (over := latent_magnitude(sizes)) and sizes.kv_lora_rank:
+            rope |= {"mscale": over, "mscale_all_dim": over}
+        elif sizes.rope_attention_factor:
+            rope["attention_factor"] = sizes.rope_attention_factor
     return {"rope_scaling": rope, "rope_parameters": rope | theta}
+
+
+def _entries_of_longrope(sizes: ModelSizes, theta: dict[str, Any]) -> dict[str, Any]:
+    """transformers 4 wants these three entries and no others, and takes the factor from the two lengths."""
+    original = sizes.original_max_position_embeddings
+    factors = {"short_factor": sizes.rope_short_factor, "long_factor": sizes.rope_long_factor}
+    rope = {"type": "longrope", **{kind: [float(word) for word in text.split()] for kind, text in factors.items()}}
+    own = {"rope_type": "longrope", "original_max_position_embeddings": original}
+    return {"rope_scaling": rope, "rope_parameters": rope | own | theta, "original_max_position_embeddings": original,
+            "max_position_embeddings": round(sizes.rope_factor * original)}
