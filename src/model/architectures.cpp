@@ -81,17 +81,22 @@ std::vector<Architecture> make_architectures() {
   };
 }
 
-using Computed = std::function<double(const ModelConfig&)>;
+using Computed = std::function<double(const deck::Config&)>;
+
+double number(const deck::Config& config, const char* key) {
+  return std::get<double>(deck::parameter("model", key).get(config));
+}
+
+bool is_scaled(const deck::Config& config) { return config.model.rope_type != deck::RopeType::standard; }
 
 const std::map<std::string, Computed> computed = {
-    {"root_of_width", [](const ModelConfig& m) { return std::sqrt(static_cast<double>(m.hidden_size)); }},
-    {"theta_where_scaled",
-     [](const ModelConfig& m) { return m.rope_type == deck::RopeType::standard ? 0.0 : m.rope_theta; }},
+    {"root_of_width", [](const deck::Config& c) { return std::sqrt(static_cast<double>(c.model.hidden_size)); }},
+    {"theta_where_scaled", [](const deck::Config& c) { return is_scaled(c) ? c.model.rope_theta : 0.0; }},
     {"theta_of_gemma3",
-     [](const ModelConfig& m) {
-       const bool is_scaled = m.rope_type != deck::RopeType::standard;
-       if (m.rope_local_theta == 0.0) return is_scaled ? m.rope_theta : 0.0;
-       return m.rope_local_theta == m.rope_theta && !is_scaled ? 0.0 : m.rope_local_theta;
+     [](const deck::Config& c) {
+       const double theta = number(c, "rope_local_theta");
+       if (theta == 0.0) return is_scaled(c) ? c.model.rope_theta : 0.0;
+       return theta == c.model.rope_theta && !is_scaled(c) ? 0.0 : theta;
      }},
 };
 
@@ -126,7 +131,7 @@ std::string nearest_of(const std::string& values, const std::string& value) {
 std::string needed_value(const std::string& rule, const std::string& value, const deck::Config& config) {
   if (rule[0] == '@') return deck::spelled(deck::parameter("model", rule.substr(1)).get(config));
   const auto function = computed.find(rule);
-  return function == computed.end() ? nearest_of(rule, value) : deck::spelled(function->second(config.model));
+  return function == computed.end() ? nearest_of(rule, value) : deck::spelled(function->second(config));
 }
 
 // Keys that mean nothing beside another choice of position embedding.

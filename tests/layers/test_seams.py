@@ -25,17 +25,26 @@ IDEAS = {
     "goldfish loss": (r"goldfish", r"goldfish", 4),
 }
 COMMENT = re.compile(r"//.*")
+STRING = re.compile(r'"[^"\n]*"')
+# A table of the keys that other programs' models have: it reads no idea, and names keys in strings.
+KEYS_OF_OTHERS = "src/model/architectures.cpp"
+
+
+def code_of(path, text):
+    text = COMMENT.sub("", text)
+    return STRING.sub("", text) if path == KEYS_OF_OTHERS else text
 
 
 def readers(sources, words, own):
     """Paths of the sources {path: text} that are not the idea's own and name it."""
     return sorted(path for path, text in sources.items()
-                  if not re.search(own, path) and re.search(words, COMMENT.sub("", text), re.I))
+                  if not re.search(own, path) and re.search(words, code_of(path, text), re.I))
 
 
 def self_test():
     words, own, _ = IDEAS["Muon"]
-    sources = {"src/optim/muon.cpp": "Muon muon;", "src/a.cpp": "int a;  // as Muon has it", "src/b.cpp": "make_muon();"}
+    sources = {"src/optim/muon.cpp": "Muon muon;", "src/a.cpp": "int a;  // as Muon has it", "src/b.cpp": "make_muon();",
+               KEYS_OF_OTHERS: '"muon=*"'}
     found = readers(sources, words, own)
     return [] if found == ["src/b.cpp"] else [f"self-test: {found}"]
 

@@ -19,6 +19,11 @@ def omitted(default: Any) -> Any:
     return field(default=default, metadata={"omitted": True})
 
 
+def omitted_of_experts(default: Any) -> Any:
+    """Both."""
+    return field(default=default, metadata={"of_experts": True, "omitted": True})
+
+
 @dataclass(frozen=True)
 class ModelKeys:
     hidden_size: int
@@ -56,10 +61,10 @@ class ModelKeys:
     num_experts_per_tok: int = of_experts(2)
     moe_intermediate_size: int = of_experts(0)
     shared_expert_intermediate_size: int = of_experts(0)
-    n_shared_experts: int = of_experts(0)
-    router_score: str = of_experts("softmax")
-    router_bias: bool = of_experts(False)
-    n_group: int = of_experts(1)
-    topk_group: int = of_experts(1)
-    routed_scaling_factor: float = of_experts(1.0)
+    n_shared_experts: int = omitted_of_experts(0)
+    router_score: str = omitted_of_experts("softmax")
+    router_bias: bool = omitted_of_experts(False)
+    n_group: int = omitted_of_experts(1)
+    topk_group: int = omitted_of_experts(1)
+    routed_scaling_factor: float = omitted_of_experts(1.0)
     norm_topk_prob: bool = of_experts(True)

@@ -133,6 +133,9 @@ std::string parameters_python() {
       "def omitted(default: Any) -> Any:\n"
       "    \"\"\"A key that decks and checkpoints name only where it is not at its default.\"\"\"\n"
       "    return field(default=default, metadata={\"omitted\": True})\n\n\n"
+      "def omitted_of_experts(default: Any) -> Any:\n"
+      "    \"\"\"Both.\"\"\"\n"
+      "    return field(default=default, metadata={\"of_experts\": True, \"omitted\": True})\n\n\n"
       "@dataclass(frozen=True)\nclass ModelKeys:\n";
   std::string without_default, with_default;
   for (const Parameter& p : parameters()) {
@@ -140,7 +143,8 @@ std::string parameters_python() {
     const std::string value = python_value(p.get(Config{}));
     const std::string row = "    " + p.name + ": " + python_type(p);
     if (p.group == "moe") {
-      with_default += row + " = of_experts(" + value + ")\n";
+      const bool is_omitted = p.omitted_at_default && !p.stored_nonzero;
+      with_default += row + (is_omitted ? " = omitted_of_experts(" : " = of_experts(") + value + ")\n";
     } else if (p.omitted_at_default) {
       with_default += row + " = omitted(" + value + ")\n";
     } else if (p.required || p.stored_nonzero) {
