@@ -16,6 +16,9 @@ void check_positions(const deck::Config& config, deck::Findings& findings);
 /// Refuses keys of the norm that the model does not use.
 void check_norm(const deck::Config& config, deck::Findings& findings);
 
+/// Refuses keys of activations that the model does not have, and what the activation cannot do.
+void check_activation(const deck::Config& config, deck::Findings& findings);
+
 /// Checks tp against the dimensions that it shards, and the keys of tp_mode = 'reduce_scatter'.
 void check_tensor_parallel(const deck::Config& config, deck::Findings& findings);
 

@@ -2,7 +2,7 @@
 
 #include "nanotron/kernels/attention/rotary.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
-#include "nanotron/kernels/mlp/swiglu.hpp"
+#include "nanotron/kernels/mlp/gated.hpp"
 #include "nanotron/kernels/norm/norm.hpp"
 #include "nanotron/kernels/optim/adamw.hpp"
 #include "nanotron/kernels/reduction/exact_sum.hpp"
@@ -110,9 +110,10 @@ class KernelBench {
     const Buffer<T> gate_up(2 * n * f), h(n * f), gradient(2 * n * f);
     const double one = bytes(n * f, sizeof(T));
     by_bytes("swiglu_forward", in_layers_, 3 * one,
-             [&] { kernels::swiglu_forward<T>(device_, gate_up.matrix(n, 2 * f), h.matrix(n, f)); });
+             [&] { kernels::gated_forward<T>(device_, kernels::Swiglu(), gate_up.matrix(n, 2 * f), h.matrix(n, f)); });
     by_bytes("swiglu_backward", in_layers_, 5 * one, [&] {
-      kernels::swiglu_backward<T>(device_, gate_up.matrix(n, 2 * f), h.matrix(n, f), gradient.matrix(n, 2 * f));
+      kernels::gated_backward<T>(device_, kernels::Swiglu(), gate_up.matrix(n, 2 * f), h.matrix(n, f),
+                                 gradient.matrix(n, 2 * f));
     });
   }
 

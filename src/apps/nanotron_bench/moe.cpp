@@ -3,7 +3,7 @@
 #include "kernel_rows.hpp"
 #include "nanotron/base/types.hpp"
 #include "nanotron/kernels/gemm/grouped/grouped_gemm.hpp"
-#include "nanotron/kernels/mlp/swiglu.hpp"
+#include "nanotron/kernels/mlp/gated.hpp"
 
 namespace nanotron::apps::bench {
 namespace {
@@ -39,11 +39,12 @@ void weighted_swiglu(KernelRows<T>& table, const EvenLoad& e) {
   const Buffer<M> weights(n), dweights(n);
   const double one = KernelRows<T>::bytes(n * f, sizeof(T));
   table.by_bytes("weighted_swiglu_forward", table.in_layers(), 3 * one, [&] {
-    kernels::weighted_swiglu_forward<T>(table.device(), gate_up.matrix(n, 2 * f), weights.vector(n), h.matrix(n, f));
+    kernels::weighted_gated_forward<T>(table.device(), kernels::Swiglu(), gate_up.matrix(n, 2 * f), weights.vector(n),
+                                       h.matrix(n, f));
   });
   table.by_bytes("weighted_swiglu_backward", table.in_layers(), 5 * one, [&] {
-    kernels::weighted_swiglu_backward<T>(table.device(), gate_up.matrix(n, 2 * f), weights.vector(n), dh.matrix(n, f),
-                                         dweights.vector(n));
+    kernels::weighted_gated_backward<T>(table.device(), kernels::Swiglu(), gate_up.matrix(n, 2 * f), weights.vector(n),
+                                        dh.matrix(n, f), dweights.vector(n));
   });
 }
 

@@ -31,6 +31,11 @@ std::vector<Parameter> model_rows() {
         "Norm of the hidden states: RMSNorm, or LayerNorm, which subtracts the mean and has biases (GPT-2)."),
     KEY(layer_norm_epsilon).above(0).omitted().says(
         "Added to the variance inside LayerNorm (normalization = 'layer_norm')."),
+    KEY(norm_bias).omitted().says("Whether LayerNorm has a bias (normalization = 'layer_norm')."),
+    ENUM(norm_weight,
+        {"plain", NormWeight::plain}, {"one_plus", NormWeight::one_plus}, {"none", NormWeight::none}).omitted().says(
+        "What a norm multiplies by: its weight ('plain'); 1 + its weight, which begins at 0 ('one_plus', Gemma), also "
+        "in norms of queries and keys; or nothing, it then has neither weight nor bias ('none', OLMo 1)."),
     ENUM(position_embedding_type,
         {"rope", PositionEmbedding::rope}, {"learned_absolute", PositionEmbedding::learned_absolute}).omitted().says(
         "Position embedding: rotary, on queries and keys; or a learned vector per position, added to the token "
@@ -70,9 +75,17 @@ std::vector<Parameter> model_rows() {
         "layers."),
     KEY(o_proj_bias).omitted().says("Whether attention's output projection has a bias (GPT-2)."),
     ENUM(hidden_act,
-        {"silu", HiddenAct::silu}, {"gelu", HiddenAct::gelu}, {"gelu_new", HiddenAct::gelu_new}).omitted().says(
-        "Activation of the feed-forward network: SwiGLU, with a gate ('silu'); or GELU, without one, by the error "
-        "function ('gelu') or its tanh approximation ('gelu_new', GPT-2)."),
+        {"silu", HiddenAct::silu}, {"gelu", HiddenAct::gelu}, {"gelu_new", HiddenAct::gelu_new},
+        {"relu", HiddenAct::relu}, {"relu2", HiddenAct::relu2}, {"xielu", HiddenAct::xielu},
+        {"geglu", HiddenAct::geglu}, {"geglu_tanh", HiddenAct::geglu_tanh},
+        {"swiglu_clamped", HiddenAct::swiglu_clamped}).omitted().says(
+        "Activation of the feed-forward network. With a gate: SwiGLU ('silu'), GELU by the error function ('geglu') or "
+        "its tanh approximation ('geglu_tanh', Gemma), or clamped SwiGLU ('swiglu_clamped', GPT-OSS). Without: GELU by "
+        "the error function ('gelu') or its tanh approximation ('gelu_new', GPT-2), ReLU ('relu', OPT), its square "
+        "('relu2', Nemotron), or xIELU, which has two learnt scalars a layer ('xielu', Apertus)."),
+    KEY(swiglu_limit).above(0).omitted().says(
+        "With 'swiglu_clamped': upper bound of the gate, and bound of the absolute value of up."),
+    KEY(swiglu_alpha).above(0).omitted().says("With 'swiglu_clamped': factor of the gate inside the sigmoid."),
     KEY(mlp_bias).omitted().says("Whether the projections of the feed-forward network have biases (GPT-2)."),
     KEY(initializer_range).above(0).may_change().says(
         "Standard deviation of the initial weights; of o_proj and down_proj it is divided by sqrt(2 "

@@ -3,7 +3,7 @@
 #include "kernels/fp8/codes.hpp"
 #include "kernels/loop/maxima.hpp"
 #include "nanotron/base/error.hpp"
-#include "nanotron/kernels/mlp/swiglu.hpp"
+#include "nanotron/kernels/mlp/gated.hpp"
 
 namespace nanotron::kernels {
 

@@ -9,12 +9,13 @@
 //   dots, column_sums         how many sums over the row, and over rows
 //   max_threads              for which a thread has registers enough
 //   of(statistics, row)       what its forward kept
-//   dots_of(dy, x, w)         of a chunk, to be summed over the row
+//   dots_of(dy, x, s)         of a chunk, to be summed over the row
 //   take(dots, width)         these sums
-//   gradient(dy, x, w)        what is added to an element of dx
+//   gradient(dy, x, s)        what is added to an element of dx
 //   add(sums, k, dy, x)       to element k of the sums over rows
 
 #include "kernels/loop/segment_sums.hpp"
+#include "kernels/norm/scale.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
 
 namespace nanotron::kernels {
@@ -78,7 +79,7 @@ struct HeadRows {
 };
 
 /// dx, Accumulated or Overwritten, and the sums over the rows of each piece, (pieces, column_sums x width).
-template <class T, class Norm, class Dx>
+template <class T, class Norm, class Dx, class Scale>
 struct HeldBackward {
   using M = master_t<T>;
   using Stored = StoredChunk<T>;
@@ -94,7 +95,8 @@ struct HeldBackward {
   MatrixRef<const T> dy, x;
   MatrixRef<T> dx;
   index_t groups, width;  // heads of a row, elements of a head
-  const M *weight, *statistics;
+  Scale scale;
+  const M* statistics;
   M* sums;
   RowPieces pieces;
   index_t heads, head_parts;  // of a segment; segments side by side
@@ -145,13 +147,13 @@ struct HeldBackward {
         c.dy = c.next_dy;
         c.x = c.next_x;
         Dx::fetch(c.dx, target + at);
-        dots += norm.dots_of(c.dy.wide(), c.x.wide(), load(weight + at, whole));
+        dots += norm.dots_of(c.dy.wide(), c.x.wide(), scale.at(at, whole));
       });
       rows.advance();
       if (rows.left > 0) load_next();
       norm.take(TeamRow{team}.sum_of_threads(dots), width);
       each([&](Columns& c, const int at) {
-        const auto g = c.dy.wide(), value = c.x.wide(), before = c.dx.wide(), w = load(weight + at, whole);
+        const auto g = c.dy.wide(), value = c.x.wide(), before = c.dx.wide(), w = scale.at(at, whole);
         for (int k = 0; k < n; ++k) norm.add(c.sums, k, g[k], value[k]);
         store(target + at, whole, [&](const int k) { return Dx::add(before[k], norm.gradient(g[k], value[k], w[k])); });
       });

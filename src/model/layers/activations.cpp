@@ -140,7 +140,7 @@ Workspace<T> take_workspace(Arena& arena, const LocalSizes& s, const ActivationS
   work.feed_forward.dhidden = arena.take<T>(shared, s.tokens, s.intermediate);
   const Processor processor = arena.processor();
   work.sums =
-      arena.take<M>(shared, std::max({s.norm.workspace, blocks.attention.sums(s, processor),
+      arena.take<M>(shared, std::max({s.norm.workspace, s.activation_sums, blocks.attention.sums(s, processor),
                                       kernels::bias_workspace_size(processor, s.tokens, s.biases, s.token_segments)}));
   work.attention.dqkv = arena.take<T>(shared, s.tokens, s.query + 2 * s.key);
   work.attention.dout = arena.take<T>(shared, s.tokens, s.query);
@@ -168,7 +168,7 @@ LocalSizes local_sizes(const deck::ModelConfig& model, const ParameterTable& tab
           .key_heads = table.heads.key.size(),
           .intermediate = table.intermediate.size(),
           .vocabulary = table.vocabulary.size(),
-          .layers = table["model/layers/input_layernorm/weight"].local_layers(),
+          .layers = table.layers,
           .gate_up = (model.is_gated() ? 2 : 1) * table.intermediate.size(),
           .biases = widest_bias(model, table),
           .qk_norm = model.qk_norm,

@@ -53,12 +53,16 @@ std::shared_ptr<const AttentionBlocks<T>> make_attention_blocks(const Transforme
 
 namespace detail {
 
-// The 1-D parameters `prefix`weight and, where there is one, `prefix`bias.
+// The 1-D parameters `prefix`weight and `prefix`bias, where there are any. A weight that begins at 0 is added to 1.
 template <class T>
 nn::NormWeights<T> norm_weights(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
                                 const std::string& prefix, index_t layer) {
-  const nn::ParameterSpec& weight = table[prefix + "weight"];
-  nn::NormWeights<T> w{buffers.vector(weight, layer, weight.rows), buffers.vector_gradient(weight, layer, weight.rows)};
+  nn::NormWeights<T> w;
+  if (table.contains(prefix + "weight")) {
+    const nn::ParameterSpec& weight = table[prefix + "weight"];
+    w.weight = {buffers.vector(weight, layer, weight.rows), weight.initial == nn::Initial::zeros};
+    w.gradient = buffers.vector_gradient(weight, layer, weight.rows);
+  }
   if (table.contains(prefix + "bias")) {
     const nn::ParameterSpec& bias = table[prefix + "bias"];
     w.bias = buffers.vector(bias, layer, bias.rows);

@@ -7,7 +7,8 @@ namespace nanotron::model {
 template <class T>
 std::unique_ptr<const nn::FeedForward<T>> FeedForwardParts<T>::make(const FeedForwardSource<T>& source) const {
   const nn::MlpLinears<T> linears = detail::mlp_linears(source, source.table.mlp("model/layers/mlp/"), source.gemms);
-  return std::make_unique<nn::Mlp<T>>(linears.gate_up, linears.down, source.act);
+  return std::make_unique<nn::Mlp<T>>(linears.gate_up, linears.down,
+                                      source.recipe.activation(source.activation, source.table));
 }
 
 template <class T>

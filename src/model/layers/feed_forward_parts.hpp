@@ -3,6 +3,7 @@
 // How the feed-forward networks of a rank's layers are made, and what they share. FeedForwardParts itself: a dense
 // network in each layer. Several, to which a router sends the tokens: moe_parts.cpp. Private to the model layer.
 
+#include "nanotron/model/layers/gemm_recipe.hpp"
 #include "nanotron/model/layers/transformer.hpp"
 #include "nanotron/nn/linear/linear.hpp"
 #include "nanotron/nn/mlp/feed_forward.hpp"
@@ -13,6 +14,11 @@ namespace nanotron::model {
 struct FeedForwardOrders {
   nn::LinearOrders gate_up, down;
 };
+
+/// Of the gradients of the scalars of the activation between the two: sums over the columns and the tokens.
+inline kernels::XieluOrder activation_order(const FeedForwardOrders& orders) {
+  return {.columns = orders.down.in, .token_segments = orders.down.tokens.shards_on_rank};
+}
 
 struct LinearSizes {
   index_t tokens = 0, out = 0, in = 0;
@@ -26,7 +32,8 @@ struct FeedForwardSource {
   index_t layer;
   const FeedForwardOrders& orders;
   const LayerGemms<T>& gemms;
-  const nn::Activation<T>& act;
+  const GemmRecipe<T>& recipe;
+  const nn::ActivationSource<T>& activation;
   Vector<double> sums;
 };
 
@@ -48,7 +55,7 @@ class FeedForwardParts {
   virtual std::vector<LinearSizes> linears() const { return {}; }
   /// Statistics of a layer, see Transformer::statistics.
   virtual index_t sums() const { return 0; }
-  /// The parts and source.act must outlive it.
+  /// The parts must outlive it.
   virtual std::unique_ptr<const nn::FeedForward<T>> make(const FeedForwardSource<T>& source) const;
 };
 
@@ -78,6 +85,21 @@ nn::LinearWeights<T> linear_weights(const ParameterTable& table, const nn::Param
     w.bias_gradient = buffers.vector_gradient(table[bias], layer, rows);
   }
   return w;
+}
+
+/// What the activation of a layer is made from.
+template <class T>
+nn::ActivationSource<T> activation_source(const deck::ModelConfig& model, const ParameterTable& table,
+                                          const nn::ParameterBuffers<T>& buffers, const FeedForwardOrders& orders,
+                                          index_t layer) {
+  nn::ActivationSource<T> source{.model = model, .order = activation_order(orders)};
+  const std::string prefix = "model/layers/mlp/act_fn/";
+  if (!table.contains(prefix + "alpha_p")) return source;
+  const nn::ParameterSpec &a_p = table[prefix + "alpha_p"], &a_n = table[prefix + "alpha_n"];
+  source.scalars = {buffers.vector(a_p, layer, 1), buffers.vector(a_n, layer, 1)};
+  source.a_p_gradient = buffers.vector_gradient(a_p, layer, 1);
+  source.a_n_gradient = buffers.vector_gradient(a_n, layer, 1);
+  return source;
 }
 
 /// The two linear layers of the network with these parameters.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "nanotron/kernels/mlp/swiglu.hpp"
+#include "nanotron/kernels/mlp/gated.hpp"
 #include "nanotron/kernels/mlp/swiglu_fp8.hpp"
 #include "nanotron/nn/linear/linear.hpp"
 
@@ -17,9 +17,10 @@ bool is_dense(const LocalSizes& s) { return !s.is_routed; }
 class SwigluOfCodes final : public nn::Activation<bf16> {
  public:
   void forward(Device& device, Matrix<const bf16> in, Matrix<bf16> h, Vector<float> maxima) const override {
-    kernels::swiglu_forward<bf16>(device, in, h, maxima);
+    kernels::gated_forward<bf16>(device, kernels::Swiglu(), in, h, maxima);
   }
-  void backward(Device& device, Matrix<bf16> in, Matrix<const bf16> dh, Vector<float> maxima) const override {
+  void backward(Device& device, Matrix<bf16> in, Matrix<const bf16> dh, Vector<float> maxima,
+                Vector<float>) const override {
     kernels::swiglu_backward_maxima(device, in, dh, maxima);
   }
   nn::RowGemm<bf16> input_gradient(const nn::Linear<bf16>& first, const Vector<float>& maxima,
@@ -98,12 +99,14 @@ std::size_t Fp8Recipe::gemm_workspace_bytes(const LocalSizes& s, Processor proce
 
 // The gradient of gate | up is stored only where a bias or a delayed weight gradient reads it, or where its two halves
 // do not begin at whole words of codes.
-const nn::Activation<bf16>& Fp8Recipe::activation(deck::HiddenAct act, const ParameterTable& table) const {
-  static const SwigluOfCodes swiglu;
+std::shared_ptr<const nn::Activation<bf16>> Fp8Recipe::activation(const nn::ActivationSource<bf16>& source,
+                                                                  const ParameterTable& table) const {
   const bool is_read_again =
       table.contains("model/layers/mlp/up_proj/bias") || work_.gradients == nn::Fp8Gradients::quantised_again;
   const bool is_whole = table.intermediate.size() % kernels::fp8_padding == 0;
-  return act == deck::HiddenAct::silu && !is_read_again && is_whole ? swiglu : GemmRecipe<bf16>::activation(act, table);
+  if (source.model.hidden_act != deck::HiddenAct::silu || is_read_again || !is_whole)
+    return GemmRecipe<bf16>::activation(source, table);
+  return std::make_shared<SwigluOfCodes>();
 }
 
 }  // namespace nanotron::model

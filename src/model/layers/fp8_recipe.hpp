@@ -31,7 +31,8 @@ class Fp8Recipe final : public GemmRecipe<bf16> {
   std::size_t gemm_workspace_bytes(const LocalSizes& sizes, Processor processor) const override;
 
   LayerGemms<bf16> gemms(index_t layer) const override { return weights_.gemms(layer, work_); }
-  const nn::Activation<bf16>& activation(deck::HiddenAct act, const ParameterTable& table) const override;
+  std::shared_ptr<const nn::Activation<bf16>> activation(const nn::ActivationSource<bf16>& source,
+                                                         const ParameterTable& table) const override;
 
  private:
   Fp8Weights weights_;

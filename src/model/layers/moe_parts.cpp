@@ -196,7 +196,8 @@ std::unique_ptr<const nn::FeedForward<T>> Experts<T>::make(const FeedForwardSour
   nn::MoeWeights<T> all{.router = weights(table[mlp + "gate/weight"], parts_.sizes.columns),
                         .gate_up = experts(gate_up, gate_up_),
                         .down = experts(down, down_),
-                        .shared = {}};
+                        .shared = {},
+                        .act = nn::make_activation(source.activation)};
   if (all.router.bias.extent(0) > 0) {
     all.router.bias = Vector<const M>(all.router.bias.data(), parts_.sizes.experts);
     all.router.bias_gradient = Vector<M>(all.router.bias_gradient.data(), parts_.sizes.experts);

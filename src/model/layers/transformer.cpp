@@ -75,6 +75,8 @@ LocalSizes Transformer<T>::sizes(Processor processor) const {
   s.core = core_sizes(*core_, geometries_, processor);
   const SumOrders orders = orders_of(setup_);
   s.norm = nn::norm_sizes(setup_.model.normalization, processor, s.hidden_rows, s.hidden, orders.tokens);
+  s.activation_sums = nn::activation_sums(setup_.model.hidden_act, processor, s.tokens, s.intermediate,
+                                          activation_order(orders.feed_forward));
   s.token_segments = orders.heads.tokens;
   s.head_segments = orders.heads.heads;
   s.loss_width = loss_width(setup_, table_);

@@ -138,15 +138,16 @@ std::vector<DecoderLayer<T>> make_layers(const TransformerSetup& setup, const Pa
                                          const FeedForwardParts<T>& feed_forward, const Matrix<double>& statistics,
                                          ResidualSum sum, const GemmRecipe<T>& recipe) {
   const std::string prefix = "model/layers/";
-  const nn::Activation<T>& act = recipe.activation(setup.model.hidden_act, table);
   std::vector<DecoderLayer<T>> layers;
   for (index_t l = 0; l < table.layers; ++l) {
     const LayerGemms<T> gemms = recipe.gemms(l);
+    const auto activation = activation_source(setup.model, table, buffers, orders.feed_forward, l);
     layers.emplace_back(
         make_norm(setup.model, table, buffers, prefix + "input_layernorm/", l, orders.tokens),
         attention.make({table, buffers, l, geometries[static_cast<std::size_t>(l)], core, orders, gemms}),
         make_norm(setup.model, table, buffers, prefix + "post_attention_layernorm/", l, orders.tokens),
-        feed_forward.make({table, buffers, l, orders.feed_forward, gemms, act, row(statistics, l)}), region, sum);
+        feed_forward.make({table, buffers, l, orders.feed_forward, gemms, recipe, activation, row(statistics, l)}),
+        region, sum);
   }
   return layers;
 }

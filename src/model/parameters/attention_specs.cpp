@@ -27,10 +27,8 @@ void add_attention_1d(TableBuilder& build, const deck::ModelConfig& m, const Att
   const index_t query = m.num_attention_heads * m.head_dim;
   const index_t key = m.num_key_value_heads * m.head_dim;
   if (m.qk_norm) {
-    build.whole_1d(attention + "q_norm/weight", m.head_dim, Initial::ones, true);
-    build.align();
-    build.whole_1d(attention + "k_norm/weight", m.head_dim, Initial::ones, true);
-    build.align();
+    build.norm_weight(attention + "q_norm/", m.head_dim, true);
+    build.norm_weight(attention + "k_norm/", m.head_dim, true);
   }
   if (m.qkv_bias) {
     build.bias(attention + "q_proj/bias", query, parts.query);

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "table_builder.hpp"
 
 namespace nanotron::model::detail {
@@ -5,6 +7,17 @@ namespace {
 
 Projections first_projections(const deck::ModelConfig& m) {
   return m.is_gated() ? gate_and_up() : Projections{"up_proj"};
+}
+
+// Scalars a of each layer with softplus(a) = 0.8 and 0.8 - 0.5, transformers' initial values. Each tensor-parallel rank
+// has a part of the columns that their gradients are sums over.
+void add_xielu(TableBuilder& build) {
+  const auto scalar = [&](const char* name, double softplus) {
+    build.scalar_1d(std::string("model/layers/mlp/act_fn/") + name, std::log(std::expm1(softplus)), true);
+    build.align();
+  };
+  scalar("alpha_p", 0.8);
+  scalar("alpha_n", 0.8 - 0.5);
 }
 
 }  // namespace
@@ -26,6 +39,7 @@ void add_mlp(TableBuilder& build, const std::string& prefix, const Projections& 
 
 void add_feed_forward_1d(TableBuilder& build, const deck::ModelConfig& m, const ParameterTable& table, bool partial) {
   if (deck::feed_forward_sizes(m).is_routed()) return add_routed_1d(build, m, partial);
+  if (m.hidden_act == deck::HiddenAct::xielu) add_xielu(build);
   if (!m.mlp_bias) return;
   const std::string mlp = "model/layers/mlp/";
   for (const std::string& name : first_projections(m)) {

@@ -20,7 +20,7 @@ void initialise_part(const ParameterSpec& spec, index_t layer, std::int64_t seed
   Kokkos::parallel_for(
       "initialise", kernels::RangePolicy(from.begin, from.end), KOKKOS_LAMBDA(const index_t i) {
         if (initial != Initial::normal) {
-          out[i - begin] = initial == Initial::ones ? M(1) : M(0);
+          out[i - begin] = initial == Initial::ones ? M(1) : initial == Initial::value ? M(deviation) : M(0);
           return;
         }
         const auto index = static_cast<std::uint64_t>(logical(i));

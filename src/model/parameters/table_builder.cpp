@@ -55,11 +55,25 @@ void TableBuilder::stack_layers(std::size_t first_spec, const std::vector<index_
 }
 
 void TableBuilder::norm(const std::string& prefix, bool partial) {
-  whole_1d(prefix + "weight", model_.hidden_size, Initial::ones, partial);
-  align();
-  if (model_.normalization == deck::Normalization::rms_norm) return;
+  norm_weight(prefix, model_.hidden_size, partial);
+  if (model_.normalization == deck::Normalization::rms_norm || model_.norm_weight == deck::NormWeight::none ||
+      !model_.norm_bias)
+    return;
   whole_1d(prefix + "bias", model_.hidden_size, Initial::zeros, partial);
   align();
+}
+
+// The factor of a norm is one at the start.
+void TableBuilder::norm_weight(const std::string& prefix, index_t n, bool partial) {
+  if (model_.norm_weight == deck::NormWeight::none) return;
+  whole_1d(prefix + "weight", n, model_.norm_weight == deck::NormWeight::plain ? Initial::ones : Initial::zeros,
+           partial);
+  align();
+}
+
+void TableBuilder::scalar_1d(const std::string& name, double value, bool partial) {
+  whole_1d(name, 1, Initial::value, partial);
+  table_.specs.back().deviation = value;
 }
 
 void TableBuilder::whole_1d(const std::string& name, index_t n, Initial initial, bool partial) {

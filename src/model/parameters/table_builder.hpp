@@ -47,11 +47,14 @@ class TableBuilder {
   /// Repeats what was laid out since begin_unit for every layer.
   void stack_layers(std::size_t first_spec, const std::vector<index_t>& layer_numbers);
 
-  /// The 1-D parameters of a norm of hidden states.
+  /// The 1-D parameters of a norm of hidden states; the weights of one of n columns.
   void norm(const std::string& prefix, bool partial);
+  void norm_weight(const std::string& prefix, index_t n, bool partial);
 
   /// A replicated 1-D parameter. partial: each rank has a partial sum of its gradient.
   void whole_1d(const std::string& name, index_t n, Initial initial, bool partial);
+  /// The same of one element with this initial value.
+  void scalar_1d(const std::string& name, double value, bool partial);
   void bias(const std::string& name, index_t n, const Held& held);
   /// A replicated 1-D parameter of zeros that no gradient changes.
   void constant_1d(const std::string& name, index_t n);

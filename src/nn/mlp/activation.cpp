@@ -1,8 +1,9 @@
 #include "nanotron/nn/mlp/activation.hpp"
 
+#include "nanotron/base/error.hpp"
+#include "nanotron/base/types.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
-#include "nanotron/kernels/mlp/gelu.hpp"
-#include "nanotron/kernels/mlp/swiglu.hpp"
+#include "nanotron/kernels/mlp/gated.hpp"
 
 namespace nanotron::nn {
 namespace {
@@ -13,48 +14,122 @@ void find_maxima(Device& device, Matrix<const T> x, const Vector<float>& maxima)
   if (maxima.extent(0) > 0) kernels::row_maxima<T>(device, x, maxima);
 }
 
-template <class T>
-class Swiglu final : public Activation<T> {
+template <class T, class Form>
+class Gated final : public Activation<T> {
  public:
+  using M = master_t<T>;
+  explicit Gated(const Form& form) : form_(form) {}
   void forward(Device& device, Matrix<const T> in, Matrix<T> h, Vector<float> maxima) const override {
-    kernels::swiglu_forward<T>(device, in, h, maxima);
+    kernels::gated_forward<T>(device, form_, in, h, maxima);
   }
-  void backward(Device& device, Matrix<T> in, Matrix<const T> dh, Vector<float> maxima) const override {
-    kernels::swiglu_backward<T>(device, in, dh, in, maxima);
+  void backward(Device& device, Matrix<T> in, Matrix<const T> dh, Vector<float> maxima, Vector<M>) const override {
+    kernels::gated_backward<T>(device, form_, in, dh, in, maxima);
   }
+  void forward_weighted(Device& device, Matrix<const T> in, Vector<const M> weights, Matrix<T> h) const override {
+    kernels::weighted_gated_forward<T>(device, form_, in, weights, h);
+  }
+  void backward_weighted(Device& device, Matrix<T> in, Vector<const M> weights, Matrix<const T> dh, Vector<M> dweights,
+                         const SumOrder& order) const override {
+    kernels::weighted_gated_backward<T>(device, form_, in, weights, dh, dweights, order);
+  }
+
+ private:
+  Form form_;
 };
 
 template <class T, class Form>
-class Gelu final : public Activation<T> {
+class Pointwise final : public Activation<T> {
  public:
+  using M = master_t<T>;
   void forward(Device& device, Matrix<const T> in, Matrix<T> h, Vector<float> maxima) const override {
-    kernels::gelu_forward<T, Form>(device, in, h);
+    kernels::pointwise_forward<T, Form>(device, in, h);
     find_maxima<T>(device, h, maxima);
   }
-  void backward(Device& device, Matrix<T> in, Matrix<const T> dh, Vector<float> maxima) const override {
-    kernels::gelu_backward<T, Form>(device, in, dh, in);
+  void backward(Device& device, Matrix<T> in, Matrix<const T> dh, Vector<float> maxima, Vector<M>) const override {
+    kernels::pointwise_backward<T, Form>(device, in, dh, in);
     find_maxima<T>(device, in, maxima);
   }
 };
 
+template <class T>
+class Xielu final : public Activation<T> {
+ public:
+  using M = master_t<T>;
+  explicit Xielu(const ActivationSource<T>& source)
+      : scalars_(source.scalars),
+        a_p_gradient_(source.a_p_gradient),
+        a_n_gradient_(source.a_n_gradient),
+        order_(source.order) {}
+  void forward(Device& device, Matrix<const T> in, Matrix<T> h, Vector<float> maxima) const override {
+    kernels::xielu_forward<T>(device, scalars_, in, h);
+    find_maxima<T>(device, h, maxima);
+  }
+  void backward(Device& device, Matrix<T> in, Matrix<const T> dh, Vector<float> maxima, Vector<M> sums) const override {
+    kernels::xielu_backward<T>(device, scalars_, in, dh, a_p_gradient_, a_n_gradient_, sums, order_);
+    find_maxima<T>(device, in, maxima);
+  }
+
+ private:
+  kernels::XieluScalars<M> scalars_;
+  Vector<M> a_p_gradient_, a_n_gradient_;
+  kernels::XieluOrder order_;
+};
+
+template <class T, class Form>
+std::shared_ptr<const Activation<T>> gated(const Form& form) {
+  return std::make_shared<Gated<T, Form>>(form);
+}
+template <class T, class Form>
+std::shared_ptr<const Activation<T>> pointwise() {
+  return std::make_shared<Pointwise<T, Form>>();
+}
+
 }  // namespace
 
 template <class T>
-const Activation<T>& activation_of(deck::HiddenAct kind) {
-  static const Swiglu<T> swiglu;
-  static const Gelu<T, kernels::GeluErf> by_erf;
-  static const Gelu<T, kernels::GeluTanh> by_tanh;
-  switch (kind) {
-    case deck::HiddenAct::gelu:
-      return by_erf;
-    case deck::HiddenAct::gelu_new:
-      return by_tanh;
+void Activation<T>::forward_weighted(Device&, Matrix<const T>, Vector<const M>, Matrix<T>) const {
+  NANOTRON_REQUIRE(false, "an activation without a gate takes no weights of rows");
+}
+template <class T>
+void Activation<T>::backward_weighted(Device&, Matrix<T>, Vector<const M>, Matrix<const T>, Vector<M>,
+                                      const SumOrder&) const {
+  NANOTRON_REQUIRE(false, "an activation without a gate takes no weights of rows");
+}
+
+template <class T>
+std::shared_ptr<const Activation<T>> make_activation(const ActivationSource<T>& source) {
+  using deck::HiddenAct;
+  const deck::ModelConfig& m = source.model;
+  switch (m.hidden_act) {
+    case HiddenAct::gelu:
+      return pointwise<T, kernels::GeluErf>();
+    case HiddenAct::gelu_new:
+      return pointwise<T, kernels::GeluTanh>();
+    case HiddenAct::relu:
+      return pointwise<T, kernels::Relu>();
+    case HiddenAct::relu2:
+      return pointwise<T, kernels::ReluSquared>();
+    case HiddenAct::xielu:
+      return std::make_shared<Xielu<T>>(source);
+    case HiddenAct::geglu:
+      return gated<T>(kernels::Geglu<kernels::GeluErf>());
+    case HiddenAct::geglu_tanh:
+      return gated<T>(kernels::Geglu<kernels::GeluTanh>());
+    case HiddenAct::swiglu_clamped:
+      return gated<T>(kernels::ClampedSwiglu{.limit = m.swiglu_limit, .alpha = m.swiglu_alpha});
     default:
-      return swiglu;
+      return gated<T>(kernels::Swiglu());
   }
 }
 
-#define NANOTRON_INSTANTIATE(T) template const Activation<T>& activation_of(deck::HiddenAct);
+index_t activation_sums(deck::HiddenAct kind, Processor processor, index_t tokens, index_t width,
+                        const kernels::XieluOrder& order) {
+  return kind == deck::HiddenAct::xielu ? kernels::xielu_workspace_size(processor, tokens, width, order) : 0;
+}
+
+#define NANOTRON_INSTANTIATE(T) \
+  template class Activation<T>; \
+  template std::shared_ptr<const Activation<T>> make_activation(const ActivationSource<T>&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

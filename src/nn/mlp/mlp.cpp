@@ -9,7 +9,7 @@ void Mlp<T>::compute_hidden(Device& device, const FeedForwardActivations<T>& act
   act_->forward(device, act.mlp.gate_up, act.mlp.hidden, act.mlp.of_hidden.maxima);
 }
 
-//   gate | up = n Wgu^T (+ b)      h = silu(gate) up or gelu(up)      y = h Wd^T, summed over the group
+//   gate | up = n Wgu^T (+ b)      h = f(gate, up) or f(up)      y = h Wd^T, summed over the group
 template <class T>
 void Mlp<T>::forward_to_last_gemm(Device& device, const TokenBatch&, TensorParallelRegion<T>& region,
                                   const BlockInput<T>& n, const FeedForwardActivations<T>& act,
@@ -34,7 +34,7 @@ Matrix<const T> Mlp<T>::backward_inside(Device& device, TensorParallelRegion<T>&
                                         const FeedForwardActivations<T>& act,
                                         const FeedForwardWorkspace<T>& work) const {
   const Matrix<const T> all_dy = region.all_gather_gemm(device, {dy, {}}, down_.backward_input(), work.dhidden);
-  act_->backward(device, act.mlp.gate_up, work.dhidden, act.mlp.gradient_maxima);
+  act_->backward(device, act.mlp.gate_up, work.dhidden, act.mlp.gradient_maxima, work.sums);
   return all_dy;
 }
 

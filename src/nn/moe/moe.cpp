@@ -3,7 +3,6 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/types.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
-#include "nanotron/kernels/mlp/swiglu.hpp"
 #include "nanotron/kernels/moe/expert_rows.hpp"
 #include "nn/linear/rows.hpp"
 
@@ -60,21 +59,21 @@ void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, c
 template <class T>
 void Moe<T>::compute_hidden(Device& device, const FeedForwardActivations<T>& act) const {
   const index_t rows = act.routed->rows->received_rows;
-  kernels::weighted_swiglu_forward<T>(device, first(act.routed->gate_up, rows), act.routed->row_weights,
-                                      first(act.routed->hidden, rows));
+  w_.act->forward_weighted(device, first(act.routed->gate_up, rows), act.routed->row_weights,
+                           first(act.routed->hidden, rows));
   if (w_.shared) compute_shared_hidden(device, act);
 }
 
 template <class T>
 void Moe<T>::compute_shared_hidden(Device& device, const FeedForwardActivations<T>& act) const {
   if (has_shared_gate()) {
-    kernels::weighted_swiglu_forward<T>(device, act.mlp.gate_up, act.routed->gate, act.mlp.hidden);
+    w_.act->forward_weighted(device, act.mlp.gate_up, act.routed->gate, act.mlp.hidden);
   } else {
-    kernels::swiglu_forward<T>(device, act.mlp.gate_up, act.mlp.hidden);
+    w_.act->forward(device, act.mlp.gate_up, act.mlp.hidden, {});
   }
 }
 
-//   per expert: gate | up = x Wgu^T      h = w silu(gate) up      y = h Wd^T
+//   per expert: gate | up = x Wgu^T      h = w f(gate, up)      y = h Wd^T
 //   per token:  y = sum over its experts
 template <class T>
 void Moe<T>::forward_to_last_gemm(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
@@ -108,7 +107,7 @@ Pending Moe<T>::forward_output(Device& device, const TokenBatch& batch, TensorPa
   return sums.tokens(device, region, y);
 }
 
-//   per expert: dh = dy Wd      dw, dgate, dup: kernels/mlp/swiglu.hpp
+//   per expert: dh = dy Wd      dw, dgate, dup: kernels/mlp/gated.hpp
 template <class T>
 Matrix<const T> Moe<T>::backward_inside(Device& device, TensorParallelRegion<T>& region, Matrix<const T> dy_rows,
                                         const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w) const {
@@ -120,17 +119,17 @@ Matrix<const T> Moe<T>::backward_inside(Device& device, TensorParallelRegion<T>&
   const Matrix<const T> dy = region.all_gather_gemm(device, {dy_rows, {}}, shared_dhidden(), w.dhidden);
   const MoeOrders& orders = parts_->orders;
   if (has_shared_gate()) {
-    kernels::weighted_swiglu_backward<T>(device, a.mlp.gate_up, act.gate, w.dhidden, work.dgate, orders.shared_width);
+    w_.act->backward_weighted(device, a.mlp.gate_up, act.gate, w.dhidden, work.dgate, orders.shared_width);
   } else if (w_.shared) {
-    kernels::swiglu_backward<T>(device, a.mlp.gate_up, w.dhidden, a.mlp.gate_up);
+    w_.act->backward(device, a.mlp.gate_up, w.dhidden, {}, {});
   }
 
   kernels::gather_rows<T>(device, parts_->routing.top_k, dy, first(act.source, plan.sent_rows),
                           exchange.send_buffer(plan, act.doutput));
   exchange.dispatch(device, plan, act.doutput);
   w_.down->backward_input(device, plan, act.doutput, work.dhidden);
-  kernels::weighted_swiglu_backward<T>(device, first(act.gate_up, here), act.row_weights, first(work.dhidden, here),
-                                       work.drow_weights, orders.width);
+  w_.act->backward_weighted(device, first(act.gate_up, here), act.row_weights, first(work.dhidden, here),
+                            work.drow_weights, orders.width);
   return dy;
 }
 

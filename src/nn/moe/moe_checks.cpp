@@ -45,11 +45,11 @@ void check_receive_factor(const deck::Config& c, deck::Findings& f) {
   }
 }
 
-// Experts are SwiGLU networks without biases.
+// Experts are gated networks without biases.
 void check_network(const deck::ModelConfig& m, deck::Findings& f) {
-  if (m.hidden_act != deck::HiddenAct::silu && f.is_valid({"model.hidden_act"})) {
-    f.error({"model.hidden_act", "moe.num_experts"}, "experts are SwiGLU networks", "hidden_act = 'silu'",
-            "or num_experts = 0");
+  if (!m.is_gated() && f.is_valid({"model.hidden_act"})) {
+    f.error({"model.hidden_act", "moe.num_experts"}, "experts are gated networks",
+            "hidden_act = 'silu', 'swiglu_clamped', 'geglu' or 'geglu_tanh'", "or num_experts = 0");
   }
   if (m.mlp_bias && f.is_valid({"model.mlp_bias"})) {
     f.error({"model.mlp_bias", "moe.num_experts"}, "experts have no biases", "mlp_bias = .false.",

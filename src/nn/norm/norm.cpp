@@ -27,6 +27,14 @@ class RmsNorm final : public Norm<T> {
                 Vector<M> workspace) const override {
     kernels::rms_norm_backward<T>(device, dy, x, w_.weight, statistics, dx, w_.gradient, workspace, segments_);
   }
+  void add_forward(Device& device, Matrix<const T> x, Matrix<const T> residual, Matrix<T> y,
+                   Vector<M> statistics) const override {
+    kernels::rms_norm_add_forward<T>(device, x, w_.weight, eps_, residual, y, statistics);
+  }
+  void add_backward(Device& device, Matrix<const T> dy, Matrix<T> x, Vector<const M> statistics,
+                    Vector<M> workspace) const override {
+    kernels::rms_norm_add_backward<T>(device, dy, x, w_.weight, statistics, x, w_.gradient, workspace, segments_);
+  }
 
  private:
   NormWeights<T> w_;
@@ -53,6 +61,15 @@ class LayerNorm final : public Norm<T> {
                 Vector<M> workspace) const override {
     kernels::layer_norm_backward<T>(device, dy, x, w_.weight, statistics, dx, w_.gradient, w_.bias_gradient, workspace,
                                     segments_);
+  }
+  void add_forward(Device& device, Matrix<const T> x, Matrix<const T> residual, Matrix<T> y,
+                   Vector<M> statistics) const override {
+    kernels::layer_norm_add_forward<T>(device, x, w_.weight, w_.bias, eps_, residual, y, statistics);
+  }
+  void add_backward(Device& device, Matrix<const T> dy, Matrix<T> x, Vector<const M> statistics,
+                    Vector<M> workspace) const override {
+    kernels::layer_norm_add_backward<T>(device, dy, x, w_.weight, statistics, x, w_.gradient, w_.bias_gradient,
+                                        workspace, segments_);
   }
 
  private:
@@ -86,8 +103,14 @@ NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 
 void check_norm(const deck::Config& c, deck::Findings& f) {
   if (!f.is_valid({"model.normalization"})) return;
+  if (c.model.qk_norm && c.model.norm_weight == deck::NormWeight::none &&
+      f.is_valid({"model.qk_norm", "model.norm_weight"})) {
+    f.error({"model.norm_weight", "model.qk_norm"}, "norms of queries and keys have weights, but norm_weight = 'none'",
+            "norm_weight = 'plain' or 'one_plus'", "or qk_norm = .false.");
+  }
   if (c.model.normalization == deck::Normalization::rms_norm) {
-    refuse_unused(c, {"model.layer_norm_epsilon"}, "LayerNorm", "normalization = 'layer_norm', or rms_norm_eps", f);
+    refuse_unused(c, {"model.layer_norm_epsilon", "model.norm_bias"}, "LayerNorm",
+                  "normalization = 'layer_norm', or rms_norm_eps", f);
   } else if (!c.model.qk_norm) {  // qk_norm is RMSNorm in every model
     refuse_unused(c, {"model.rms_norm_eps"}, "RMSNorm", "normalization = 'rms_norm', or layer_norm_epsilon", f);
   }

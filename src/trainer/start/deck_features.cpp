@@ -56,6 +56,7 @@ constexpr deck::Feature features[] = {
     {nn::check_attention, nn::fill_attention},
     {nn::check_norm},
     {nn::check_positions},
+    {nn::check_activation},
     {model::check_parametrization},
     {nn::check_tensor_parallel},
     {nn::check_fp8},

@@ -103,6 +103,15 @@ std::vector<double> finite_difference(std::vector<double> x, const F& f, double 
   return gradient;
 }
 
+// The factors that a norm's weights w are: w, 1 + w, or 1 without weights.
+enum class ScaleKind { plain, one_plus, none };
+inline constexpr ScaleKind scale_kinds[] = {ScaleKind::plain, ScaleKind::one_plus, ScaleKind::none};
+template <class M>
+std::vector<M> factors_of(ScaleKind kind, std::vector<M> w) {
+  for (M& x : w) x = kind == ScaleKind::plain ? x : kind == ScaleKind::one_plus ? M(1) + x : M(1);
+  return w;
+}
+
 inline double dot(const std::vector<double>& a, const std::vector<double>& b) {
   double sum = 0;
   for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];

@@ -46,10 +46,11 @@ struct LocalSizes {
   index_t key_heads = 0;
   index_t intermediate = 0;  // local width of the dense network, or of the shared expert
   index_t vocabulary = 0;
-  index_t layers = 0;    // stored here
-  index_t gate_up = 0;   // columns of the dense network's first GEMM: gate | up, or up
-  nn::NormSizes norm{};  // of hidden states
-  index_t biases = 0;    // size of the largest bias of a linear layer other than q, k, v
+  index_t layers = 0;           // stored here
+  index_t gate_up = 0;          // columns of the dense network's first GEMM: gate | up, or up
+  nn::NormSizes norm{};         // of hidden states
+  index_t biases = 0;           // size of the largest bias of a linear layer other than q, k, v
+  index_t activation_sums = 0;  // of nn::Activation
   bool qk_norm = false;
   bool is_routed = false;      // deck::FeedForwardSizes
   index_t loss_width = 0;      // see nn::LossWorkspace

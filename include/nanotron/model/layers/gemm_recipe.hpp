@@ -52,9 +52,10 @@ class GemmRecipe {
 
   /// The recipe must outlive them.
   virtual LayerGemms<T> gemms(index_t) const { return {}; }
-  /// Of a dense network.
-  virtual const nn::Activation<T>& activation(deck::HiddenAct act, const ParameterTable&) const {
-    return nn::activation_of<T>(act);
+  /// Of a layer.
+  virtual std::shared_ptr<const nn::Activation<T>> activation(const nn::ActivationSource<T>& source,
+                                                              const ParameterTable&) const {
+    return nn::make_activation(source);
   }
 };
 

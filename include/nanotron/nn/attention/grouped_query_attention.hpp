@@ -14,7 +14,7 @@ namespace nanotron::nn {
 template <class T>
 struct HeadNorms {
   using M = master_t<T>;
-  Vector<const M> query, key;
+  kernels::NormScale<M> query, key;
   Vector<M> query_gradient, key_gradient;
 };
 
@@ -64,7 +64,7 @@ class GroupedQueryAttention final : public Attention<T> {
 
  private:
   void finish_query_key_value(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act) const;
-  bool has_head_norms() const { return norms_.query.extent(0) > 0; }
+  bool has_head_norms() const { return norms_.query.w.extent(0) > 0; }
   AttentionGeometry<T> geometry_;
   Linear<T> qkv_, out_;
   HeadNorms<T> norms_;

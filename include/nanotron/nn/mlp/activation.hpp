@@ -1,33 +1,59 @@
 #pragma once
 
-// The activation between the two GEMMs of a dense feed-forward network: gated, of the two halves gate and up, or
-// elementwise.
+// The activation between the two GEMMs of a feed-forward network: gated, of the two halves gate and up, or of one
+// argument, perhaps with learnt scalars.
 //
-//   silu              h = silu(gate) up      kernels/mlp/swiglu.hpp
-//   gelu, gelu_new    h = gelu(up)           kernels/mlp/gelu.hpp
+//   silu, geglu, geglu_tanh, swiglu_clamped      h = f(gate, up)      kernels/mlp/gated.hpp
+//   gelu, gelu_new, relu, relu2                  h = f(up)            kernels/mlp/pointwise.hpp
+//   xielu                                        h = f(up)            kernels/mlp/xielu.hpp
+
+#include <memory>
 
 #include "nanotron/deck/keys/model.hpp"
+#include "nanotron/kernels/mlp/xielu.hpp"
 #include "nanotron/nn/linear/linear.hpp"
 
 namespace nanotron::nn {
 
+/// What the activation of a layer is made from. Views of its scalars and their gradients are empty where it has none.
+template <class T>
+struct ActivationSource {
+  using M = master_t<T>;
+  const deck::ModelConfig& model;
+  kernels::XieluScalars<M> scalars{};
+  Vector<M> a_p_gradient{}, a_n_gradient{};
+  kernels::XieluOrder order{};  // of the sums in these gradients
+};
+
 template <class T>
 class Activation {
  public:
+  using M = master_t<T>;
   virtual ~Activation() = default;
   /// in (tokens, gate | up, or up) -> h (tokens, width), overwritten. maxima (tokens): max |x| of each row that is
   /// written; empty where not needed.
   virtual void forward(Device& device, Matrix<const T> in, Matrix<T> h, Vector<float> maxima) const = 0;
-  /// in is overwritten by its gradient; or only the gradient's maxima are written, and input_gradient computes it.
-  virtual void backward(Device& device, Matrix<T> in, Matrix<const T> dh, Vector<float> maxima) const = 0;
+  /// in is overwritten by its gradient; or only the gradient's maxima are written, and input_gradient computes it. The
+  /// gradients of the activation's own weights are accumulated, by way of sums (activation_sums).
+  virtual void backward(Device& device, Matrix<T> in, Matrix<const T> dh, Vector<float> maxima,
+                        Vector<M> sums) const = 0;
   /// After backward: the GEMM of in's gradient and the weight of the linear layer that computed `in`.
   virtual RowGemm<T> input_gradient(const Linear<T>& first, const Vector<float>& maxima, Matrix<const T>) const {
     return first.backward_input(maxima);
   }
+
+  /// With a weight of each row: weighted_gated_forward and weighted_gated_backward of
+  /// kernels/mlp/gated.hpp. Only of gated activations.
+  virtual void forward_weighted(Device& device, Matrix<const T> in, Vector<const M> weights, Matrix<T> h) const;
+  virtual void backward_weighted(Device& device, Matrix<T> in, Vector<const M> weights, Matrix<const T> dh,
+                                 Vector<M> dweights, const SumOrder& order) const;
 };
 
-/// Stateless: one object serves all layers.
 template <class T>
-const Activation<T>& activation_of(deck::HiddenAct kind);
+std::shared_ptr<const Activation<T>> make_activation(const ActivationSource<T>& source);
+
+/// Elements of the workspace of Activation::backward.
+index_t activation_sums(deck::HiddenAct kind, Processor processor, index_t tokens, index_t width,
+                        const kernels::XieluOrder& order);
 
 }  // namespace nanotron::nn

@@ -43,7 +43,7 @@ struct FeedForwardActivations {
 template <class T>
 struct FeedForwardWorkspace {
   Matrix<T> dhidden;                                 // (tokens, local width)
-  Vector<master_t<T>> sums;                          // workspace of the bias gradients
+  Vector<master_t<T>> sums;                          // workspace of the gradients of biases and of the activation
   std::shared_ptr<const RoutedWorkspace<T>> routed;  // null in a dense network
 };
 

@@ -2,8 +2,8 @@
 
 // The dense feed-forward block, its width sharded over the tensor-parallel group. Gated as in Llama, or as in GPT-2:
 //
-//   gate | up = n Wgu^T (+ b)      h = silu(gate) up
-//   up = n Wu^T (+ b)              h = gelu(up)
+//   gate | up = n Wgu^T (+ b)      h = f(gate, up), as silu(gate) up
+//   up = n Wu^T (+ b)              h = f(up), as gelu(up)
 //   y = h Wd^T, summed over the group (+ bd, once, after the sum)
 //
 // n, y and their gradients are rows of the hidden states; TensorParallelRegion gathers and reduces them. Functions that
@@ -20,8 +20,8 @@ class Mlp final : public FeedForward<T> {
   using M = master_t<T>;
 
   /// gate_up: gate and up fused, gate first, or only up, as act expects.
-  Mlp(const Linear<T>& gate_up, const Linear<T>& down, const Activation<T>& act)
-      : gate_up_(gate_up), down_(down), act_(&act) {}
+  Mlp(const Linear<T>& gate_up, const Linear<T>& down, std::shared_ptr<const Activation<T>> act)
+      : gate_up_(gate_up), down_(down), act_(std::move(act)) {}
 
   void forward_to_last_gemm(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                             const BlockInput<T>& n, const FeedForwardActivations<T>& act,
@@ -52,7 +52,7 @@ class Mlp final : public FeedForward<T> {
  private:
   Linear<T> gate_up_;
   Linear<T> down_;
-  const Activation<T>* act_;
+  std::shared_ptr<const Activation<T>> act_;
 };
 
 }  // namespace nanotron::nn

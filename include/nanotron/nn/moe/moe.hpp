@@ -29,6 +29,7 @@
 
 #include "nanotron/kernels/moe/routing.hpp"
 #include "nanotron/nn/linear/linear.hpp"
+#include "nanotron/nn/mlp/activation.hpp"
 #include "nanotron/nn/mlp/feed_forward.hpp"
 #include "nanotron/nn/moe/expert_capacity.hpp"
 #include "nanotron/nn/moe/expert_exchange.hpp"
@@ -63,6 +64,7 @@ struct MoeWeights {
   Vector<const master_t<T>> choice_bias{};  // b of kernels/moe/routing.hpp; empty: none
   std::unique_ptr<const ExpertLinear<T>> gate_up, down;
   std::optional<MlpLinears<T>> shared;
+  std::shared_ptr<const Activation<T>> act;
 };
 
 template <class T>

@@ -2,9 +2,10 @@
 
 // The norm of the hidden states, as model%normalization says:
 //
-//   RMSNorm      y = x / sqrt(mean(x^2) + eps) w                      kernels/norm/norm.hpp
-//   LayerNorm    y = (x - mean(x)) / sqrt(var(x) + eps) w + b         kernels/norm/norm.hpp
+//   RMSNorm      y = x / sqrt(mean(x^2) + eps) s                      kernels/norm/norm.hpp
+//   LayerNorm    y = (x - mean(x)) / sqrt(var(x) + eps) s + b         kernels/norm/norm.hpp
 //
+// s is w, 1 + w or 1, as model%norm_weight says; model%norm_bias leaves b out.
 // With sequence-parallel hidden states the gradients of w and b are partial sums over the tensor-parallel group.
 
 #include <memory>
@@ -16,11 +17,11 @@
 
 namespace nanotron::nn {
 
-/// Views of one layer's weights and their gradients; the bias is empty in RMSNorm.
+/// Views of one layer's weights and their gradients; empty where there are none.
 template <class T>
 struct NormWeights {
   using M = master_t<T>;
-  Vector<const M> weight{};
+  kernels::NormScale<M> weight{};
   Vector<M> gradient{};
   Vector<const M> bias{};
   Vector<M> bias_gradient{};
@@ -49,6 +50,13 @@ class Norm {
   /// dx += gradient of x, the input of forward. Accumulates the weight gradients, in a fixed order through workspace.
   virtual void backward(Device& device, Matrix<const T> dy, Matrix<const T> x, Vector<const M> statistics, Matrix<T> dx,
                         Vector<M> workspace) const = 0;
+
+  /// Of the output of a block: y <- residual + norm(x), all (rows, hidden), and statistics. y may alias residual.
+  virtual void add_forward(Device& device, Matrix<const T> x, Matrix<const T> residual, Matrix<T> y,
+                           Vector<M> statistics) const = 0;
+  /// x <- gradient of x, which backward of the block reads next. The gradient of residual is dy. Weights as above.
+  virtual void add_backward(Device& device, Matrix<const T> dy, Matrix<T> x, Vector<const M> statistics,
+                            Vector<M> workspace) const = 0;
 };
 
 struct NormSizes {

@@ -21,7 +21,7 @@ enum class Partition {
   row_parallel,     // in: columns of W; y is a partial sum
 };
 
-enum class Initial { normal, ones, zeros };
+enum class Initial { normal, ones, zeros, value };
 
 /// One logical tensor (layers, rows, columns). A 1-D parameter has columns = 1 and is_1d set; a tensor that is not
 /// stacked over layers has layers = 1 and is_stacked unset.
@@ -44,7 +44,7 @@ struct ParameterSpec {
   bool gradient_is_partial = false;  // tensor-parallel ranks with the same element have partial sums of its gradient
 
   Initial initial = Initial::normal;
-  double deviation = 0.0;     // of Initial::normal
+  double deviation = 0.0;     // of Initial::normal; of Initial::value, the value
   bool decays = false;        // weight decay applies
   double fan_in_ratio = 1.0;  // fan-in over that of the base width, see model/parameters/parametrization.hpp
 

@@ -2,7 +2,7 @@
 // What kernels say of the rows that they write, and codes that are computed instead of a stored tensor.
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/fp8/quantise.hpp"
-#include "nanotron/kernels/mlp/swiglu.hpp"
+#include "nanotron/kernels/mlp/gated.hpp"
 #include "nanotron/kernels/mlp/swiglu_fp8.hpp"
 #include "nanotron/kernels/norm/norm.hpp"
 #include "unit/kernels/kernel_test.hpp"
@@ -53,10 +53,11 @@ TEST_F(Producers, SwigluTellsTheMaximaOfItsRows) {
   const auto gate_up = Array<bf16>::random(rows * 2 * width, 1), dh = Array<bf16>::random(rows * width, 2);
   Array<bf16> h(rows * width), gradient(rows * 2 * width);
   Array<float> maxima(rows);
-  kernels::swiglu_forward<bf16>(device_, gate_up.read(rows, 2 * width), h.matrix(rows, width), maxima.vector());
+  kernels::gated_forward<bf16>(device_, kernels::Swiglu(), gate_up.read(rows, 2 * width), h.matrix(rows, width),
+                               maxima.vector());
   expect_maxima(maxima, h, width);
-  kernels::swiglu_backward<bf16>(device_, gate_up.read(rows, 2 * width), dh.read(rows, width),
-                                 gradient.matrix(rows, 2 * width), maxima.vector());
+  kernels::gated_backward<bf16>(device_, kernels::Swiglu(), gate_up.read(rows, 2 * width), dh.read(rows, width),
+                                gradient.matrix(rows, 2 * width), maxima.vector());
   expect_maxima(maxima, gradient, 2 * width);
 }
 
@@ -85,7 +86,8 @@ TEST_F(Producers, TheGradientOfSwigluHasTheCodesOfTheStoredOne) {
     const auto in = gate_up.read(rows, 2 * width);
     Array<bf16> stored(rows * 2 * width);
     Array<float> maxima(rows), computed(rows);
-    kernels::swiglu_backward<bf16>(device_, in, dh.read(rows, width), stored.matrix(rows, 2 * width), maxima.vector());
+    kernels::gated_backward<bf16>(device_, kernels::Swiglu(), in, dh.read(rows, width), stored.matrix(rows, 2 * width),
+                                  maxima.vector());
     kernels::swiglu_backward_maxima(device_, in, dh.read(rows, width), computed.vector());
     maxima.pull(), computed.pull();
     EXPECT_EQ(computed.host, maxima.host);

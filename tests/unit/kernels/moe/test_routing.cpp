@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "nanotron/kernels/mlp/swiglu.hpp"
+#include "nanotron/kernels/mlp/gated.hpp"
 #include "nanotron/kernels/moe/expert_rows.hpp"
 #include "nanotron/kernels/moe/routing.hpp"
 #include "support/reference/routing.hpp"
@@ -272,10 +272,10 @@ TYPED_TEST(WeightedSwiglu, FollowsTheReferenceAndFiniteDifferences) {
     d2.insert(d2.end(), gradient.begin(), gradient.end());
     dw2.push_back(dot(reference::weighted_swiglu(x, 1.0), g));
   }
-  kernels::weighted_swiglu_forward<T>(this->device_, gate_up.read(rows, 2 * width), weights.read(),
-                                      h.matrix(rows, width));
-  kernels::weighted_swiglu_backward<T>(this->device_, gate_up.matrix(rows, 2 * width), weights.read(),
-                                       dh.read(rows, width), dweights.vector());
+  kernels::weighted_gated_forward<T>(this->device_, kernels::Swiglu(), gate_up.read(rows, 2 * width), weights.read(),
+                                     h.matrix(rows, width));
+  kernels::weighted_gated_backward<T>(this->device_, kernels::Swiglu(), gate_up.matrix(rows, 2 * width), weights.read(),
+                                      dh.read(rows, width), dweights.vector());
   this->device_.fence();
   h.pull(), gate_up.pull(), dweights.pull();
   const double tolerance = 32 * unit_roundoff<M>() + unit_roundoff<T>();
@@ -303,9 +303,9 @@ TYPED_TEST(WeightedSwiglu, PartsAddUpToTheWhole) {
     }
     part.push(), gradient.push();
     Array<M> dweights(rows);
-    kernels::weighted_swiglu_backward<T>(this->device_, part.matrix(rows, 2 * here.size()), weights.read(),
-                                         gradient.read(rows, here.size()), dweights.vector(),
-                                         SumOrder({{width, 1}}, 4, parts, index));
+    kernels::weighted_gated_backward<T>(this->device_, kernels::Swiglu(), part.matrix(rows, 2 * here.size()),
+                                        weights.read(), gradient.read(rows, here.size()), dweights.vector(),
+                                        SumOrder({{width, 1}}, 4, parts, index));
     this->device_.fence();
     dweights.pull();
     return dweights.host;

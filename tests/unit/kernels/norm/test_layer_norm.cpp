@@ -73,6 +73,58 @@ TYPED_TEST(LayerNorm, AddedResidualIsRoundedOnceAndNormalised) {
   EXPECT_EQ(0, std::memcmp(y.host.data(), y_of_sum.host.data(), sizeof(T) * y.host.size()));
 }
 
+// With each kind of weights, with and without biases: a norm of a block's input; and one of its output, whose gradient
+// overwrites that output.
+TYPED_TEST(LayerNorm, KindsOfWeights) {
+  using T = TypeParam;
+  using M = master_t<T>;
+  const index_t rows = 21, columns = 96;
+  for (const auto& [kind, has_bias] : {std::pair{ScaleKind::plain, false},
+                                       {ScaleKind::one_plus, true},
+                                       {ScaleKind::one_plus, false},
+                                       {ScaleKind::none, false}}) {
+    auto x = Array<T>::random(rows * columns, 1, 3.0);
+    const auto dy = Array<T>::random(rows * columns, 2), residual = Array<T>::random(rows * columns, 5);
+    const auto w = Array<M>::random(columns, 3), b = has_bias ? Array<M>::random(columns, 4) : Array<M>(columns);
+    const bool has_weight = kind != ScaleKind::none;
+    const kernels::NormScale<M> scale =
+        has_weight ? kernels::NormScale<M>(w.read(), kind == ScaleKind::one_plus) : kernels::NormScale<M>();
+    const Vector<const M> bias = has_bias ? b.read() : Vector<const M>();
+    Array<T> y(rows * columns), sum(rows * columns), dx(rows * columns, 0.5);
+    Array<M> statistics(2 * rows), dw(columns), db(columns),
+        work(kernels::layer_norm_workspace_size(built_for, rows, columns));
+    const Vector<M> dw_view = has_weight ? dw.vector() : Vector<M>(), db_view = has_bias ? db.vector() : Vector<M>();
+    kernels::layer_norm_forward<T>(this->device_, x.read(rows, columns), scale, bias, eps, y.matrix(rows, columns),
+                                   statistics.vector());
+    kernels::layer_norm_add_forward<T>(this->device_, x.read(rows, columns), scale, bias, eps,
+                                       residual.read(rows, columns), sum.matrix(rows, columns), statistics.vector());
+    kernels::layer_norm_backward<T>(this->device_, dy.read(rows, columns), x.read(rows, columns), scale,
+                                    statistics.read(), dx.matrix(rows, columns), dw_view, db_view, work.vector());
+    const std::vector<T> input = x.host;
+    kernels::layer_norm_add_backward<T>(this->device_, dy.read(rows, columns), x.read(rows, columns), scale,
+                                        statistics.read(), x.matrix(rows, columns), dw_view, db_view, work.vector());
+    this->device_.fence();
+    y.pull(), sum.pull(), dx.pull(), dw.pull(), db.pull(), x.pull();
+    const std::vector<M> factors = factors_of(kind, w.host);
+    std::vector<double> y2(input.size()), s2(2 * rows), dx2(input.size()), dw2(columns), db2(columns);
+    const MatrixRef<const T> source{input.data(), rows, columns};
+    kernels::reference::layer_norm_forward<T, M>(source, factors.data(), b.host.data(), eps,
+                                                 matrix_of(y2, rows, columns), s2.data());
+    kernels::reference::layer_norm_backward<T, M>(dy.on_host(rows, columns), source, factors.data(), s2.data(),
+                                                  matrix_of(dx2, rows, columns), dw2.data(), db2.data());
+    expect_close(y.host, y2, this->tolerance);
+    expect_close(x.host, dx2, this->tolerance);
+    for (std::size_t i = 0; i < input.size(); ++i) y2[i] += static_cast<double>(residual.host[i]), dx2[i] += 0.5;
+    expect_close(sum.host, y2, 2 * this->tolerance);
+    expect_close(dx.host, dx2, this->tolerance);
+    // Both backwards have added to them.
+    for (double& g : dw2) g *= has_weight ? 2 : 0;
+    for (double& g : db2) g *= has_bias ? 2 : 0;
+    expect_close(dw.host, dw2, 200 * unit_roundoff<M>());
+    expect_close(db.host, db2, 200 * unit_roundoff<M>());
+  }
+}
+
 // The sums of four quarters, added as a tree, are those of one call with four segments.
 TYPED_TEST(LayerNorm, SegmentsAreANodeOfTheTree) {
   using T = TypeParam;

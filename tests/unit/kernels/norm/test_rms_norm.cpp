@@ -72,6 +72,56 @@ TYPED_TEST(RmsNorm, AddedResidualIsRoundedOnceAndNormalised) {
   EXPECT_EQ(0, std::memcmp(y.host.data(), y_of_sum.host.data(), sizeof(T) * y.host.size()));
 }
 
+template <class M>
+kernels::NormScale<M> scale_of(ScaleKind kind, const Array<M>& w) {
+  return kind == ScaleKind::none ? kernels::NormScale<M>()
+                                 : kernels::NormScale<M>(w.read(), kind == ScaleKind::one_plus);
+}
+
+// With each kind of weights: a norm of a block's input; and one of its output, whose gradient overwrites that output.
+TYPED_TEST(RmsNorm, KindsOfWeights) {
+  using T = TypeParam;
+  using M = master_t<T>;
+  const index_t rows = 21, columns = 96;
+  for (const ScaleKind kind : scale_kinds) {
+    auto x = Array<T>::random(rows * columns, 1, 3.0);
+    const auto dy = Array<T>::random(rows * columns, 2), residual = Array<T>::random(rows * columns, 5);
+    const auto w = Array<M>::random(columns, 3);
+    const kernels::NormScale<M> scale = scale_of(kind, w);
+    Array<T> y(rows * columns), sum(rows * columns), dx(rows * columns, 0.5);
+    Array<M> rstd(rows), dw(columns, 0.25), dw_of_sum(columns),
+        work(kernels::rms_norm_workspace_size(built_for, rows, columns));
+    const Vector<M> gradient = kind == ScaleKind::none ? Vector<M>() : dw.vector(),
+                    gradient_of_sum = kind == ScaleKind::none ? Vector<M>() : dw_of_sum.vector();
+    kernels::rms_norm_forward<T>(this->device_, x.read(rows, columns), scale, eps, y.matrix(rows, columns),
+                                 rstd.vector());
+    kernels::rms_norm_add_forward<T>(this->device_, x.read(rows, columns), scale, eps, residual.read(rows, columns),
+                                     sum.matrix(rows, columns), rstd.vector());
+    kernels::rms_norm_backward<T>(this->device_, dy.read(rows, columns), x.read(rows, columns), scale, rstd.read(),
+                                  dx.matrix(rows, columns), gradient, work.vector());
+    const std::vector<T> input = x.host;
+    kernels::rms_norm_add_backward<T>(this->device_, dy.read(rows, columns), x.read(rows, columns), scale, rstd.read(),
+                                      x.matrix(rows, columns), gradient_of_sum, work.vector());
+    this->device_.fence();
+    y.pull(), sum.pull(), dx.pull(), dw.pull(), dw_of_sum.pull(), x.pull();
+    const std::vector<M> factors = factors_of(kind, w.host);
+    std::vector<double> y2(input.size()), r2(rows), dx2(input.size()), dw2(columns);
+    const MatrixRef<const T> source{input.data(), rows, columns};
+    kernels::reference::rms_norm_forward<T, M>(source, factors.data(), eps, matrix_of(y2, rows, columns), r2.data());
+    kernels::reference::rms_norm_backward<T, M>(dy.on_host(rows, columns), source, factors.data(), r2.data(),
+                                                matrix_of(dx2, rows, columns), dw2.data());
+    expect_close(y.host, y2, this->tolerance);
+    expect_close(x.host, dx2, this->tolerance);
+    for (std::size_t i = 0; i < input.size(); ++i) y2[i] += static_cast<double>(residual.host[i]), dx2[i] += 0.5;
+    expect_close(sum.host, y2, 2 * this->tolerance);
+    expect_close(dx.host, dx2, this->tolerance);
+    if (kind == ScaleKind::none) dw2.assign(columns, 0.0);
+    expect_close(dw_of_sum.host, dw2, 100 * unit_roundoff<M>());
+    for (double& g : dw2) g += 0.25;
+    expect_close(dw.host, dw2, 100 * unit_roundoff<M>());
+  }
+}
+
 template <class T>
 void RmsNorm<T>::check_heads(index_t width, index_t leading, index_t first, const kernels::RowSegments& segments) {
   const index_t tokens = 12, heads = 3;

@@ -1,10 +1,13 @@
 #pragma once
 
-// Reference implementations of kernels/swiglu, see reference/gemm.hpp.
+// Reference implementations of kernels/mlp/gated, see reference/gemm.hpp.
 
+#include <algorithm>
 #include <cmath>
 
+#include "nanotron/kernels/mlp/gated.hpp"
 #include "nanotron/tensor/tensor.hpp"
+#include "support/reference/pointwise.hpp"
 
 namespace nanotron::kernels::reference {
 
@@ -30,6 +33,21 @@ void swiglu_backward(MatrixRef<const T> gate_up, MatrixRef<const T> dh, MatrixRe
       dgate_up(i, dh.columns + c) = gradient * gate * s;
     }
   }
+}
+
+/// h and dh/dgate, dh/dup of one element of the other forms.
+struct GatedPoint {
+  double h, by_gate, by_up;
+};
+template <class Gelu>
+GatedPoint gated(const Geglu<Gelu>&, double gate, double up) {
+  return {value(Gelu{}, gate) * up, slope(Gelu{}, gate) * up, value(Gelu{}, gate)};
+}
+inline GatedPoint gated(const ClampedSwiglu& form, double gate, double up) {
+  const double g = std::min(gate, form.limit), u = std::clamp(up, -form.limit, form.limit);
+  const double s = 1.0 / (1.0 + std::exp(-form.alpha * g));
+  return {(u + 1.0) * g * s, gate > form.limit ? 0.0 : (u + 1.0) * s * (1.0 + form.alpha * g * (1.0 - s)),
+          std::abs(up) > form.limit ? 0.0 : g * s};
 }
 
 }  // namespace nanotron::kernels::reference

@@ -1,41 +1,37 @@
-#include "nanotron/kernels/mlp/swiglu.hpp"
+#include "nanotron/kernels/mlp/gated.hpp"
 
 #include "kernels/loop/maxima.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
 
 namespace nanotron::kernels {
 
-template <class T>
-void swiglu_forward(Device& device, Matrix<const T> gate_up, Matrix<T> h, Vector<float> maxima) {
-  const KernelRegion kernel(device, "swiglu_forward", reads(gate_up), writes(h, maxima));
+template <class T, class Form>
+void gated_forward(Device& device, const Form& form, Matrix<const T> gate_up, Matrix<T> h, Vector<float> maxima) {
+  const KernelRegion kernel(device, Form::forward, reads(gate_up), writes(h, maxima));
   const RowMaxima sizes(maxima);
   using M = master_t<T>;
   const index_t width = static_cast<index_t>(h.extent(1));
   for_each_row_of<T>(
-      device, "swiglu_forward", static_cast<index_t>(h.extent(0)), width,
-      KOKKOS_LAMBDA(const Row& row, const index_t i) {
+      device, Form::forward, static_cast<index_t>(h.extent(0)), width, KOKKOS_LAMBDA(const Row& row, const index_t i) {
         const T* const gate = gate_up.data() + i * 2 * width;
         const T* const up = gate + width;
         T* const target = h.data() + i * width;
         row.template for_each_chunk<T>(width, [=](const index_t c, const auto n) {
           const auto x = load(gate + c, n), u = load(up + c, n);
-          store(target + c, n, [&](const int k) {
-            const M s = M(1) / (M(1) + exponential(-x[k]));
-            return x[k] * s * u[k];
-          });
+          store(target + c, n, [&](const int k) { return form.value(x[k], u[k]); });
         });
         sizes.store(row, i, target, width);
       });
 }
 
-template <class T>
-void swiglu_backward(Device& device, Matrix<const T> gate_up, Matrix<const T> dh, Matrix<T> dgate_up,
-                     Vector<float> maxima) {
-  const KernelRegion kernel(device, "swiglu_backward", reads(gate_up, dh), writes(dgate_up, maxima));
+template <class T, class Form>
+void gated_backward(Device& device, const Form& form, Matrix<const T> gate_up, Matrix<const T> dh, Matrix<T> dgate_up,
+                    Vector<float> maxima) {
+  const KernelRegion kernel(device, Form::backward, reads(gate_up, dh), writes(dgate_up, maxima));
   const RowMaxima sizes(maxima);
   const index_t width = static_cast<index_t>(dh.extent(1));
   for_each_row_of<T>(
-      device, "swiglu_backward", static_cast<index_t>(dh.extent(0)), width,
+      device, Form::backward, static_cast<index_t>(dh.extent(0)), width,
       KOKKOS_LAMBDA(const Row& row, const index_t i) {
         const T* const gate = gate_up.data() + i * 2 * width;
         const T* const up = gate + width;
@@ -44,7 +40,7 @@ void swiglu_backward(Device& device, Matrix<const T> gate_up, Matrix<const T> dh
         T* const dup = dgate + width;
         row.template for_each_chunk<T>(width, [=](const index_t c, const auto n) {
           const auto x = load(gate + c, n), u = load(up + c, n), g = load(gradient + c, n);
-          const auto d = chunk(n, [&](const int k) { return swiglu_gradient(x[k], u[k], g[k]); });
+          const auto d = chunk(n, [&](const int k) { return form.gradient(x[k], u[k], g[k]); });
           store(dgate + c, n, [&](const int k) { return d[k].gate; });
           store(dup + c, n, [&](const int k) { return d[k].up; });
         });
@@ -52,19 +48,14 @@ void swiglu_backward(Device& device, Matrix<const T> gate_up, Matrix<const T> dh
       });
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                        \
-  template void swiglu_forward<T>(Device&, Matrix<const T>, Matrix<T>, Vector<float>); \
-  template void swiglu_backward<T>(Device&, Matrix<const T>, Matrix<const T>, Matrix<T>, Vector<float>);
-NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
-#undef NANOTRON_INSTANTIATE
-
-template <class T>
-void weighted_swiglu_forward(Device& device, Matrix<const T> gate_up, Vector<const master_t<T>> weights, Matrix<T> h) {
-  const KernelRegion kernel(device, "weighted_swiglu_forward", reads(gate_up, weights), writes(h));
+template <class T, class Form>
+void weighted_gated_forward(Device& device, const Form& form, Matrix<const T> gate_up,
+                            Vector<const master_t<T>> weights, Matrix<T> h) {
+  const KernelRegion kernel(device, Form::weighted_forward, reads(gate_up, weights), writes(h));
   using M = master_t<T>;
   const auto width = static_cast<index_t>(h.extent(1));
   for_each_row_of<T>(
-      device, "weighted_swiglu_forward", static_cast<index_t>(h.extent(0)), width,
+      device, Form::weighted_forward, static_cast<index_t>(h.extent(0)), width,
       KOKKOS_LAMBDA(const Row& row, const index_t i) {
         const T* const gate = gate_up.data() + i * 2 * width;
         const T* const up = gate + width;
@@ -72,24 +63,21 @@ void weighted_swiglu_forward(Device& device, Matrix<const T> gate_up, Vector<con
         const M w = weights.data()[i];
         row.template for_each_chunk<T>(width, [=](const index_t c, const auto n) {
           const auto x = load(gate + c, n), u = load(up + c, n);
-          store(target + c, n, [&](const int k) {
-            const M s = M(1) / (M(1) + exponential(-x[k]));
-            return w * (x[k] * s * u[k]);
-          });
+          store(target + c, n, [&](const int k) { return w * form.value(x[k], u[k]); });
         });
       });
 }
 
-template <class T>
-void weighted_swiglu_backward(Device& device, Matrix<T> gate_up, Vector<const master_t<T>> weights, Matrix<const T> dh,
-                              Vector<master_t<T>> dweights, const SumOrder& given) {
-  const KernelRegion kernel(device, "weighted_swiglu_backward", reads(gate_up, weights, dh), writes(gate_up, dweights));
+template <class T, class Form>
+void weighted_gated_backward(Device& device, const Form& form, Matrix<T> gate_up, Vector<const master_t<T>> weights,
+                             Matrix<const T> dh, Vector<master_t<T>> dweights, const SumOrder& given) {
+  const KernelRegion kernel(device, Form::weighted_backward, reads(gate_up, weights, dh), writes(gate_up, dweights));
   using M = master_t<T>;
   const auto width = static_cast<index_t>(dh.extent(1));
   const SumOrder order = given.block_count == 0 ? SumOrder({{width, 1}}, 1, 1, 0) : given;
   const index_t of_shard = order.blocks[0].extent / order.shards;  // so that a team has the same threads on every grid
   for_each_row_of<T>(
-      device, "weighted_swiglu_backward", static_cast<index_t>(dh.extent(0)), of_shard,
+      device, Form::weighted_backward, static_cast<index_t>(dh.extent(0)), of_shard,
       KOKKOS_LAMBDA(const Row& row, const index_t i) {
         T* const gate = gate_up.data() + i * 2 * width;
         T* const up = gate + width;
@@ -104,7 +92,7 @@ void weighted_swiglu_backward(Device& device, Matrix<T> gate_up, Vector<const ma
           const T* const gradient_s = gradient + shard.begin;
           stack[tree.top()] = row.template sum_chunks<T>(shard.size(), [=](const index_t c, const auto n) {
             const auto x = load(gate_s + c, n), u = load(up_s + c, n), g = load(gradient_s + c, n);
-            return sum(n, [&](const int k) { return g[k] * (x[k] / (M(1) + exponential(-x[k])) * u[k]); });
+            return sum(n, [&](const int k) { return g[k] * form.term(x[k], u[k]); });
           });
           tree.push(add);
         }
@@ -114,19 +102,27 @@ void weighted_swiglu_backward(Device& device, Matrix<T> gate_up, Vector<const ma
         row.for_each(1, [=](const index_t) { dweights.data()[i] = dw; });
         row.template for_each_chunk<T>(width, [=](const index_t c, const auto n) {
           const auto x = load(gate + c, n), u = load(up + c, n), dh_c = load(gradient + c, n);
-          const auto g = chunk(n, [&](const int k) { return w * dh_c[k]; });
-          const auto s = chunk(n, [&](const int k) { return M(1) / (M(1) + exponential(-x[k])); });
-          store(gate + c, n, [&](const int k) { return g[k] * u[k] * s[k] * (M(1) + x[k] * (M(1) - s[k])); });
-          store(up + c, n, [&](const int k) { return g[k] * x[k] * s[k]; });
+          const auto d = chunk(n, [&](const int k) { return form.gradient(x[k], u[k], w * dh_c[k]); });
+          store(gate + c, n, [&](const int k) { return d[k].gate; });
+          store(up + c, n, [&](const int k) { return d[k].up; });
         });
       });
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                                             \
-  template void weighted_swiglu_forward<T>(Device&, Matrix<const T>, Vector<const master_t<T>>, Matrix<T>); \
-  template void weighted_swiglu_backward<T>(Device&, Matrix<T>, Vector<const master_t<T>>, Matrix<const T>, \
-                                            Vector<master_t<T>>, const SumOrder&);
-NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#define NANOTRON_INSTANTIATE(T, Form)                                                                                \
+  template void gated_forward<T>(Device&, const Form&, Matrix<const T>, Matrix<T>, Vector<float>);                   \
+  template void gated_backward<T>(Device&, const Form&, Matrix<const T>, Matrix<const T>, Matrix<T>, Vector<float>); \
+  template void weighted_gated_forward<T>(Device&, const Form&, Matrix<const T>, Vector<const master_t<T>>,          \
+                                          Matrix<T>);                                                                \
+  template void weighted_gated_backward<T>(Device&, const Form&, Matrix<T>, Vector<const master_t<T>>,               \
+                                           Matrix<const T>, Vector<master_t<T>>, const SumOrder&);
+#define NANOTRON_INSTANTIATE_FORMS(T)      \
+  NANOTRON_INSTANTIATE(T, Swiglu)          \
+  NANOTRON_INSTANTIATE(T, Geglu<GeluErf>)  \
+  NANOTRON_INSTANTIATE(T, Geglu<GeluTanh>) \
+  NANOTRON_INSTANTIATE(T, ClampedSwiglu)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE_FORMS)
+#undef NANOTRON_INSTANTIATE_FORMS
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::kernels
