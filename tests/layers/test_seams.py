@@ -22,6 +22,11 @@ IDEAS = {
     "muP": (r"\bmup|_mup|parametri[sz]ation", r"parametri|mup", 6),
     "Muon": (r"muon", r"muon", 6),
     "layer patterns": (r"window_layers|rope_layers|rope_local|local_theta", r"layer_kinds|layer_set", 3),
+    "norm placement": (r"norm_?placement|sandwich|pre_feedforward", r"norm|layer_layout", 2),
+    "parallel residual": (r"parallel_?residual|parallel_layer|shares_input|is_parallel\b", r"parallel_layer|layer_layout", 4),
+    "norms of 1 + w": (r"one_?plus|adds_one", r"norm", 4),
+    "xIELU": (r"xielu", r"xielu", 4),
+    "clamped SwiGLU": (r"clamped", r"gated", 4),
     "goldfish loss": (r"goldfish", r"goldfish", 4),
 }
 COMMENT = re.compile(r"//.*")

@@ -44,7 +44,16 @@ const std::vector<Case> cases{
       "precision.tensor_shards=6", "precision.context_shards=2"}},
     {"llama",
      {"precision.compute=bf16", "model.num_key_value_heads=4", "precision.context_shards=2",
-      "precision.tensor_shards=4", "precision.moments=bf16"}}};
+      "precision.tensor_shards=4", "precision.moments=bf16"}},
+    {"llama",
+     {"precision.compute=fp64", "model.num_key_value_heads=4", "precision.tensor_shards=4", "model.norm_placement=post",
+      "model.hidden_act=xielu"}},
+    {"llama",
+     {"precision.compute=fp32", "model.num_key_value_heads=4", "precision.context_shards=4",
+      "model.norm_placement=sandwich", "model.norm_weight=one_plus", "model.hidden_act=xielu"}},
+    {"qwen2",
+     {"precision.compute=bf16", "precision.tensor_shards=2", "model.parallel_residual=two_norms",
+      "model.hidden_act=swiglu_clamped", "model.swiglu_limit=0.02"}}};
 
 // Mixtures of experts: with a shared one, renormalised weights, and a capacity.
 const std::vector<Case> mixtures{

@@ -50,6 +50,13 @@ const std::vector<Axis> axes{
     {"data.sequences", {"stream", "documents"}},
     {"attention",
      {"", "model.sliding_window=5 model.window_layers=2:1 model.rope_layers=!4-5 model.rope_local_theta=50"}},
+    {"block",
+     {"", "model.norm_placement=post model.hidden_act=xielu",
+      "model.norm_placement=sandwich model.norm_weight=one_plus model.hidden_act=geglu_tanh",
+      "model.parallel_residual=two_norms model.normalization=layer_norm model.rms_norm_eps=1e-5 model.hidden_act=relu2",
+      "model.parallel_residual=one_norm model.normalization=layer_norm model.rms_norm_eps=1e-5 model.norm_bias=f "
+      "model.hidden_act=swiglu_clamped model.swiglu_limit=0.02",
+      "model.norm_weight=none model.hidden_act=geglu"}},
     {"model", {"llama", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe"}},
 };
 using Choice = std::vector<std::size_t>;  // by axis

@@ -36,6 +36,16 @@ std::vector<Parameter> model_rows() {
         {"plain", NormWeight::plain}, {"one_plus", NormWeight::one_plus}, {"none", NormWeight::none}).omitted().says(
         "What a norm multiplies by: its weight ('plain'); 1 + its weight, which begins at 0 ('one_plus', Gemma), also "
         "in norms of queries and keys; or nothing, it then has neither weight nor bias ('none', OLMo 1)."),
+    ENUM(norm_placement,
+        {"pre", NormPlacement::pre}, {"post", NormPlacement::post},
+        {"sandwich", NormPlacement::sandwich}).omitted().says(
+        "Where the norms of attention and feed-forward network are: before them ('pre'), after them, before the sum "
+        "with the hidden states ('post', OLMo 2), or both ('sandwich', Gemma 2)."),
+    ENUM(parallel_residual,
+        {"none", ParallelResidual::none}, {"two_norms", ParallelResidual::two_norms},
+        {"one_norm", ParallelResidual::one_norm}).omitted().says(
+        "Whether attention and feed-forward network read the same hidden states, instead of one after the other: with "
+        "a norm each ('two_norms', GPT-NeoX), or with the same one ('one_norm', Phi 2, Falcon)."),
     ENUM(position_embedding_type,
         {"rope", PositionEmbedding::rope}, {"learned_absolute", PositionEmbedding::learned_absolute}).omitted().says(
         "Position embedding: rotary, on queries and keys; or a learned vector per position, added to the token "

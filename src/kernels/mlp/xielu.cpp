@@ -42,7 +42,7 @@ struct Curve {
   NANOTRON_FUNCTION static Curve of(const M* a_p, const M* a_n) { return {softplus(*a_p), linear + softplus(*a_n)}; }
   NANOTRON_FUNCTION static M of_p(M x) { return x > M(0) ? x * x : M(0); }
   NANOTRON_FUNCTION static M of_n(M x) {
-    const M m = x < eps ? x : eps;
+    const M m = x < eps ? x : M(eps);
     return x > M(0) ? M(0) : excess(m) + (m - x);
   }
   NANOTRON_FUNCTION M value(M x) const { return p * of_p(x) + n * of_n(x) + linear * x; }
@@ -57,7 +57,7 @@ SumOrder order_of(const SumOrder& given, index_t columns) {
 }
 
 // Rows (token segment, shard of columns, token).
-RowPieces pieces_of(Processor processor, index_t rows, index_t columns, const XieluOrder& order) {
+RowPieces pieces_of(Processor processor, index_t rows, index_t columns, const ScalarOrder& order) {
   const SumOrder sum = order_of(order.columns, columns);
   const index_t shards = sum.shards_on_rank;
   return {processor, order.token_segments * shards, rows * shards, sum.blocks[0].extent / sum.shards};
@@ -66,7 +66,7 @@ RowPieces pieces_of(Processor processor, index_t rows, index_t columns, const Xi
 }  // namespace
 
 template <class T>
-void xielu_forward(Device& device, const XieluScalars<master_t<T>>& a, Matrix<const T> x, Matrix<T> h) {
+void xielu_forward(Device& device, const ActivationScalars<master_t<T>>& a, Matrix<const T> x, Matrix<T> h) {
   const KernelRegion kernel(device, "xielu_forward", reads(x, a.a_p, a.a_n), writes(h));
   const T* const from = x.data();
   T* const to = h.data();
@@ -84,9 +84,9 @@ void xielu_forward(Device& device, const XieluScalars<master_t<T>>& a, Matrix<co
 }
 
 template <class T>
-void xielu_backward(Device& device, const XieluScalars<master_t<T>>& a, Matrix<T> x, Matrix<const T> dh,
+void xielu_backward(Device& device, const ActivationScalars<master_t<T>>& a, Matrix<T> x, Matrix<const T> dh,
                     Vector<master_t<T>> da_p, Vector<master_t<T>> da_n, Vector<master_t<T>> workspace,
-                    const XieluOrder& given) {
+                    const ScalarOrder& given) {
   using M = master_t<T>;
   const auto rows = static_cast<index_t>(x.extent(0)), columns = static_cast<index_t>(x.extent(1));
   NANOTRON_REQUIRE(rows % given.token_segments == 0, "xielu_backward: {} rows in {} segments", rows,
@@ -130,14 +130,14 @@ void xielu_backward(Device& device, const XieluScalars<master_t<T>>& a, Matrix<T
   add_segment_sums<M>(device, sums.data() + 1, pieces, 1, 2, da_n.data());
 }
 
-index_t xielu_workspace_size(Processor processor, index_t rows, index_t columns, const XieluOrder& order) {
+index_t xielu_workspace_size(Processor processor, index_t rows, index_t columns, const ScalarOrder& order) {
   return 2 * pieces_of(processor, rows, columns, order).count();
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                                          \
-  template void xielu_forward<T>(Device&, const XieluScalars<master_t<T>>&, Matrix<const T>, Matrix<T>); \
-  template void xielu_backward<T>(Device&, const XieluScalars<master_t<T>>&, Matrix<T>, Matrix<const T>, \
-                                  Vector<master_t<T>>, Vector<master_t<T>>, Vector<master_t<T>>, const XieluOrder&);
+#define NANOTRON_INSTANTIATE(T)                                                                               \
+  template void xielu_forward<T>(Device&, const ActivationScalars<master_t<T>>&, Matrix<const T>, Matrix<T>); \
+  template void xielu_backward<T>(Device&, const ActivationScalars<master_t<T>>&, Matrix<T>, Matrix<const T>, \
+                                  Vector<master_t<T>>, Vector<master_t<T>>, Vector<master_t<T>>, const ScalarOrder&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

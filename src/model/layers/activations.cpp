@@ -30,14 +30,38 @@ void take_hidden(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActiva
   act.feed_forward.mlp.hidden = arena.take<T>(kind, s.tokens, s.intermediate);
 }
 
+// The outputs of the norms before the blocks.
+template <class T>
+void take_norms(Arena& arena, MemoryKind kind, const LocalSizes& s, bool input, bool middle, LayerActivations<T>& act) {
+  if (!s.layout.has_input_norms()) return;
+  if (input) act.input_norm = arena.take<T>(kind, s.hidden_rows, s.hidden);
+  if (s.layout.shares_input()) {
+    act.middle_norm = act.input_norm;
+  } else if (middle) {
+    act.middle_norm = arena.take<T>(kind, s.hidden_rows, s.hidden);
+  }
+}
+
+// What norms after the blocks read, which are their outputs, and write.
+template <class T>
+void take_outputs(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivations<T>& act) {
+  using M = master_t<T>;
+  if (!s.layout.has_output_norms()) return;
+  for (BlockOutput<T>* of : {&act.attention_output, &act.mlp_output}) {
+    of->y = arena.take<T>(kind, s.hidden_rows, s.hidden);
+    of->statistics = arena.take<M>(kind, s.hidden_rows * s.norm.statistics);
+  }
+}
+
 // What only 'full' recomputes.
 template <class T>
 void take_full(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward backward, const Blocks<T>& blocks,
                LayerActivations<T>& act) {
   using M = master_t<T>;
   if (blocks.attention.keeps_gathered_input()) act.input_norm_kept = arena.take<T>(kind, s.kept_inputs, s.hidden);
-  act.middle_norm_kept = arena.take<T>(kind, s.kept_inputs, s.hidden);
-  act.input_statistics = arena.take<M>(kind, s.hidden_rows * s.norm.statistics);
+  act.middle_norm_kept = s.layout.shares_input() ? act.input_norm_kept : arena.take<T>(kind, s.kept_inputs, s.hidden);
+  const index_t statistics = s.layout.has_input_norms() ? s.hidden_rows * s.norm.statistics : 0;
+  act.input_statistics = arena.take<M>(kind, statistics);
   if (keeps_qkv(s, backward)) act.attention.qkv = arena.take<T>(kind, s.tokens, s.query + 2 * s.key);
   act.attention.all_qkv = arena.take<T>(kind, s.core.rows, s.core.qkv_columns);
   act.attention.all_out = arena.take<T>(kind, s.core.rows, s.core.out_columns);
@@ -49,8 +73,9 @@ void take_full(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward back
   act.attention.out = arena.take<T>(kind, s.tokens, s.query);
   act.attention.lse = arena.take<M>(kind, s.core.lse);
   blocks.attention.take_full(arena, kind, act.attention);
-  act.middle = arena.take<T>(kind, s.hidden_rows, s.hidden);
-  act.middle_statistics = arena.take<M>(kind, s.hidden_rows * s.norm.statistics);
+  if (!s.layout.is_parallel) act.middle = arena.take<T>(kind, s.hidden_rows, s.hidden);
+  act.middle_statistics = arena.take<M>(kind, s.layout.shares_input() ? 0 : statistics);
+  take_outputs(arena, kind, s, act);
   act.feed_forward.mlp.gate_up = arena.take<T>(kind, s.tokens, s.gate_up);
   blocks.feed_forward.take_full(arena, kind, act.feed_forward);
   if (backward == Backward::two_parts) blocks.feed_forward.take_doutput(arena, kind, act.feed_forward);
@@ -75,8 +100,8 @@ LayerActivations<T> take_common(Arena& arena, const LocalSizes& s, const Activat
     blocks.feed_forward.take_doutput(arena, shared, common.feed_forward);
   }
   const KeptOutputs keeps = kept_outputs<T>(s, setup, recipe.kept_outputs(s), blocks.attention);
-  if (!keeps.input_norm) common.input_norm = arena.take<T>(shared, s.hidden_rows, s.hidden);
-  if (!keeps.middle_norm) common.middle_norm = arena.take<T>(shared, s.hidden_rows, s.hidden);
+  take_norms(arena, shared, s, !keeps.input_norm, !keeps.middle_norm, common);
+  if (s.layout.is_parallel) common.middle = arena.take<T>(shared, s.hidden_rows, s.hidden);
   if (!keeps.hidden) take_hidden(arena, shared, s, common);
   if (setup.recompute != deck::Recompute::none) blocks.feed_forward.take_selective(arena, shared, common.feed_forward);
   if (setup.recompute == deck::Recompute::full) {
@@ -95,8 +120,7 @@ StageActivations<T> take_stage(Arena& arena, const LocalSizes& s, index_t layers
   StageActivations<T> stage;
   stage.layers.assign(static_cast<std::size_t>(layers), common);
   for (LayerActivations<T>& act : stage.layers) {
-    if (keeps.input_norm) act.input_norm = arena.take<T>(kept, s.hidden_rows, s.hidden);
-    if (keeps.middle_norm) act.middle_norm = arena.take<T>(kept, s.hidden_rows, s.hidden);
+    take_norms(arena, kept, s, keeps.input_norm, keeps.middle_norm, act);
     if (keeps.hidden) take_hidden(arena, kept, s, act);
     if (setup.recompute == deck::Recompute::none) {
       blocks.feed_forward.take_selective(arena, kept, act.feed_forward);
@@ -137,6 +161,7 @@ Workspace<T> take_workspace(Arena& arena, const LocalSizes& s, const ActivationS
   for (index_t i = 0; i < setup.hidden_gradients; ++i)
     work.dx.push_back(arena.take<T>(shared, s.hidden_rows, s.hidden));
   work.dn = arena.take<T>(shared, s.hidden_rows, s.hidden);
+  if (s.layout.is_parallel) work.dn_mlp = arena.take<T>(shared, s.hidden_rows, s.hidden);
   work.feed_forward.dhidden = arena.take<T>(shared, s.tokens, s.intermediate);
   const Processor processor = arena.processor();
   work.sums =
@@ -149,31 +174,7 @@ Workspace<T> take_workspace(Arena& arena, const LocalSizes& s, const ActivationS
   return work;
 }
 
-index_t widest_bias(const deck::ModelConfig& model, const ParameterTable& table) {
-  if (model.mlp_bias)
-    return std::max<index_t>(model.hidden_size, (model.is_gated() ? 2 : 1) * table.intermediate.size());
-  return model.o_proj_bias ? model.hidden_size : 0;
-}
-
 }  // namespace
-
-LocalSizes local_sizes(const deck::ModelConfig& model, const ParameterTable& table, index_t tokens,
-                       index_t hidden_rows) {
-  return {.tokens = tokens,
-          .hidden_rows = hidden_rows,
-          .hidden = model.hidden_size,
-          .query = table.heads.query.size() * model.head_dim,
-          .key = table.heads.key.size() * model.head_dim,
-          .query_heads = table.heads.query.size(),
-          .key_heads = table.heads.key.size(),
-          .intermediate = table.intermediate.size(),
-          .vocabulary = table.vocabulary.size(),
-          .layers = table.layers,
-          .gate_up = (model.is_gated() ? 2 : 1) * table.intermediate.size(),
-          .biases = widest_bias(model, table),
-          .qk_norm = model.qk_norm,
-          .is_routed = deck::feed_forward_sizes(model).is_routed()};
-}
 
 template <class T>
 LayerActivations<T> first_tokens(const LayerActivations<T>& act, index_t tokens) {
@@ -190,6 +191,8 @@ LayerActivations<T> first_tokens(const LayerActivations<T>& act, index_t tokens)
   first.attention.out = rows(act.attention.out);
   first.middle = rows(act.middle);
   first.middle_norm = rows(act.middle_norm);
+  first.attention_output.y = rows(act.attention_output.y);
+  first.mlp_output.y = rows(act.mlp_output.y);
   nn::MlpActivations<T>& mlp = first.feed_forward.mlp;
   mlp.gate_up = rows(mlp.gate_up);
   mlp.hidden = rows(mlp.hidden);

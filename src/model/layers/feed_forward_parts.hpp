@@ -16,7 +16,7 @@ struct FeedForwardOrders {
 };
 
 /// Of the gradients of the scalars of the activation between the two: sums over the columns and the tokens.
-inline kernels::XieluOrder activation_order(const FeedForwardOrders& orders) {
+inline kernels::ScalarOrder activation_order(const FeedForwardOrders& orders) {
   return {.columns = orders.down.in, .token_segments = orders.down.tokens.shards_on_rank};
 }
 

@@ -57,7 +57,7 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
                          arena);
   if (arena.is_planning() || setup.purpose == Purpose::inference) return;
   const LayerActivations<T>& act = act_.stages.front().front().layers.front();
-  layers_.front().prepare(device, act, act_.work);
+  layers_.front()->prepare(device, act, act_.work);
   if constexpr (built_for == Processor::gpu) {
     nn::TokenBatch tokens = batch({});
     for (const index_t documents : documents_to_prepare(setup)) {
@@ -164,7 +164,7 @@ std::vector<SourceUse> Transformer<T>::backward_uses(index_t stage) const {
 
 template <class T>
 LayerTraffic Transformer<T>::traffic(index_t stage) const {
-  const LayerTraffic layer = layers_.front().traffic();
+  const LayerTraffic layer = layers_.front()->traffic();
   const bool twice = setup_.recompute == deck::Recompute::full;
   LayerTraffic sum{.forward = layers(stage) * layer.forward,
                    .backward = layers(stage) * (layer.backward + (twice ? layer.recompute : comm::StepTraffic{})),
@@ -257,7 +257,7 @@ void Transformer<T>::backward_layer(const Slot& slot, index_t layer, Matrix<T> d
   if (setup_.recompute == deck::Recompute::selective) {
     decoder.recompute_selective(*device_, x, act);
   } else if (setup_.recompute == deck::Recompute::full) {
-    decoder.forward(*device_, batch(slot), {x}, act, act_.work, {});
+    decoder.recompute(*device_, batch(slot), x, act, act_.work, at(slot).residual[l + 1]);
   }
   decoder.backward(*device_, batch(slot), x, act, act_.work, dx);
 }
@@ -281,7 +281,7 @@ void Transformer<T>::backward_layer_weight(const Slot& slot, index_t layer) {
   const NotedLayer noted(setup_.stages[static_cast<std::size_t>(slot.stage)].layers.begin + layer);
   const auto l = static_cast<std::size_t>(layer);
   const StageActivations<T>& act = at(slot);
-  layer_of(slot.stage, layer).backward_weight(*device_, act.layers[l], act_.work, act.residual[l + 1]);
+  layer_of(slot.stage, layer).backward_weight(*device_, act.residual[l], act.layers[l], act_.work, act.residual[l + 1]);
 }
 
 template <class T>
@@ -305,7 +305,7 @@ void Transformer<T>::forward_cached(const nn::TokenBatch& batch, Vector<const st
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     LayerActivations<T> of_layer = first_tokens(act.layers[l], tokens);
     of_layer.attention.cache = caches[l];
-    x = layers_[l].forward(*device_, batch, x, of_layer, act_.work, first(act.residual[l + 1]));
+    x = layers_[l]->forward(*device_, batch, x, of_layer, act_.work, first(act.residual[l + 1]));
   }
   complete(x);
   const auto columns = static_cast<index_t>(act_.final_norm.extent(1));

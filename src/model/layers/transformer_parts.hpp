@@ -130,24 +130,29 @@ inline ResidualSum residual_sum(const TransformerSetup& setup, Processor process
 }
 
 template <class T>
-std::vector<DecoderLayer<T>> make_layers(const TransformerSetup& setup, const ParameterTable& table,
-                                         const nn::ParameterBuffers<T>& buffers,
-                                         const std::vector<nn::AttentionGeometry<T>>& geometries,
-                                         nn::AttentionCore<T>& core, nn::TensorParallelRegion<T>& region,
-                                         const SumOrders& orders, const AttentionBlocks<T>& attention,
-                                         const FeedForwardParts<T>& feed_forward, const Matrix<double>& statistics,
-                                         ResidualSum sum, const GemmRecipe<T>& recipe) {
-  const std::string prefix = "model/layers/";
-  std::vector<DecoderLayer<T>> layers;
+std::vector<std::unique_ptr<const DecoderLayer<T>>> make_layers(
+    const TransformerSetup& setup, const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
+    const std::vector<nn::AttentionGeometry<T>>& geometries, nn::AttentionCore<T>& core,
+    nn::TensorParallelRegion<T>& region, const SumOrders& orders, const AttentionBlocks<T>& attention,
+    const FeedForwardParts<T>& feed_forward, const Matrix<double>& statistics, ResidualSum sum,
+    const GemmRecipe<T>& recipe) {
+  const LayerLayout layout = layer_layout(setup.model);
+  std::vector<std::unique_ptr<const DecoderLayer<T>>> layers;
   for (index_t l = 0; l < table.layers; ++l) {
     const LayerGemms<T> gemms = recipe.gemms(l);
     const auto activation = activation_source(setup.model, table, buffers, orders.feed_forward, l);
-    layers.emplace_back(
-        make_norm(setup.model, table, buffers, prefix + "input_layernorm/", l, orders.tokens),
-        attention.make({table, buffers, l, geometries[static_cast<std::size_t>(l)], core, orders, gemms}),
-        make_norm(setup.model, table, buffers, prefix + "post_attention_layernorm/", l, orders.tokens),
-        feed_forward.make({table, buffers, l, orders.feed_forward, gemms, recipe, activation, row(statistics, l)}),
-        region, sum);
+    const auto norm = [&](const std::string& name) {
+      return name.empty() ? nullptr : make_norm(setup.model, table, buffers, "model/layers/" + name, l, orders.tokens);
+    };
+    const auto input = [&](const std::string& name) { return name.empty() ? nn::make_no_norm<T>() : norm(name); };
+    LayerParts<T> parts{
+        .attention_norms = {input(layout.attention.input), norm(layout.attention.output)},
+        .attention = attention.make({table, buffers, l, geometries[static_cast<std::size_t>(l)], core, orders, gemms}),
+        .mlp_norms = {input(layout.mlp.input), norm(layout.mlp.output)},
+        .feed_forward =
+            feed_forward.make({table, buffers, l, orders.feed_forward, gemms, recipe, activation, row(statistics, l)}),
+        .sum = sum};
+    layers.push_back(make_decoder_layer(layout, std::move(parts), region));
   }
   return layers;
 }

@@ -4,6 +4,7 @@
 
 #include "expert_specs.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/model/parameters/layer_layout.hpp"
 #include "nanotron/tensor/sum_order.hpp"
 
 namespace nanotron::model {
@@ -63,8 +64,7 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
 
   TableBuilder build(m, table, tp_rank);
   build.begin_section(comm::ReplicaSet::data_parallel, layout.shards);
-  build.norm("model/layers/input_layernorm/", is_sequence_parallel);
-  build.norm("model/layers/post_attention_layernorm/", is_sequence_parallel);
+  for (const std::string& norm : layer_layout(m).norms()) build.norm("model/layers/" + norm, is_sequence_parallel);
   add_attention_1d(build, m, heads);
   const bool routers_are_partial = layout.tensor_shards == 0;
   add_feed_forward_1d(build, m, table, routers_are_partial);

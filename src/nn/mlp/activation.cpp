@@ -2,8 +2,12 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/types.hpp"
+#include "nanotron/deck/checks/findings.hpp"
+#include "nanotron/deck/config.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/mlp/gated.hpp"
+#include "nanotron/kernels/mlp/xielu.hpp"
+#include "nanotron/nn/checks.hpp"
 
 namespace nanotron::nn {
 namespace {
@@ -70,9 +74,9 @@ class Xielu final : public Activation<T> {
   }
 
  private:
-  kernels::XieluScalars<M> scalars_;
+  kernels::ActivationScalars<M> scalars_;
   Vector<M> a_p_gradient_, a_n_gradient_;
-  kernels::XieluOrder order_;
+  kernels::ScalarOrder order_;
 };
 
 template <class T, class Form>
@@ -123,7 +127,7 @@ std::shared_ptr<const Activation<T>> make_activation(const ActivationSource<T>& 
 }
 
 index_t activation_sums(deck::HiddenAct kind, Processor processor, index_t tokens, index_t width,
-                        const kernels::XieluOrder& order) {
+                        const kernels::ScalarOrder& order) {
   return kind == deck::HiddenAct::xielu ? kernels::xielu_workspace_size(processor, tokens, width, order) : 0;
 }
 
@@ -132,5 +136,21 @@ index_t activation_sums(deck::HiddenAct kind, Processor processor, index_t token
   template std::shared_ptr<const Activation<T>> make_activation(const ActivationSource<T>&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
+
+void check_activation(const deck::Config& c, deck::Findings& f) {
+  using deck::HiddenAct;
+  if (!f.is_valid({"model.hidden_act"})) return;
+  if (c.model.hidden_act != HiddenAct::swiglu_clamped) {
+    refuse_unused(c, {"model.swiglu_limit", "model.swiglu_alpha"}, "clamped SwiGLU",
+                  "hidden_act = 'swiglu_clamped', or no swiglu_limit and swiglu_alpha", f);
+  }
+  if (c.model.hidden_act == HiddenAct::xielu && c.precision.reproducible == deck::Reproducible::layout &&
+      deck::sum_shards(c).tensor > 1 && c.precision.context_shards > 1 &&
+      f.is_valid({"precision.reproducible", "precision.context_shards", "precision.tensor_shards"})) {
+    f.error({"precision.context_shards", "precision.tensor_shards"},
+            "the gradients of xIELU's scalars are summed over columns and tokens at once",
+            "context_shards = 1 or tensor_shards = 1");
+  }
+}
 
 }  // namespace nanotron::nn

@@ -1,8 +1,9 @@
 #include "nanotron/nn/norm/norm.hpp"
 
+#include "nanotron/base/error.hpp"
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/kernels/norm/norm.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/nn/checks.hpp"
 
 namespace nanotron::nn {
@@ -78,6 +79,26 @@ class LayerNorm final : public Norm<T> {
   kernels::RowSegments segments_;
 };
 
+template <class T>
+class NoNorm final : public Norm<T> {
+ public:
+  using M = master_t<T>;
+  void forward(Device& device, const HiddenStates<T>& x, Matrix<T>, Vector<M>, Vector<float> maxima) const override {
+    NANOTRON_REQUIRE(x.is_whole(), "a block without a norm of its input needs whole hidden states");
+    if (maxima.extent(0) > 0) kernels::row_maxima<T>(device, x.x, maxima);
+  }
+  void backward(Device& device, Matrix<const T> dy, Matrix<const T>, Vector<const M>, Matrix<T> dx,
+                Vector<M>) const override {
+    kernels::add<T>(device, Vector<const T>(dy.data(), dy.size()), Vector<T>(dx.data(), dx.size()));
+  }
+  void add_forward(Device&, Matrix<const T>, Matrix<const T>, Matrix<T>, Vector<M>) const override {
+    NANOTRON_REQUIRE(false, "no norm of a block's output");
+  }
+  void add_backward(Device&, Matrix<const T>, Matrix<T>, Vector<const M>, Vector<M>) const override {
+    NANOTRON_REQUIRE(false, "no norm of a block's output");
+  }
+};
+
 }  // namespace
 
 NormSizes norm_sizes(deck::Normalization kind, Processor processor, index_t rows, index_t columns,
@@ -95,7 +116,13 @@ std::unique_ptr<const Norm<T>> make_norm(deck::Normalization kind, const NormWei
   return std::make_unique<const LayerNorm<T>>(weights, eps, segments);
 }
 
+template <class T>
+std::unique_ptr<const Norm<T>> make_no_norm() {
+  return std::make_unique<const NoNorm<T>>();
+}
+
 #define NANOTRON_INSTANTIATE(T)                                                                         \
+  template std::unique_ptr<const Norm<T>> make_no_norm();                                               \
   template std::unique_ptr<const Norm<T>> make_norm(deck::Normalization, const NormWeights<T>&, double, \
                                                     const kernels::RowSegments&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)

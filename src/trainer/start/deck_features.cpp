@@ -8,6 +8,7 @@
 #include "nanotron/deck/read_deck.hpp"
 #include "nanotron/io/checkpoint/checkpoint.hpp"
 #include "nanotron/model/cost.hpp"
+#include "nanotron/model/parameters/layer_layout.hpp"
 #include "nanotron/model/parameters/parametrization.hpp"
 #include "nanotron/nn/checks.hpp"
 #include "nanotron/optim/lr_schedule.hpp"
@@ -55,6 +56,7 @@ void check_stage_configs(const deck::Config& c, deck::Findings& f);
 constexpr deck::Feature features[] = {
     {nn::check_attention, nn::fill_attention},
     {nn::check_norm},
+    {model::check_layer_layout},
     {nn::check_positions},
     {nn::check_activation},
     {model::check_parametrization},

@@ -7,35 +7,22 @@
 //
 // b = 0.5, eps = -1e-6. Scalars and their gradients are of master type M.
 
+#include "nanotron/kernels/mlp/activation_scalars.hpp"
 #include "nanotron/tensor/device.hpp"
-#include "nanotron/tensor/sum_order.hpp"
 
 namespace nanotron::kernels {
 
-/// Each (1).
-template <class M>
-struct XieluScalars {
-  Vector<const M> a_p{}, a_n{};
-};
-
-/// Sums of the gradients of the scalars over tokens and columns: in equal segments of the tokens x the shards of
-/// `columns`, added in a tree (tensor/sum_order.hpp).
-struct XieluOrder {
-  SumOrder columns{};
-  index_t token_segments = 1;
-};
-
 /// x, h (rows, columns); h is overwritten and may alias x. Call with T explicit.
 template <class T>
-void xielu_forward(Device& device, const XieluScalars<master_t<T>>& a, Matrix<const T> x, Matrix<T> h);
+void xielu_forward(Device& device, const ActivationScalars<master_t<T>>& a, Matrix<const T> x, Matrix<T> h);
 
 /// x is overwritten by its gradient. da_p, da_n (1) are accumulated, in a fixed order by way of `workspace`.
 template <class T>
-void xielu_backward(Device& device, const XieluScalars<master_t<T>>& a, Matrix<T> x, Matrix<const T> dh,
+void xielu_backward(Device& device, const ActivationScalars<master_t<T>>& a, Matrix<T> x, Matrix<const T> dh,
                     Vector<master_t<T>> da_p, Vector<master_t<T>> da_n, Vector<master_t<T>> workspace,
-                    const XieluOrder& order = {});
+                    const ScalarOrder& order = {});
 
 /// Elements of the workspace of xielu_backward.
-index_t xielu_workspace_size(Processor processor, index_t rows, index_t columns, const XieluOrder& order = {});
+index_t xielu_workspace_size(Processor processor, index_t rows, index_t columns, const ScalarOrder& order = {});
 
 }  // namespace nanotron::kernels

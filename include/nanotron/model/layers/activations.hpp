@@ -10,6 +10,10 @@
 //
 //   n1, n2: outputs of the two norms      attn: output of attention      mlp_hidden: silu(gate) up
 //
+// Other layouts (model/parameters/layer_layout.hpp): where norms follow the blocks, none and selective keep the outputs
+// of both blocks too, and have n1 and n2 only where norms precede the blocks; parallel blocks keep no x_mid, and no n2
+// if they share their norm.
+//
 // Attention scores are never kept: backward recomputes them from lse. With experts gate_up and mlp_hidden have one row
 // for each token sent to an expert here; the inputs of these rows and the routing are kept with gate_up.
 //
@@ -22,8 +26,7 @@
 
 #include "nanotron/deck/keys/model.hpp"
 #include "nanotron/deck/keys/parallel.hpp"
-#include "nanotron/model/parameters/parameter_table.hpp"
-#include "nanotron/nn/attention/attention_core.hpp"
+#include "nanotron/model/layers/local_sizes.hpp"
 #include "nanotron/nn/linear/tensor_parallel_region.hpp"
 #include "nanotron/nn/mlp/feed_forward.hpp"
 #include "nanotron/nn/norm/norm.hpp"
@@ -34,34 +37,12 @@ namespace nanotron::model {
 /// Inference has neither gradients nor a workspace for backward.
 enum class Purpose { training, inference };
 
-/// The sizes that memory depends on, local to this rank.
-struct LocalSizes {
-  index_t tokens = 0;       // of a micro-batch, on this rank
-  index_t hidden_rows = 0;  // rows of the hidden states: tokens; sequence parallel: ceil(tokens / t)
-  index_t kept_inputs = 0;  // rows of the gathered inputs that blocks keep; 0: none
-  index_t hidden = 0;
-  index_t query = 0;  // columns of the local query heads
-  index_t key = 0;    // columns of the local key heads
-  index_t query_heads = 0;
-  index_t key_heads = 0;
-  index_t intermediate = 0;  // local width of the dense network, or of the shared expert
-  index_t vocabulary = 0;
-  index_t layers = 0;           // stored here
-  index_t gate_up = 0;          // columns of the dense network's first GEMM: gate | up, or up
-  nn::NormSizes norm{};         // of hidden states
-  index_t biases = 0;           // size of the largest bias of a linear layer other than q, k, v
-  index_t activation_sums = 0;  // of nn::Activation
-  bool qk_norm = false;
-  bool is_routed = false;      // deck::FeedForwardSizes
-  index_t loss_width = 0;      // see nn::LossWorkspace
-  index_t token_segments = 1;  // segments of sums over tokens, and over the heads of a token
-  index_t head_segments = 1;
-  nn::CoreSizes core{};         // of attention
-  std::vector<Range> chunks{};  // of tokens, see nn::TensorParallelRegion
-  bool is_sharded = false;      // the same
+/// The output of a block (hidden_rows, h), and what the norm after it saves; empty where none follows.
+template <class T>
+struct BlockOutput {
+  Matrix<T> y{};
+  Vector<master_t<T>> statistics{};
 };
-LocalSizes local_sizes(const deck::ModelConfig& model, const ParameterTable& table, index_t tokens,
-                       index_t hidden_rows);
 
 template <class T>
 struct LayerActivations {
@@ -74,10 +55,16 @@ struct LayerActivations {
   Matrix<T> middle_norm;       // n2 (hidden_rows, h)
   Matrix<T> middle_norm_kept;  // as input_norm_kept
   Vector<M> middle_statistics;
+  BlockOutput<T> attention_output, mlp_output;
   nn::FeedForwardActivations<T> feed_forward;
 
-  nn::BlockInput<T> attention_input() const { return {input_norm, input_norm_kept}; }
-  nn::BlockInput<T> mlp_input() const { return {middle_norm, middle_norm_kept}; }
+  /// n1 and n2; x, x_mid where the block has no norm of its input.
+  nn::BlockInput<T> attention_input(Matrix<const T> x) const {
+    return {input_norm.extent(0) > 0 ? input_norm : x, input_norm_kept};
+  }
+  nn::BlockInput<T> mlp_input(Matrix<const T> x) const {
+    return {middle_norm.extent(0) > 0 ? middle_norm : x, middle_norm_kept};
+  }
 };
 
 /// Views of the same memory for a micro-batch of only this many tokens.
@@ -89,7 +76,8 @@ template <class T>
 struct Workspace {
   using M = master_t<T>;
   std::vector<Matrix<T>> dx;  // gradients of the hidden states; each (hidden_rows, h)
-  Matrix<T> dn;               // gradient of a norm's output (hidden_rows, h)
+  Matrix<T> dn;               // gradient of a block's input (hidden_rows, h)
+  Matrix<T> dn_mlp;           // the same of the other one, if both have the same input
   Vector<M> sums;             // for fixed-order sums over tokens
   nn::AttentionWorkspace<T> attention;
   nn::FeedForwardWorkspace<T> feed_forward;

@@ -118,7 +118,7 @@ class Transformer {
   }
   const nn::TokenBatch& batch(const Slot& slot) const { return micro_batches_.of(slot.stage, slot.index); }
   const DecoderLayer<T>& layer_of(index_t stage, index_t layer) const {
-    return layers_[static_cast<std::size_t>(first_layer(stage) + layer)];
+    return *layers_[static_cast<std::size_t>(first_layer(stage) + layer)];
   }
   index_t source_of(index_t stage, index_t layer) const { return table_.layer_unit(first_layer(stage) + layer); }
   SourceUse embedding_use(index_t stage) const { return {table_.embedding_unit(), source_of(stage, 0)}; }
@@ -144,7 +144,7 @@ class Transformer {
   std::optional<nn::VocabEmbedding<T>> embedding_;
   std::optional<nn::LearnedPositions<T>> positions_;
   std::optional<Head<T>> head_;
-  std::vector<DecoderLayer<T>> layers_;
+  std::vector<std::unique_ptr<const DecoderLayer<T>>> layers_;
 };
 
 }  // namespace nanotron::model

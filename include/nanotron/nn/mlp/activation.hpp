@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "nanotron/deck/keys/model.hpp"
-#include "nanotron/kernels/mlp/xielu.hpp"
+#include "nanotron/kernels/mlp/activation_scalars.hpp"
 #include "nanotron/nn/linear/linear.hpp"
 
 namespace nanotron::nn {
@@ -20,9 +20,9 @@ template <class T>
 struct ActivationSource {
   using M = master_t<T>;
   const deck::ModelConfig& model;
-  kernels::XieluScalars<M> scalars{};
+  kernels::ActivationScalars<M> scalars{};
   Vector<M> a_p_gradient{}, a_n_gradient{};
-  kernels::XieluOrder order{};  // of the sums in these gradients
+  kernels::ScalarOrder order{};  // of the sums in these gradients
 };
 
 template <class T>
@@ -54,6 +54,6 @@ std::shared_ptr<const Activation<T>> make_activation(const ActivationSource<T>& 
 
 /// Elements of the workspace of Activation::backward.
 index_t activation_sums(deck::HiddenAct kind, Processor processor, index_t tokens, index_t width,
-                        const kernels::XieluOrder& order);
+                        const kernels::ScalarOrder& order);
 
 }  // namespace nanotron::nn

@@ -51,7 +51,9 @@ class Norm {
   virtual void backward(Device& device, Matrix<const T> dy, Matrix<const T> x, Vector<const M> statistics, Matrix<T> dx,
                         Vector<M> workspace) const = 0;
 
-  /// Of the output of a block: y <- residual + norm(x), all (rows, hidden), and statistics. y may alias residual.
+  // Of the output of a block. Not of norms made by make_no_norm.
+
+  /// y <- residual + norm(x), all (rows, hidden), and statistics. y may alias residual.
   virtual void add_forward(Device& device, Matrix<const T> x, Matrix<const T> residual, Matrix<T> y,
                            Vector<M> statistics) const = 0;
   /// x <- gradient of x, which backward of the block reads next. The gradient of residual is dy. Weights as above.
@@ -69,5 +71,9 @@ NormSizes norm_sizes(deck::Normalization kind, Processor processor, index_t rows
 template <class T>
 std::unique_ptr<const Norm<T>> make_norm(deck::Normalization kind, const NormWeights<T>& weights, double eps,
                                          const kernels::RowSegments& segments);
+
+/// Of a block that reads the hidden states as they are: forward writes only the maxima, of x; it needs whole x.
+template <class T>
+std::unique_ptr<const Norm<T>> make_no_norm();
 
 }  // namespace nanotron::nn

@@ -15,7 +15,7 @@ TYPED_TEST(Xielu, FollowsTheReference) {
   using M = master_t<T>;
   for (const auto& [rows, columns] : {std::pair<index_t, index_t>{7, 1409}, {600, 24}, {1, 1}}) {
     const Array<M> a_p(1, 0.3), a_n(1, -1.2);
-    const kernels::XieluScalars<M> a{a_p.read(), a_n.read()};
+    const kernels::ActivationScalars<M> a{a_p.read(), a_n.read()};
     auto x = Array<T>::random(rows * columns, 1, 2.0);
     if (rows * columns > 3) x.host[0] = of<T>(0.0), x.host[1] = of<T>(-5e-7), x.host[2] = of<T>(-0.4999);
     x.push();
@@ -69,10 +69,10 @@ TYPED_TEST(Xielu, SumsFollowTheTree) {
   using M = master_t<T>;
   const index_t rows = 26, columns = 42;
   const Array<M> a_p(1, 0.3), a_n(1, -1.2);
-  const kernels::XieluScalars<M> a{a_p.read(), a_n.read()};
+  const kernels::ActivationScalars<M> a{a_p.read(), a_n.read()};
   const auto x = Array<T>::random(rows * columns, 1, 2.0), dh = Array<T>::random(rows * columns, 2);
   // Sums of a block of the matrix in this order.
-  const auto sums = [&](const Range& tokens, const Range& part, const kernels::XieluOrder& order) {
+  const auto sums = [&](const Range& tokens, const Range& part, const kernels::ScalarOrder& order) {
     Array<T> in(tokens.size() * part.size()), gradient(tokens.size() * part.size());
     for (index_t i = 0; i < tokens.size(); ++i) {
       for (index_t c = 0; c < part.size(); ++c) {

@@ -43,11 +43,26 @@ deck::ModelConfig with_experts(deck::ModelConfig m, index_t shared) {
   return m;
 }
 
-const std::vector<Case> cases{{"grouped queries, uneven", sizes(6, 3, false, false, false)},
-                              {"shared key heads, bias", sizes(4, 1, true, false, true)},
-                              {"head norms", sizes(4, 4, false, true, false)},
-                              {"experts", with_experts(sizes(4, 2, false, false, false), 0)},
-                              {"a shared expert", with_experts(sizes(4, 2, true, false, false), 9)}};
+deck::ModelConfig with_layers(deck::ModelConfig m, deck::NormPlacement placement, deck::ParallelResidual parallel,
+                              deck::HiddenAct act) {
+  m.norm_placement = placement;
+  m.parallel_residual = parallel;
+  m.hidden_act = act;
+  return m;
+}
+
+const std::vector<Case> cases{
+    {"grouped queries, uneven", sizes(6, 3, false, false, false)},
+    {"shared key heads, bias", sizes(4, 1, true, false, true)},
+    {"head norms", sizes(4, 4, false, true, false)},
+    {"norms after the blocks", with_layers(sizes(4, 2, false, true, false), deck::NormPlacement::post,
+                                           deck::ParallelResidual::none, deck::HiddenAct::xielu)},
+    {"norms on both sides", with_layers(sizes(4, 2, false, false, true), deck::NormPlacement::sandwich,
+                                        deck::ParallelResidual::none, deck::HiddenAct::geglu_tanh)},
+    {"blocks side by side", with_layers(sizes(4, 2, true, false, false), deck::NormPlacement::pre,
+                                        deck::ParallelResidual::one_norm, deck::HiddenAct::relu2)},
+    {"experts", with_experts(sizes(4, 2, false, false, false), 0)},
+    {"a shared expert", with_experts(sizes(4, 2, true, false, false), 9)}};
 
 template <class T>
 class Cached : public testing::Test {

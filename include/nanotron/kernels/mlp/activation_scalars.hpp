@@ -1,0 +1,23 @@
+#pragma once
+
+// The learnt scalars of an activation and the order of the sums in their gradients.
+
+#include "nanotron/tensor/sum_order.hpp"
+#include "nanotron/tensor/tensor.hpp"
+
+namespace nanotron::kernels {
+
+/// Each (1), for positive and for other arguments.
+template <class M>
+struct ActivationScalars {
+  Vector<const M> a_p{}, a_n{};
+};
+
+/// Sums over tokens and columns: in equal segments of the tokens x the shards of `columns`, added in a tree
+/// (tensor/sum_order.hpp).
+struct ScalarOrder {
+  SumOrder columns{};
+  index_t token_segments = 1;
+};
+
+}  // namespace nanotron::kernels

@@ -1,0 +1,80 @@
+#pragma once
+
+// What all kinds of decoder layers are made of: two blocks with their norms, and backward of one block. Private to
+// the model layer.
+
+#include "nanotron/kernels/elementwise/elementwise.hpp"
+#include "nanotron/model/layers/decoder_layer.hpp"
+
+namespace nanotron::model::detail {
+
+/// How the output of a block joins the hidden states x.
+template <class T>
+class Join {
+ public:
+  using M = master_t<T>;
+  /// norm: null where there is none. block_adds: the block's last GEMM can add x.
+  Join(std::unique_ptr<const nn::Norm<T>> norm, bool block_adds, ResidualSum sum)
+      : norm_(std::move(norm)), sum_(block_adds && !norm_ ? sum : ResidualSum::in_norm) {}
+
+  /// What the block's last GEMM adds, and where it writes the output: x_out is to be the sum of x and the output.
+  Matrix<const T> addend(const Matrix<T>& x) const {
+    return sum_ == ResidualSum::in_gemm ? Matrix<const T>(x) : Matrix<const T>();
+  }
+  Matrix<T> target(const BlockOutput<T>& out, const Matrix<T>& x_out) const { return norm_ ? out.y : x_out; }
+  /// After it. Returns x_out and what remains to be added.
+  nn::HiddenStates<T> add(Device& device, const Matrix<T>& x, const BlockOutput<T>& out, const Matrix<T>& x_out) const;
+
+  /// The gradient of the block's output: dx itself, or written over the output.
+  Matrix<const T> backward(Device& device, Matrix<const T> dx, const BlockOutput<T>& out, const Vector<M>& sums) const;
+  bool has_norm() const { return norm_ != nullptr; }
+
+ private:
+  std::unique_ptr<const nn::Norm<T>> norm_;
+  ResidualSum sum_;
+};
+
+/// The two blocks of a layer and the passes that are the same in all kinds.
+template <class T>
+class LayerBlocks : public DecoderLayer<T> {
+ public:
+  LayerBlocks(LayerParts<T> parts, nn::TensorParallelRegion<T>& region)
+      : input_norm_(std::move(parts.attention_norms.input)),
+        attention_join_(std::move(parts.attention_norms.output), parts.attention->adds(), parts.sum),
+        attention_(std::move(parts.attention)),
+        middle_norm_(std::move(parts.mlp_norms.input)),
+        mlp_join_(std::move(parts.mlp_norms.output), parts.feed_forward->adds(), parts.sum),
+        feed_forward_(std::move(parts.feed_forward)),
+        tp_region_(&region) {}
+
+  LayerTraffic traffic() const override;
+  void recompute(Device& device, const nn::TokenBatch& batch, Matrix<T> x, const LayerActivations<T>& act,
+                 const Workspace<T>& work, Matrix<T> x_out) const override {
+    this->forward(device, batch, {x}, act, work, mlp_join_.has_norm() ? x_out : Matrix<T>());
+  }
+  void prepare(Device& device, const LayerActivations<T>& act, const Workspace<T>& work) const override {
+    feed_forward_->prepare(device, act.feed_forward, work.feed_forward);
+  }
+
+ protected:
+  /// dy, gradient of the block's output -> dn, of its input n. Accumulates all weight gradients.
+  void backward_attention(Device& device, const nn::TokenBatch& batch, Matrix<const T> dy, const nn::BlockInput<T>& n,
+                          const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> dn) const;
+  void backward_mlp(Device& device, const nn::TokenBatch& batch, Matrix<const T> dy, const nn::BlockInput<T>& n,
+                    const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> dn) const;
+  /// The weight gradients alone, after the input gradients.
+  void backward_attention_weight(Device& device, Matrix<const T> dy, const nn::BlockInput<T>& n,
+                                 const LayerActivations<T>& act, const Workspace<T>& work) const;
+  void backward_mlp_weight(Device& device, Matrix<const T> dy, const nn::BlockInput<T>& n,
+                           const LayerActivations<T>& act, const Workspace<T>& work) const;
+
+  std::unique_ptr<const nn::Norm<T>> input_norm_;
+  Join<T> attention_join_;
+  std::unique_ptr<const nn::Attention<T>> attention_;
+  std::unique_ptr<const nn::Norm<T>> middle_norm_;
+  Join<T> mlp_join_;
+  std::unique_ptr<const nn::FeedForward<T>> feed_forward_;
+  nn::TensorParallelRegion<T>* tp_region_;
+};
+
+}  // namespace nanotron::model::detail

@@ -1,0 +1,46 @@
+#include "nanotron/model/parameters/layer_layout.hpp"
+
+#include "nanotron/deck/config.hpp"
+
+namespace nanotron::model {
+
+std::vector<std::string> LayerLayout::norms() const {
+  std::vector<std::string> names;
+  for (const std::string& name : {attention.input, attention.output, mlp.input, mlp.output}) {
+    if (!name.empty()) names.push_back(name);
+  }
+  return names;
+}
+
+// Hugging Face's names. post_attention_layernorm is what Llama calls the norm before the MLP.
+LayerLayout layer_layout(const deck::ModelConfig& model) {
+  const std::string input = "input_layernorm/", attention = "post_attention_layernorm/";
+  const std::string before_mlp = "pre_feedforward_layernorm/", after_mlp = "post_feedforward_layernorm/";
+  switch (model.parallel_residual) {
+    case deck::ParallelResidual::two_norms:
+      return {.attention = {.input = input}, .mlp = {.input = attention}, .is_parallel = true};
+    case deck::ParallelResidual::one_norm:
+      return {.attention = {.input = input}, .is_parallel = true};
+    default:
+      break;
+  }
+  switch (model.norm_placement) {
+    case deck::NormPlacement::post:
+      return {.attention = {.output = attention}, .mlp = {.output = after_mlp}};
+    case deck::NormPlacement::sandwich:
+      return {.attention = {input, attention}, .mlp = {before_mlp, after_mlp}};
+    default:
+      return {.attention = {.input = input}, .mlp = {.input = attention}};
+  }
+}
+
+void check_layer_layout(const deck::Config& c, deck::Findings& f) {
+  if (c.model.parallel_residual != deck::ParallelResidual::none && c.model.norm_placement != deck::NormPlacement::pre &&
+      f.is_valid({"model.parallel_residual", "model.norm_placement"})) {
+    f.error({"model.norm_placement", "model.parallel_residual"},
+            "parallel_residual needs the norms before attention and feed-forward network", "norm_placement = 'pre'",
+            "or parallel_residual = 'none'");
+  }
+}
+
+}  // namespace nanotron::model

@@ -1,0 +1,257 @@
+#pragma once
+
+// The gradient of a whole model in fp64: against central finite differences of its loss; over micro-batches; in two
+// parts. A test instantiates Gradient with its variants.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "nanotron/base/random.hpp"
+#include "nanotron/comm/process_grid.hpp"
+#include "nanotron/model/layers/partial_gradients.hpp"
+#include "nanotron/model/layers/transformer.hpp"
+#include "support/device_values.hpp"
+#include "support/world.hpp"
+
+namespace nanotron::model {
+
+struct Variant {
+  const char* name;
+  bool tied, bias, norm;
+  deck::TpMode mode;
+  deck::MoeConfig moe{};
+  void (*change)(deck::ModelConfig&) = nullptr;  // to another architecture
+};
+
+inline deck::ModelConfig tiny(const Variant& v) {
+  deck::ModelConfig m;
+  m.hidden_size = 12;
+  m.num_hidden_layers = 2;
+  m.num_attention_heads = 3;
+  m.num_key_value_heads = 1;
+  m.head_dim = 6;
+  m.intermediate_size = 17;
+  m.vocab_size = 23;
+  m.initializer_range = 0.4;
+  m.tie_word_embeddings = v.tied;
+  m.qkv_bias = v.bias;
+  m.qk_norm = v.norm;
+  m.moe = v.moe;
+  if (v.change != nullptr) v.change(m);
+  return m;
+}
+
+class Gradient : public testing::TestWithParam<Variant> {
+ protected:
+  static constexpr index_t sequences = 2, length = 9, tokens = sequences * length;
+
+  Gradient()
+      : world_(comm::Communicator::duplicate(test::world())),
+        grid_(world_, {.tp = world_.size()}, test::device_transport()),
+        device_(timers_),
+        setup_{.model = tiny(GetParam()),
+               .sequences = sequences,
+               .length = length,
+               .key_length = length,
+               .stages = {{.layers = {0, 2}, .slots = 2}},
+               .backward = Backward::two_parts,
+               .tp_mode = GetParam().mode,
+               .overlap = {.chunks = 3},
+               .tp = &grid_.tp()},
+        arena_(plan()),
+        model_(setup_, device_, arena_),
+        inputs_("inputs", tokens),
+        targets_("targets", tokens),
+        losses_("losses", tokens) {
+    initialise<double>(model_.table(), 5, model_.parameters().master, model_.parameters().layouts.master);
+    perturb_1d();
+    for (const index_t m : {0, 1}) model_.set_packing({.index = m}, {.step_tokens = tokens});
+    std::vector<std::int32_t> inputs, targets;
+    for (index_t i = 0; i < tokens; ++i) {
+      inputs.push_back(static_cast<std::int32_t>(i * 7 % 23));
+      targets.push_back(i == 4 ? -1 : static_cast<std::int32_t>(i * 5 % 23));  // one ignored
+    }
+    test::set_values(inputs_, inputs);
+    test::set_values(targets_, targets);
+  }
+
+  MemoryPlan plan() {
+    Arena planning = Arena::planning();
+    const Transformer<double> model(setup_, device_, planning);
+    return planning.plan();
+  }
+
+  // Norms of one and biases of zero would hide mistakes.
+  void perturb_1d() {
+    std::vector<double> master = test::values_of(model_.parameters().master);
+    for (const nn::ParameterSpec& s : model_.table().specs) {
+      if (!s.is_1d) continue;
+      for (index_t l = 0; l < s.layers; ++l) {
+        for (index_t i = 0; i < s.local_size(); ++i) {
+          const auto index = static_cast<std::uint64_t>(l * s.rows + s.local.begin + i);
+          master[static_cast<std::size_t>(s.offset_of(l) + i)] += 0.3 * normal(9, stream_id(s.name), index);
+        }
+      }
+    }
+    test::set_values(model_.parameters().master, master);
+  }
+
+  double loss() {
+    model_.embed({}, Vector<const std::int32_t>(inputs_.data(), tokens));
+    model_.forward({});
+    model_.loss({}, Vector<const std::int32_t>(targets_.data(), tokens), Vector<double>(losses_.data(), tokens));
+    const std::vector<double> losses = test::values_of(losses_);
+    return std::accumulate(losses.begin(), losses.end(), 0.0) * scale + router_losses();
+  }
+
+  // By their formulas. The sums are backward's: it is run for them, and what it adds to the gradient taken back.
+  double router_losses() {
+    const deck::MoeConfig& moe = setup_.model.moe;
+    if (moe.num_experts == 0 || moe.router_aux_loss_coef == 0.0) return 0.0;
+    const auto gradient = model_.parameters().gradient;
+    const std::vector<double> kept = test::values_of(gradient);
+    Kokkos::deep_copy(model_.statistics(), 0.0);
+    backward();
+    test::set_values(gradient, kept);
+    const std::vector<double> sums = test::values_of(model_.statistics());
+    const auto columns = model_.statistics().extent(1);
+    const auto e = static_cast<double>(moe.num_experts), k = static_cast<double>(moe.num_experts_per_tok);
+    double balance = 0.0, z = 0.0;  // sums over the layers
+    for (index_t l = 0; l < setup_.model.num_hidden_layers; ++l) {
+      double share_by_mean = 0.0;  // sum over sequences and experts of f_e P_e
+      for (index_t i = 0; i < moe.num_experts; ++i) share_by_mean += sums[l * columns + i] / (k * length * length);
+      balance += e * share_by_mean / sequences;
+      z += sums[l * columns + 2 * moe.num_experts] / tokens;
+    }
+    if (moe.router_aux_loss_scale == deck::AuxLossScale::hugging_face) {
+      balance *= k / static_cast<double>(setup_.model.num_hidden_layers);
+    }
+    return moe.router_aux_loss_coef * balance + moe.router_z_loss_coef * z;
+  }
+
+  void backward() {
+    add_gradient();
+    sum_parts();
+  }
+
+  // Over the ranks that hold parts of a gradient.
+  void sum_parts() {
+    for (const Section& section : model_.table().sections) {
+      Arena planning = Arena::planning();
+      static_cast<void>(PartialGradients<double>(model_, section, device_, planning));
+      Arena arena(planning.plan());
+      PartialGradients<double>(model_, section, device_, arena).sum(section.flat);
+    }
+  }
+
+  // Of a micro-batch, to what is there; sums over the ranks that hold parts of it are left out.
+  void add_gradient() {
+    const Vector<const std::int32_t> inputs(inputs_.data(), tokens);
+    model_.embed({}, inputs);
+    model_.forward({});
+    model_.loss_backward({}, Vector<const std::int32_t>(targets_.data(), tokens), scale,
+                         Vector<double>(losses_.data(), tokens), model_.hidden_gradient(0));
+    for (index_t l = setup_.model.num_hidden_layers - 1; l >= 0; --l) {
+      model_.backward_layer({}, l, model_.hidden_gradient(0));
+    }
+    model_.backward_embedding({}, inputs, model_.hidden_gradient(0));
+  }
+
+  // Adds `amount` to one logical element on every rank that holds it; the rank's gradient there, or 0.
+  double shift(const nn::ParameterSpec& s, index_t layer, index_t row, index_t column, double amount) {
+    const bool by_columns = s.partition == nn::Partition::row_parallel;
+    if (!s.local.contains(by_columns ? column : row)) return 0.0;
+    const index_t r = row - (by_columns ? 0 : s.local.begin);
+    const index_t c = column - (by_columns ? s.local.begin : 0);
+    const index_t at = s.offset_of(layer) + r * s.local_columns() + c;
+    const auto& master = model_.parameters().master;
+    if (amount != 0.0) test::set_value(master, at, test::value_at(master, at) + amount);
+    const bool owner = s.owned.contains(by_columns ? column : row);
+    return owner ? test::value_at(model_.parameters().gradient, at) : 0.0;
+  }
+
+  static constexpr double scale = 1.0 / tokens;
+  Timers timers_;
+  comm::Communicator world_;
+  comm::ProcessGrid grid_;
+  Device device_;
+  TransformerSetup setup_;
+  Arena arena_;
+  Transformer<double> model_;
+  Kokkos::View<std::int32_t*, MemorySpace> inputs_, targets_;
+  Kokkos::View<double*, MemorySpace> losses_;
+};
+
+TEST_P(Gradient, MeetsFiniteDifferences) {
+  backward();
+  constexpr double h = 1e-5;
+  for (const nn::ParameterSpec& s : model_.table().specs) {
+    for (int sample = 0; sample < 6; ++sample) {
+      const auto pick = [&](index_t extent, int salt) {
+        return static_cast<index_t>(uniform(3, stream_id(s.name), static_cast<std::uint64_t>(sample * 10 + salt)) *
+                                    0.999999 * static_cast<double>(extent));
+      };
+      const index_t layer = pick(s.layers, 0), row = pick(s.rows, 1), column = pick(s.columns, 2);
+      const double gradient = comm::sum(grid_.tp(), shift(s, layer, row, column, 0.0));
+      shift(s, layer, row, column, h);
+      const double above = loss();
+      shift(s, layer, row, column, -2 * h);
+      const double below = loss();
+      shift(s, layer, row, column, h);
+      // The difference quotient is good to h^2 and to rounding / h.
+      EXPECT_NEAR(gradient, (above - below) / (2 * h), 1e-9 + 1e-6 * std::abs(gradient))
+          << s.name << " layer " << layer << " (" << row << ", " << column << ")";
+    }
+  }
+}
+
+TEST_P(Gradient, AccumulatesOverMicroBatches) {
+  backward();
+  const auto gradient = model_.parameters().gradient;
+  const std::vector<double> once = test::values_of(gradient);
+  // The parts are summed of the accumulated sum: start again and run two micro-batches.
+  Kokkos::deep_copy(gradient, 0.0);
+  for (int m = 0; m < 2; ++m) add_gradient();
+  sum_parts();
+  const std::vector<double> twice = test::values_of(gradient);
+  for (std::size_t i = 0; i < once.size(); ++i) {
+    ASSERT_NEAR(twice[i], 2 * once[i], 1e-13 + 1e-12 * std::abs(once[i]));
+  }
+}
+
+// Two micro-batches in flight, their gradients in the order of a pipeline that splits backward.
+TEST_P(Gradient, InTwoPartsHasTheSameBits) {
+  const Vector<const std::int32_t> inputs(inputs_.data(), tokens), targets(targets_.data(), tokens);
+  const auto gradient = model_.parameters().gradient;
+  const Matrix<double> dx = model_.hidden_gradient(0);
+  const auto begin = [&](Slot slot) {
+    model_.embed(slot, inputs);
+    model_.forward(slot);
+  };
+  const auto lose = [&](Slot slot) {
+    model_.loss_backward(slot, targets, scale, Vector<double>(losses_.data(), tokens), dx);
+  };
+  for (index_t m = 0; m < 2; ++m) {
+    begin({});
+    lose({});
+    for (index_t l = 1; l >= 0; --l) model_.backward_layer({}, l, dx);
+    model_.backward_embedding({}, inputs, dx);
+  }
+  const std::vector<double> whole = test::values_of(gradient);
+
+  Kokkos::deep_copy(gradient, 0.0);
+  for (index_t m = 0; m < 2; ++m) begin({.index = m});
+  for (index_t m = 0; m < 2; ++m) {
+    lose({.index = m});
+    for (index_t l = 1; l >= 0; --l) model_.backward_layer_input({.index = m}, l, dx);
+    model_.backward_embedding({.index = m}, inputs, dx);
+  }
+  for (index_t l = 1; l >= 0; --l) {
+    for (index_t m = 0; m < 2; ++m) model_.backward_layer_weight({.index = m}, l);
+  }
+  EXPECT_EQ(test::values_of(gradient), whole);
+}
+
+}  // namespace nanotron::model
