@@ -77,7 +77,13 @@ std::vector<Architecture> make_architectures() {
       {.name = "SeedOssForCausalLM", .rules = "qkv_bias=* o_proj_bias=* mlp_bias=*"},
       {.name = "GPTBigCodeForCausalLM", .rules = of_gpt2, .has_head_dim = false, .key_heads = KeyHeads::one_or_all},
       {.name = "OrionForCausalLM", .rules = layer_norm, .has_head_dim = false},
+      {.name = "ApertusForCausalLM", .rules = biases_of_llama + "qk_norm=.true. hidden_act='xielu'"},
       {.name = "SmolLM3ForCausalLM", .rules = biases_of_llama + "mlp_bias=* rope_layers=*"},
+      {.name = "OPTForCausalLM",
+       .rules = layer_norm + "hidden_act='relu'|'gelu_new'|'gelu' qkv_bias=@mlp_bias o_proj_bias=@mlp_bias "
+                             "mlp_bias=* position_embedding_type='learned_absolute' layer_norm_epsilon=1e-05",
+       .has_head_dim = false,
+       .key_heads = KeyHeads::all},
   };
 }
 

@@ -33,7 +33,8 @@ MORE = {
     "starcoder2": ("Starcoder2", {"sliding_window": 16}), "ernie4_5": ("Ernie4_5", {"use_bias": True, "head_dim": 12}),
     "helium": ("Helium", BIASES | {"head_dim": 8}),
     "gpt_neox": ("GPTNeoX", {"use_parallel_residual": False, "rotary_pct": 1.0}),
-    "smollm3": ("SmolLM3", {"no_rope_layers": [1, 0]}),
+    "apertus": ("Apertus", {"hidden_act": "xielu"}), "smollm3": ("SmolLM3", {"no_rope_layers": [1, 0]}),
+    "opt": ("OPT", {"ffn_dim": 88, "word_embed_proj_dim": 32, "dropout": 0.0}),
     "gpt_bigcode": ("GPTBigCode", make_configs.GPT2), "gpt_bigcode_heads": ("GPTBigCode", make_configs.GPT2 | {"multi_query": False}),
 }
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "nanotron_convert.py"

@@ -70,9 +70,17 @@ PHI4 = {key: value for key, value in (SIZES | COMMON).items() if key != "head_di
     "partial_rotary_factor": 0.75, "rope_scaling": LONGROPE, "tie_word_embeddings": True,
     "max_position_embeddings": 256, "sliding_window": 262144}
 CASES |= {
+    "apertus": ("Apertus", SIZES | COMMON | {"rope_scaling": LLAMA3, "max_position_embeddings": 512,
+                                             "hidden_act": "xielu"}, 301),
     "smollm3": ("SmolLM3", THREE | {"no_rope_layers": [1, 1, 0], "tie_word_embeddings": True}, 302),
     "falcon3": ("Llama", SIZES | COMMON | {"head_dim": 16, "rope_theta": 1000042.0, "rms_norm_eps": 1e-6}, 315),
+    "opt": ("OPT", {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 88,
+                    "word_embed_proj_dim": 32, "vocab_size": 131, "max_position_embeddings": 32, "dropout": 0.0,
+                    "activation_function": "relu", "do_layer_norm_before": True, "tie_word_embeddings": True}, 317),
 }
+# Keys of &moe that config.json does not say: the classes add no losses of the router. DeepSeek-V3's biases are updated.
+ROUTER = {"router_aux_loss_coef": 0.0}
+UPDATE_RATES = {"deepseek_v3": 0.001}
 TEXT = {"Gemma3": "Gemma3Text"}  # class of the configuration where it has another stem
 MAJOR = int(transformers.__version__.split(".")[0])
 
@@ -169,7 +177,7 @@ def train(case, sizes, weights, tokens, dtype):
     model = build(case, sizes, weights, dtype)
     parameters = dict(model.named_parameters())
     optimizer = golden.adamw(parameters.values(), [is_one_dimensional(*item) for item in parameters.items()])
-    balance = BiasUpdate(model, sizes.router_bias_update_rate)
+    balance = BiasUpdate(model, UPDATE_RATES.get(case, 0.0))
     losses, norms, first = [], [], None
     for step in range(golden.STEPS):
         inputs, targets = golden.batch(tokens, step)
@@ -212,7 +220,8 @@ def make(case):
     weights, tokens = golden.initial_weights(sizes, seed), golden.make_tokens(sizes.vocab_size, seed)
     folder = HERE / case
     folder.mkdir(exist_ok=True)
-    golden.write_inputs(folder, case, sizes, weights, tokens)
+    rate = {"router_bias_update_rate": UPDATE_RATES[case]} if case in UPDATE_RATES else {}
+    golden.write_inputs(folder, case, sizes, weights, tokens, ROUTER | rate)
     with everything_in(torch.float64):
         wide, continuation = train(case, sizes, weights, tokens, torch.float64), generate(case, sizes, weights, tokens)
     values = {"case": case, "torch": torch.__version__, "transformers": transformers.__version__,

@@ -64,6 +64,7 @@ CASES |= {
 }
 SEEDS = {"llama": 11, "qwen2": 22, "qwen3": 33, "mixtral": 44, "qwen2_moe": 55, "qwen3_moe": 66}
 BALANCE, ROUTER_Z = 0.02, 0.001
+ROUTER = {"router_aux_loss_coef": BALANCE, "router_z_loss_coef": ROUTER_Z}
 DENSE = [case for case, sizes in CASES.items() if sizes.num_experts == 0]
 
 
@@ -393,7 +394,7 @@ def train(sizes, weights, tokens, dtype, documents=(), muon=False):
             "parameters": summary(stacked(sizes, named)), **moments}
 
 
-def write_inputs(folder, case, sizes, weights, tokens):
+def write_inputs(folder, case, sizes, weights, tokens, router=ROUTER):
     entropy = token_file.unigram_entropy(np.bincount(tokens, minlength=sizes.vocab_size))
     with checkpoint_file.h5py.File(folder / "tokens.h5", "w", libver=("earliest", "v110")) as file:
         file.create_dataset("tokens", data=tokens, dtype=token_file.token_dtype(sizes.vocab_size))
@@ -406,16 +407,16 @@ def write_inputs(folder, case, sizes, weights, tokens):
         for name, value in weights.items():
             writer.dataset(name)[...] = value
         writer.commit()
-    (folder / "input.deck").write_text(deck(case, sizes), encoding="utf-8")
+    (folder / "input.deck").write_text(deck(case, sizes, router), encoding="utf-8")
 
 
-def deck_groups(sizes):
+def deck_groups(sizes, router):
     groups = sizes.deck_group()
-    factors = f"  router_aux_loss_coef = {BALANCE}\n  router_z_loss_coef   = {ROUTER_Z}\n"
+    factors = "".join(f"  {key:<20} = {value}\n" for key, value in router.items())
     return groups[:-2] + factors + "/\n" if sizes.num_experts else groups
 
 
-def deck(case, sizes):
+def deck(case, sizes, router):
     return f"""! Golden run '{case}': tests/golden/{case}/golden.json has PyTorch's numbers for it.
 ! Paths are relative to the repository root. Made by tests/golden/make_golden.py.
 &run
@@ -424,7 +425,7 @@ def deck(case, sizes):
   output_dir = 'run-golden-{case}'
   log_every  = 1
 /
-{deck_groups(sizes)}&parallel
+{deck_groups(sizes, router)}&parallel
   dp = 0
   tp = 1
 /

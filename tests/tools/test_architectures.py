@@ -23,9 +23,11 @@ EXPERTS = {"num_experts": (2, 4), "num_experts_per_tok": (1, 2), "moe_intermedia
 DRAWN = {
     "hidden_size": (96, 96, 102), "num_key_value_heads": (4, 2, 1), "head_dim": (24, 24, 32),
     "tie_word_embeddings": (False, True), "qkv_bias": (False, True), "o_proj_bias": (False, True),
-    "mlp_bias": (False, True), "qk_norm": (False, False, True), "hidden_act": ("silu", "gelu", "gelu_new"),
+    "mlp_bias": (False, True), "qk_norm": (False, False, True), "hidden_act": ("silu", "gelu", "gelu_new", "relu", "xielu", "geglu"),
     "sliding_window": (0, 0, 6), "window_layers": ("all",) * 9 + ("1:1",),
-    "rope_layers": ("all",) * 9 + ("1",), "rope_local_theta": (0.0,) * 9 + (100.0,)}
+    "rope_layers": ("all",) * 9 + ("1",), "rope_local_theta": (0.0,) * 9 + (100.0,),
+    "norm_placement": ("pre",) * 9 + ("post", "sandwich"), "norm_weight": ("plain",) * 9 + ("one_plus",),
+    "norm_bias": (True,) * 9 + (False,), "parallel_residual": ("none",) * 9 + ("one_norm", "two_norms")}
 
 
 def drawn(rng):
@@ -53,8 +55,9 @@ def near_a_family(rng):
     kind = rng.choice(hf.WRITTEN)
     sizes, other = drawn(rng), drawn(rng)
     experts = {key: rng.choice(values) for key, values in EXPERTS.items()} if kind in hf.EXPERTS else SMALL.moe_values()
-    positions = {item.name: item.default for item in fields(ModelSizes) if "rope_" in item.name or "max_po" in item.name}
-    learned = {"max_position_embeddings": 32} if kind in hf.OTHERS else {}
+    positions = {item.name: item.default for item in fields(ModelSizes)
+                 if ("rope_" in item.name or "max_po" in item.name) and item.name not in DRAWN}
+    learned = {"max_position_embeddings": 32} if kind in hf.OTHERS or kind == "opt" else {}
     sizes = replace(sizes, **positions | experts | learned)
     for _ in range(3):  # a value may need another
         sizes = replace(sizes, **{key: 16 if value == "more than 0" else value

@@ -103,12 +103,14 @@ def from_hugging_face(options: argparse.Namespace) -> int:
     tensors = layouts.split_experts(layouts.with_full_names(st.read_tensors(source), kind), sizes, kind, source)
     tensors = layouts.with_own_head(tensors, sizes, kind, config)
     expected = layouts.match(tensors, sizes, kind, source)
-    wide = any(tensors[name].dtype == "F64" for name in expected)
+    wide = any(tensors[name].dtype == "F64" for name in expected.keys() & tensors.keys())
     with checkpoint_file.CheckpointWriter(folder, sizes, dtype="<f8" if wide else "<f4", seed=options.seed,
                              tokenizer=tokenizer_of(source), hugging_face=json.dumps(read_origin(source, config)),
                              provenance=hdf5.tool_provenance("nanotron_convert")
                              | {"source": str(source)}) as writer:
         for name, stored in expected.items():
+            if name not in tensors:
+                continue
             factor = next((value for part, (_, value) in factors.items() if part in stored.parts[0].dataset), 1.0)
             layouts.load(name, stored, tensors[name], writer.dataset, factor)
         writer.commit()

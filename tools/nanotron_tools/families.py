@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import family_keys as fk
-from .family_keys import Rule
+from .family_keys import Rule, same
 
 SWIGLU = {"silu": "silu", "swish": "silu"}
 # transformers' activation functions -> ours; its other names of the same are read, and written as the first.
@@ -121,8 +121,24 @@ FAMILIES = {
     "helium": Family("HeliumForCausalLM", defaults={"head_dim": 128, "rms_norm_eps": 1e-8}, rope_theta=1e5,
                      biases=bias_of("attention_bias", False, "qkv_bias") | OF_MLP),
     "granite": Family("GraniteForCausalLM", biases=OF_LLAMA | OF_MLP, multipliers=True),
+    "apertus": Family(
+        "ApertusForCausalLM", defaults={"rms_norm_eps": 1e-5, "hidden_act": "xielu"}, rope_theta=12e6, biases=OF_LLAMA,
+        fixed={"qk_norm": True}, activations={"xielu": "xielu"},
+        only={"post_norm": (False, False, "norms of another place"), "qk_norm": (True, True, "no norms of q and k")}),
     "smollm3": Family("SmolLM3ForCausalLM", defaults={"num_key_value_heads": 4, "tie_word_embeddings": True},
                       rope_theta=2e6, biases=OF_LLAMA | OF_MLP, rules=(fk.ROPE_LAYERS,)),
+    "opt": Family(
+        "OPTForCausalLM", aliases={"intermediate_size": "ffn_dim", "hidden_act": "activation_function"},
+        defaults={"hidden_act": "relu", "tie_word_embeddings": True},
+        without=("num_key_value_heads", "head_dim", "layer_norm_epsilon", "hidden_act", "intermediate_size"),
+        activations={"relu": "relu"} | GELU, dropouts=("dropout", "attention_dropout", "layerdrop"),
+        biases=bias_of("enable_bias", True, "qkv_bias", "o_proj_bias", "mlp_bias"),
+        fixed=LAYER_NORM | {"position_embedding_type": "learned_absolute"},
+        only={"do_layer_norm_before": (True, True, "norms after the blocks"),
+              "layer_norm_elementwise_affine": (True, True, "norms without weights"),
+              "_remove_final_layer_norm": (False, False, "no final norm")},
+        rules=(same("max_position_embeddings", 2048),
+               fk.equal("word_embed_proj_dim", "hidden_size", "embeddings of another width"))),
     "internlm2": Family("InternLM2ForCausalLM", biases=bias_of("bias", True, "qkv_bias", "o_proj_bias"),
                         is_of_transformers=False),
     "internlm3": Family("InternLM3ForCausalLM", biases=bias_of("qkv_bias", False, "qkv_bias")

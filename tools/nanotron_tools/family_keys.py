@@ -16,6 +16,7 @@ from .model_sizes import ModelSizes
 
 Config = dict[str, Any]
 Values = Mapping[str, Any]
+FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def windows(pattern: str, period_key: str = "") -> Rule:
     but each n-th layer."""
     def types_of(config: Config, layers: int) -> list[bool]:
         if config.get("layer_types"):
-            return [kind == "sliding_attention" for kind in config["layer_types"]]
+            return [kind == SLIDING for kind in config["layer_types"]]
         period = config.get(period_key) if period_key else None
         return layer_sets.flags_of(f"{period - 1}:1" if period else pattern, layers)
 
@@ -71,11 +72,11 @@ def windows(pattern: str, period_key: str = "") -> Rule:
 
     def write(sizes: ModelSizes) -> Config:
         flags = layer_sets.flags_of(sizes.window_layers if sizes.sliding_window else "none", sizes.num_hidden_layers)
-        kinds = ["sliding_attention" if flag else "full_attention" for flag in flags]
+        kinds = [SLIDING if flag else FULL for flag in flags]
         return {"sliding_window": sizes.sliding_window or None, "layer_types": kinds}
 
     def refuse(config: Config) -> list[str]:
-        other = set(config.get("layer_types") or []) - {"sliding_attention", "full_attention"}
+        other = set(config.get("layer_types") or []) - {SLIDING, FULL}
         return [f"attention of the kind {', '.join(sorted(other))} (layer_types)"] if other else []
 
     return Rule(("sliding_window", "layer_types", *((period_key,) if period_key else ())), read, write, refuse)
@@ -94,6 +95,26 @@ def _rope_layers_of(sizes: ModelSizes) -> Config:
 
 
 ROPE_LAYERS = Rule(("no_rope_layers", "no_rope_layer_interval"), _rope_layers, _rope_layers_of)
+
+
+# Families whose layers with a window have a rotary embedding of their own, in transformers 5 as rope_parameters.
+LAYER_ROPES = frozenset(("gemma3_text", "olmo3"))
+
+
+def with_one_rope(config: Config) -> Config:
+    """rope_parameters of transformers 5 for each kind of layer, as transformers 4 has them."""
+    ropes = config.get("rope_parameters") or {}
+    if FULL not in ropes:
+        return config
+    local = (ropes.get(SLIDING) or {}).get("rope_theta", 1e4)
+    return config | {"rope_parameters": ropes[FULL], "rope_local_base_freq": local}
+
+
+def ropes_of_layers(kind: str, sizes: ModelSizes, rope: Config) -> Config:
+    """The same on the way back; `rope`: of layers without a window."""
+    theta = sizes.rope_local_theta or sizes.rope_theta
+    local = {"rope_type": "default", "rope_theta": theta}
+    return {FULL: rope, SLIDING: local} if kind in LAYER_ROPES else rope
 
 
 def _scale(config: Config, known: Values) -> Config:
@@ -127,7 +148,13 @@ def _local_theta_is_own(config: Config, known: Values) -> Config:
     return {"rope_local_theta": known["rope_theta"] if known.get("rope_type", "default") != "default" else 0.0}
 
 
-OLMO3_LOCAL_ROPE = Rule((), _local_theta_is_own, lambda sizes: {})
+def _other_local_rope(config: Config) -> list[str]:
+    ropes = config.get("rope_parameters") or {}
+    local, full = ((ropes.get(kind) or {}).get("rope_theta") for kind in (SLIDING, FULL))
+    return ["layers with a window that have another theta (rope_parameters)"] if local != full else []
+
+
+OLMO3_LOCAL_ROPE = Rule((), _local_theta_is_own, lambda sizes: {}, _other_local_rope)
 
 
 def _local_theta(config: Config, known: Values) -> Config:
@@ -151,12 +178,9 @@ def _experts(config: Config, known: Values) -> Config:
         "moe_intermediate_size": int(config.get("moe_intermediate_size", 2048)),
         "norm_topk_prob": bool(config.get("norm_topk_prob", True)),
         "n_shared_experts": int(config.get("n_shared_experts", 1) or 0), "expert_layers": layer_sets.text_of(flags),
-        "router_score": "sigmoid", "router_bias_update_rate": BIAS_UPDATE_RATE,
+        "router_score": "sigmoid",
         "n_group": int(config.get("n_group", 8)), "topk_group": int(config.get("topk_group", 4)),
         "routed_scaling_factor": float(config.get("routed_scaling_factor", 2.5))}
-
-
-BIAS_UPDATE_RATE = 0.001  # of DeepSeek-V3; config.json does not say it
 
 
 def _experts_of(sizes: ModelSizes) -> Config:

@@ -15,6 +15,7 @@ from . import common, gpt2, layer_sets
 from . import rope as ropes
 from .expert_keys import EXPERTS, entries_of_experts, expert_sizes
 from .families import FAMILIES, LAYER_NORM, ROTATED_PART, factors_of
+from .family_keys import LAYER_ROPES, ropes_of_layers, with_one_rope
 from .model_sizes import ModelSizes
 
 OTHERS = gpt2.ARCHITECTURES  # whose config.json has keys of its own
@@ -22,7 +23,7 @@ ARCHITECTURES = {family.architecture: kind for kind, family in FAMILIES.items()}
     {architecture: kind for kind, architecture in OTHERS.items()}
 # What is written for a model that no folder was imported for: of equal ones the first.
 WRITTEN = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", "gpt2", "starcoder2",
-           "gpt_neox", "seed_oss", "gpt_bigcode", "orion", "smollm3")
+           "gpt_neox", "seed_oss", "gpt_bigcode", "orion", "apertus", "smollm3", "opt")
 AUX_LOSS_COEF = 0.001
 
 KNOWN = frozenset((
@@ -111,9 +112,11 @@ def refusals(kind: str, config: dict[str, Any]) -> list[str]:
     if kind in OTHERS:
         return mismatches(kind, config) + gpt2.refusals(config)
     family = FAMILIES[kind]
+    rules = [text for rule in family.rules for text in rule.refuse(config)]
+    config = with_one_rope(config) if kind in LAYER_ROPES else config
     plain, own = family.in_llamas_keys(config), family.keys()
     found = ropes.refusals(plain, False, family.rope_types) + mismatches(kind, config)
-    found += [text for rule in family.rules for text in rule.refuse(config)]
+    found += rules
     found += [f"{text} ({key})" for key, text in NEUTRAL.items() if key not in own and not neutral(config.get(key))]
     found += [f"{text} ({key})" for key, (nothing, text) in NEUTRAL_VALUES.items()
               if not neutral(config.get(key), nothing)]
@@ -222,6 +225,7 @@ def _read(kind: str, config: dict[str, Any]) -> ModelSizes:
     if kind in OTHERS:
         return gpt2.sizes_from_config(kind, config)
     family = FAMILIES[kind]
+    config = with_one_rope(config) if kind in LAYER_ROPES else config
     plain = family.in_llamas_keys(config)
     heads, hidden = int(plain["num_attention_heads"]), int(plain["hidden_size"])
     head_dim = int(plain.get("head_dim") or family.defaults.get("head_dim") or hidden // heads)
@@ -285,7 +289,7 @@ def _same(key: str, theirs: ModelSizes, sizes: ModelSizes) -> bool:
     a, b = getattr(theirs, key), getattr(sizes, key)
     if key.endswith("_layers") and isinstance(a, str):
         return layer_sets.flags_of(a, sizes.num_hidden_layers) == layer_sets.flags_of(b, sizes.num_hidden_layers)
-    return bool(a == b or (key == "router_bias_update_rate" and a > 0 and b > 0))
+    return bool(a == b)
 
 
 def differences(kind: str, sizes: ModelSizes) -> dict[str, Any]:
@@ -353,6 +357,7 @@ def _own_entries(kind: str, sizes: ModelSizes, imported: dict[str, Any]) -> dict
     if kind.startswith("qwen"):
         config["use_sliding_window"] = False
     config |= ropes.entries_of(sizes, imported) | {"attention_dropout": 0.0}
+    config["rope_parameters"] = ropes_of_layers(kind, sizes, config["rope_parameters"])
     if family.rotates_a_part:
         config[ROTATED_PART] = config["rope_parameters"][ROTATED_PART] = 1.0
     config = {family.aliases.get(key, key): value for key, value in config.items()

@@ -31,7 +31,7 @@ def text_of(flags: Sequence[bool]) -> str:
     if all(flags) or not any(flags):
         return "all" if all(flags) else "none"
     layers = len(flags)
-    for period in range(2, layers):
+    for period in range(2, layers + 1):
         first = sum(flags[:period])
         if 0 < first < period and list(flags) == [layer % period < first for layer in range(layers)]:
             return f"{first}:{period - first}"

@@ -56,7 +56,6 @@ class WithoutKeys:
     expert_layers = "all"
     router_score = "softmax"
     router_bias = False
-    router_bias_update_rate = 0.0
     n_group = 1
     topk_group = 1
     routed_scaling_factor = 1.0
@@ -190,7 +189,7 @@ class ModelSizes(ModelKeys, WithoutKeys):
         shapes["mlp/gate/weight"] = (self.num_experts, self.hidden_size)
         if self.router_bias:
             shapes["mlp/gate/bias"] = (self.num_experts,)
-        if self.router_bias_update_rate:
+        if self.router_score == "sigmoid":
             shapes["mlp/gate/e_score_correction_bias"] = (self.num_experts,)
         shapes |= self._feed_forward("mlp/experts/", self.moe_intermediate_size)
         if self.shared_expert_intermediate_size:
