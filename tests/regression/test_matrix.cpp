@@ -50,9 +50,11 @@ const std::vector<Axis> axes{
     {"data.sequences", {"stream", "documents"}},
     {"attention",
      {"", "model.sliding_window=5 model.window_layers=2:1 model.rope_layers=!4-5 model.rope_local_theta=50"}},
+    // Norms of small outputs, and AdamW of small gradients, amplify rounding: weights and eps are large.
     {"block",
-     {"", "model.norm_placement=post model.hidden_act=xielu",
-      "model.norm_placement=sandwich model.norm_weight=one_plus model.hidden_act=geglu_tanh",
+     {"", "model.norm_placement=post model.hidden_act=xielu model.initializer_range=0.2 optimizer.eps=1e-5",
+      "model.norm_placement=sandwich model.norm_weight=one_plus model.hidden_act=geglu_tanh "
+      "model.initializer_range=0.2 optimizer.eps=1e-5",
       "model.parallel_residual=two_norms model.normalization=layer_norm model.rms_norm_eps=1e-5 model.hidden_act=relu2",
       "model.parallel_residual=one_norm model.normalization=layer_norm model.rms_norm_eps=1e-5 model.norm_bias=f "
       "model.hidden_act=swiglu_clamped model.swiglu_limit=0.02",
