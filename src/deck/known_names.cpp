@@ -65,6 +65,12 @@ const std::vector<KnownName>& known_names() {
     {"add_bias_linear", "", "give qkv_bias, o_proj_bias and mlp_bias of group '&model'"},
     {"rope_scaling", "model.rope_type", "with rope_factor and original_max_position_embeddings"},
     {"rotary_scaling_factor", "model.rope_factor", ""}, {"window_size", "model.sliding_window", ""},
+    {"rotary_pct", "model.partial_rotary_factor", ""}, {"rotary_percent", "model.partial_rotary_factor", ""},
+    {"layer_types", "model.window_layers", "the layers with a sliding window"},
+    {"no_rope_layers", "model.rope_layers", "the layers that have RoPE"},
+    {"rope_local_base_freq", "model.rope_local_theta", ""}, {"alibi", "model.position_embedding_type", "'alibi'"},
+    {"query_pre_attn_scalar", "model.attention_multiplier", "its value ** -0.5"},
+    {"softmax_scale", "model.attention_multiplier", ""},
     {"fp8", "precision.compute", "'fp8'"},
     {"dropout", "", dropout}, {"attention_dropout", "", dropout}, {"hidden_dropout", "", dropout},
     // experts

@@ -53,7 +53,14 @@ const std::vector<Case> cases{
       "model.norm_placement=sandwich", "model.norm_weight=one_plus", "model.hidden_act=xielu"}},
     {"qwen2",
      {"precision.compute=bf16", "precision.tensor_shards=2", "model.parallel_residual=two_norms",
-      "model.hidden_act=swiglu_clamped", "model.swiglu_limit=0.02"}}};
+      "model.hidden_act=swiglu_clamped", "model.swiglu_limit=0.02"}},
+    {"llama",
+     {"precision.compute=fp32", "model.num_key_value_heads=4", "precision.context_shards=2",
+      "precision.tensor_shards=4", "model.attention_sinks=t", "model.sliding_window=7", "model.window_layers=1:1",
+      "model.attn_logit_softcapping=3", "model.partial_rotary_factor=0.5"}},
+    {"qwen3",
+     {"precision.compute=fp64", "model.num_key_value_heads=4", "precision.tensor_shards=4",
+      "model.qk_norm_over=projection"}}};
 
 // Mixtures of experts: with a shared one, renormalised weights, and a capacity.
 const std::vector<Case> mixtures{

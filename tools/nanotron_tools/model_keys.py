@@ -38,6 +38,7 @@ class ModelKeys:
     tie_word_embeddings: bool = False
     qkv_bias: bool = False
     qk_norm: bool = False
+    qk_norm_over: str = omitted("head")
     normalization: str = omitted("rms_norm")
     layer_norm_epsilon: float = omitted(1e-05)
     norm_bias: bool = omitted(True)
@@ -54,10 +55,18 @@ class ModelKeys:
     rope_beta_fast: float = omitted(32.0)
     rope_beta_slow: float = omitted(1.0)
     rope_attention_factor: float = omitted(0.0)
+    rope_truncate: bool = omitted(True)
+    rope_short_factor: str = omitted("")
+    rope_long_factor: str = omitted("")
+    partial_rotary_factor: float = omitted(1.0)
+    rope_interleaved: bool = omitted(False)
     sliding_window: int = omitted(0)
     window_layers: str = omitted("all")
     rope_layers: str = omitted("all")
     rope_local_theta: float = omitted(0.0)
+    attention_multiplier: float = omitted(0.0)
+    attn_logit_softcapping: float = omitted(0.0)
+    attention_sinks: bool = omitted(False)
     o_proj_bias: bool = omitted(False)
     hidden_act: str = omitted("silu")
     swiglu_limit: float = omitted(7.0)

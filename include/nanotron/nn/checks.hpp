@@ -13,6 +13,9 @@ void fill_attention(deck::Config& config);
 /// Learned positions or RoPE: checks sizes and scaling, and refuses keys of the other kind.
 void check_positions(const deck::Config& config, deck::Findings& findings);
 
+/// Refuses keys of the norm of queries and keys where the model has none.
+void check_query_key_norm(const deck::Config& config, deck::Findings& findings);
+
 /// Refuses keys of the norm that the model does not use.
 void check_norm(const deck::Config& config, deck::Findings& findings);
 

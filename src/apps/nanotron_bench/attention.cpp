@@ -1,6 +1,7 @@
 #include "attention.hpp"
 
 #include "nanotron/base/types.hpp"
+#include "nanotron/nn/attention/score_map.hpp"
 
 namespace nanotron::apps::bench {
 namespace {
@@ -86,7 +87,8 @@ kernels::AttentionShape attention_shape(const Bench& bench) {
           .head_dim = bench.config.model.head_dim,
           .first_query_head = table.heads.query.begin,
           .first_key_head = table.heads.key.begin,
-          .group = table.heads.group};
+          .group = table.heads.group,
+          .scores = nn::score_map(bench.config.model)};
 }
 
 std::vector<deck::AttentionRate> attention_rates(const Bench& bench, ScalarType type) {

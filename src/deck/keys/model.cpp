@@ -26,6 +26,9 @@ std::vector<Parameter> model_rows() {
     KEY(tie_word_embeddings).says("Whether the output head uses the weights of the token embedding."),
     KEY(qkv_bias).says("Whether query, key and value projections have a bias (Qwen2)."),
     KEY(qk_norm).says("Whether queries and keys pass an RMSNorm per head (Qwen3)."),
+    ENUM(qk_norm_over, {"head", QkNormOver::head}, {"projection", QkNormOver::projection}).omitted().says(
+        "With qk_norm: what the RMSNorm goes over, each head; or the whole projection, all heads, of queries and of "
+        "keys (OLMo 2)."),
     ENUM(normalization,
         {"rms_norm", Normalization::rms_norm}, {"layer_norm", Normalization::layer_norm}).omitted().says(
         "Norm of the hidden states: RMSNorm, or LayerNorm, which subtracts the mean and has biases (GPT-2)."),
@@ -47,18 +50,24 @@ std::vector<Parameter> model_rows() {
         "Whether attention and feed-forward network read the same hidden states, instead of one after the other: with "
         "a norm each ('two_norms', GPT-NeoX), or with the same one ('one_norm', Phi 2, Falcon)."),
     ENUM(position_embedding_type,
-        {"rope", PositionEmbedding::rope}, {"learned_absolute", PositionEmbedding::learned_absolute}).omitted().says(
-        "Position embedding: rotary, on queries and keys; or a learned vector per position, added to the token "
-        "embedding (GPT-2)."),
+        {"rope", PositionEmbedding::rope}, {"learned_absolute", PositionEmbedding::learned_absolute},
+        {"alibi", PositionEmbedding::alibi}, {"none", PositionEmbedding::none}).omitted().says(
+        "Position embedding: rotary, on queries and keys; a learned vector per position, added to the token embedding "
+        "(GPT-2); ALiBi, a bias of attention scores that falls linearly with the distance (BLOOM, MPT); or none."),
     KEY(max_position_embeddings).at_least(0).at_most(1e8).in("tokens").omitted().says(
         "With 'learned_absolute': number of learned positions, at least sequence_length."),
     ENUM(rope_type,
-        {"default", RopeType::standard}, {"llama3", RopeType::llama3}, {"yarn", RopeType::yarn}).omitted().says(
-        "RoPE scaling: none, 'llama3' (Llama 3.1: low frequencies) or 'yarn'."),
+        {"default", RopeType::standard}, {"linear", RopeType::linear}, {"dynamic", RopeType::dynamic},
+        {"llama3", RopeType::llama3}, {"yarn", RopeType::yarn}, {"longrope", RopeType::longrope}).omitted().says(
+        "RoPE scaling: none; 'linear', of all frequencies; 'dynamic' (NTK: a larger base, for sequences longer than "
+        "original_max_position_embeddings); 'llama3' (Llama 3.1: low frequencies); 'yarn'; or 'longrope', a factor for "
+        "each pair (Phi-3)."),
     KEY(rope_factor).at_least(1).omitted().says(
-        "With 'llama3' and 'yarn': factor by which long wavelengths are scaled (factor of rope_scaling)."),
+        "With scaled types: factor by which long wavelengths are scaled (factor of rope_scaling). With 'longrope': "
+        "max_position_embeddings / original_max_position_embeddings of its config.json."),
     KEY(original_max_position_embeddings).at_least(0).at_most(1e8).in("tokens").omitted().says(
-        "With 'llama3' and 'yarn': context length of pre-training, before the scaling."),
+        "With scaled types but 'linear': context length of pre-training, before the scaling ('dynamic': "
+        "max_position_embeddings of its config.json)."),
     KEY(rope_low_freq_factor).above(0).omitted().says(
         "With 'llama3': frequencies with fewer periods than this in the original length are divided by rope_factor "
         "(low_freq_factor)."),
@@ -70,7 +79,20 @@ std::vector<Parameter> model_rows() {
     KEY(rope_beta_slow).above(0).omitted().says(
         "With 'yarn': dimensions with fewer rotations than this are divided by rope_factor (beta_slow)."),
     KEY(rope_attention_factor).at_least(0).omitted().says(
-        "With 'yarn': factor on the rotated queries and keys (attention_factor); 0: 0.1 log(rope_factor) + 1."),
+        "With 'yarn' and 'longrope': factor on the rotated queries and keys (attention_factor); 0: 0.1 "
+        "log(rope_factor) + 1, or sqrt(1 + log(rope_factor) / log(original_max_position_embeddings))."),
+    KEY(rope_truncate).omitted().says(
+        "With 'yarn': whether the pairs between which frequencies are interpolated are rounded to whole ones; .false. "
+        "in GPT-OSS (truncate)."),
+    KEY(rope_short_factor).omitted().says(
+        "With 'longrope': by what the frequency of each pair is divided in sequences up to "
+        "original_max_position_embeddings, numbers between blanks (short_factor)."),
+    KEY(rope_long_factor).omitted().says(
+        "The same for longer sequences (long_factor)."),
+    KEY(partial_rotary_factor).above(0).at_most(1).omitted().says(
+        "Part of each head that RoPE rotates: its first elements (GPT-NeoX: 0.25)."),
+    KEY(rope_interleaved).omitted().says(
+        "Whether RoPE rotates neighbouring elements 2i and 2i + 1 of a head (GLM-4), not i and i + head_dim / 2."),
     KEY(sliding_window).at_least(0).at_most(1e9).in("tokens").omitted().says(
         "Tokens that a token attends to, itself and those right before it (Mistral); 0: no window (full causal "
         "attention)."),
@@ -83,6 +105,13 @@ std::vector<Parameter> model_rows() {
     KEY(rope_local_theta).at_least(0).omitted().says(
         "RoPE base of the layers with a sliding window, without the scaling of rope_type (Gemma 3); 0: as the other "
         "layers."),
+    KEY(attention_multiplier).at_least(0).omitted().says(
+        "Factor of the products of queries and keys (Granite; Gemma 2 and 3: query_pre_attn_scalar ** -0.5); 0: 1 / "
+        "sqrt(head_dim)."),
+    KEY(attn_logit_softcapping).at_least(0).omitted().says(
+        "Soft cap c of attention scores: c tanh(score / c) (Gemma 2: 50); 0: none."),
+    KEY(attention_sinks).omitted().says(
+        "Whether each query head has a learnt logit in the denominator of attention's softmax (GPT-OSS)."),
     KEY(o_proj_bias).omitted().says("Whether attention's output projection has a bias (GPT-2)."),
     ENUM(hidden_act,
         {"silu", HiddenAct::silu}, {"gelu", HiddenAct::gelu}, {"gelu_new", HiddenAct::gelu_new},

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/attention/attention_blocks.hpp"
+#include "kernels/attention/head_scores.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
 #include "nanotron/kernels/loop/scalar_math.hpp"
@@ -43,6 +44,45 @@ void point_forward(Device& device, const Pieces<T>& w, const Heads& heads, const
         piece.rounded[n] = piece.p + n * score_elements;
         piece.output_a[n] = piece.scores + n * score_elements;
         piece.output_b[n] = piece.rows + n * query_block * heads.s.head_dim;
+      });
+}
+
+// Products of one block (already times the scale) -> scores.
+template <class T>
+void map_block(Device& device, const Pieces<T>& w, const Heads& heads, const Block& b) {
+  using M = master_t<T>;
+  const auto piece = w;
+  const index_t rows = heads.s.batch * heads.s.query_heads * b.queries;
+  const KernelWork kernel(device, "attention_scores",
+                          {.read = bytes_of_rows<M>(rows, b.keys), .written = bytes_of_rows<M>(rows, b.keys)});
+  for_each_row(
+      device, "attention_scores", rows, KOKKOS_LAMBDA(const Row& row, const index_t at) {
+        const index_t n = at / b.queries, i = at % b.queries;
+        M* const scores = piece.scores + n * score_elements + i * key_block;
+        const HeadScores<M> map(heads.s, heads.head(n), M(1));
+        row.for_each(b.keys,
+                     [=](const index_t j) { scores[j] = map.score(scores[j], b.first_query + i, b.first_key + j); });
+      });
+}
+
+// The same, and dp as head_scores.hpp says.
+template <class T>
+void map_gradient_block(Device& device, const Pieces<T>& w, const Heads& heads, const Block& b) {
+  using M = master_t<T>;
+  const auto piece = w;
+  const index_t rows = heads.s.batch * heads.s.query_heads * b.queries;
+  const KernelWork kernel(device, "attention_scores_gradient",
+                          {.read = bytes_of_rows<M>(rows, 2 * b.keys), .written = bytes_of_rows<M>(rows, 2 * b.keys)});
+  for_each_row(
+      device, "attention_scores_gradient", rows, KOKKOS_LAMBDA(const Row& row, const index_t at) {
+        const index_t n = at / b.queries, i = at % b.queries, first = n * score_elements + i * key_block;
+        M *const scores = piece.scores + first, *const dp = piece.dp + first;
+        const M dot = piece.dot[n * heads.s.query_length + b.first_query + i];
+        const HeadScores<M> map(heads.s, heads.head(n), M(1));
+        row.for_each(b.keys, [=](const index_t j) {
+          dp[j] = (dp[j] - dot) * map.rise(scores[j]) + dot;
+          scores[j] = map.score(scores[j], b.first_query + i, b.first_key + j);
+        });
       });
 }
 
@@ -251,7 +291,7 @@ void attention_forward(Device& device, const AttentionShape& s, MatrixRef<const 
   const Heads heads{s};
   const index_t count = s.batch * s.query_heads, d = s.head_dim;
   const std::size_t alignment = alignment_of<T>(s, w, {q, k, v});
-  const double scale = 1.0 / std::sqrt(static_cast<double>(d));
+  const double scale = s.scores.scale_or(1.0 / std::sqrt(static_cast<double>(d)));
   for (index_t first = 0; first < s.query_length; first += query_block) {
     const index_t queries = std::min(query_block, s.query_length - first);
     start_rows(device, w, count, d);
@@ -259,6 +299,7 @@ void attention_forward(Device& device, const AttentionShape& s, MatrixRef<const 
       point_forward(device, w, heads, b, q, k, v);
       const BatchedShape by_key = scores_shape(b, d, q.leading, k.leading, scale, alignment);
       gemm_batched<T, M>(device, by_key, w.input_a, w.input_b, w.output_a, count);
+      if (!s.scores.is_scale()) map_block(device, w, heads, b);
       softmax_block(device, w, heads, b);
       const BatchedShape by_query = query_rows_shape(b, d, v.leading, 1, alignment);
       gemm_batched<T, M>(device, by_query, w.rounded, w.input_c, w.output_b, count);
@@ -275,7 +316,7 @@ void attention_backward(Device& device, const AttentionShape& s, const BackwardT
   const Heads heads{s};
   const index_t count = s.batch * s.query_heads, d = s.head_dim;
   const std::size_t alignment = alignment_of<T>(s, w, {t.q, t.k, t.v, t.dout});
-  const double scale = 1.0 / std::sqrt(static_cast<double>(d));
+  const double scale = s.scores.scale_or(1.0 / std::sqrt(static_cast<double>(d)));
   start_backward(device, w, heads, t.out, t.dout);
   for (index_t first = 0; first < s.query_length; first += query_block) {
     const index_t queries = std::min(query_block, s.query_length - first);
@@ -293,6 +334,7 @@ void attention_backward(Device& device, const AttentionShape& s, const BackwardT
           });
       const BatchedShape of_dp = scores_shape(b, d, t.dout.leading, t.v.leading, 1, alignment);
       gemm_batched<T, M>(device, of_dp, w.input_a, w.input_c, w.output_a, count);
+      if (!s.scores.is_scale()) map_gradient_block(device, w, heads, b);
       gradient_block(device, w, heads, b, t.lse);
       accumulate_block(device, w, heads, b, t, scale);
     });

@@ -67,8 +67,8 @@ void take_full(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward back
   act.attention.all_out = arena.take<T>(kind, s.core.rows, s.core.out_columns);
   if (s.qk_norm) {
     act.attention.raw_qk = arena.take<T>(kind, s.tokens, s.query + s.key);
-    act.attention.query_rstd = arena.take<M>(kind, s.tokens, s.query_heads);
-    act.attention.key_rstd = arena.take<M>(kind, s.tokens, s.key_heads);
+    act.attention.query_rstd = arena.take<M>(kind, s.tokens, s.query_norms);
+    act.attention.key_rstd = arena.take<M>(kind, s.tokens, s.key_norms);
   }
   act.attention.out = arena.take<T>(kind, s.tokens, s.query);
   act.attention.lse = arena.take<M>(kind, s.core.lse);

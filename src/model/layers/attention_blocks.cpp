@@ -6,6 +6,23 @@
 #include "nanotron/nn/attention/grouped_query_attention.hpp"
 
 namespace nanotron::model {
+namespace {
+
+// Null where the model has none.
+template <class T>
+std::shared_ptr<const nn::QueryKeyNorm<T>> make_query_key_norm(const AttentionSource<T>& of) {
+  const std::string query = "model/layers/self_attn/q_norm/", key = "model/layers/self_attn/k_norm/";
+  if (!of.table.contains(query + "weight")) return nullptr;
+  const nn::NormWeights<T> of_query = detail::norm_weights(of.table, of.buffers, query, of.layer),
+                           of_key = detail::norm_weights(of.table, of.buffers, key, of.layer);
+  const nn::ParameterSpec& weight = of.table[query + "weight"];
+  const bool is_sharded = weight.partition == nn::Partition::column_parallel;
+  return nn::make_query_key_norm<T>(
+      of_query, of_key,
+      is_sharded ? nn::QueryKeyColumns{weight.rows, of.table[key + "weight"].rows} : nn::QueryKeyColumns{}, of.tp);
+}
+
+}  // namespace
 
 template <class T>
 index_t AttentionBlocks<T>::sums(const LocalSizes& s, Processor processor) const {
@@ -29,19 +46,13 @@ template <class T>
 std::unique_ptr<const nn::Attention<T>> AttentionBlocks<T>::make(const AttentionSource<T>& of) const {
   const std::string prefix = "model/layers/self_attn/";
   const nn::ParameterSpec &query = of.table[prefix + "q_proj/weight"], &out = of.table[prefix + "o_proj/weight"];
-  nn::HeadNorms<T> norms;
-  if (of.table.contains(prefix + "q_norm/weight")) {
-    const auto of_query = detail::norm_weights(of.table, of.buffers, prefix + "q_norm/", of.layer);
-    const auto of_key = detail::norm_weights(of.table, of.buffers, prefix + "k_norm/", of.layer);
-    norms = {of_query.weight, of_key.weight, of_query.gradient, of_key.gradient};
-  }
   const auto linear = [&](const nn::ParameterSpec& first, index_t rows, const nn::LinearOrders& orders,
                           const std::shared_ptr<const nn::LinearGemms<T>>& gemms) {
     return nn::Linear<T>(detail::linear_weights(of.table, of.buffers, first, of.layer, rows), orders, gemms);
   };
   return std::make_unique<nn::GroupedQueryAttention<T>>(
       of.geometry, linear(query, of.geometry.qkv_columns(), of.orders.qkv, of.gemms.qkv),
-      linear(out, out.local_rows(), of.orders.attention_out, of.gemms.attention_out), norms, of.core);
+      linear(out, out.local_rows(), of.orders.attention_out, of.gemms.attention_out), make_query_key_norm(of), of.core);
 }
 
 template <class T>

@@ -19,6 +19,7 @@ struct AttentionSource {
   nn::AttentionCore<T>& core;
   const detail::SumOrders& orders;
   const LayerGemms<T>& gemms;
+  comm::Group& tp;
 };
 
 template <class T>
@@ -60,8 +61,8 @@ nn::NormWeights<T> norm_weights(const ParameterTable& table, const nn::Parameter
   nn::NormWeights<T> w;
   if (table.contains(prefix + "weight")) {
     const nn::ParameterSpec& weight = table[prefix + "weight"];
-    w.weight = {buffers.vector(weight, layer, weight.rows), weight.initial == nn::Initial::zeros};
-    w.gradient = buffers.vector_gradient(weight, layer, weight.rows);
+    w.weight = {buffers.vector(weight, layer, weight.local_rows()), weight.initial == nn::Initial::zeros};
+    w.gradient = buffers.vector_gradient(weight, layer, weight.local_rows());
   }
   if (table.contains(prefix + "bias")) {
     const nn::ParameterSpec& bias = table[prefix + "bias"];

@@ -15,6 +15,8 @@ index_t widest_bias(const deck::ModelConfig& model, const ParameterTable& table)
 
 LocalSizes local_sizes(const deck::ModelConfig& model, const ParameterTable& table, index_t tokens,
                        index_t hidden_rows) {
+  const std::string norm = "model/layers/self_attn/q_norm/weight";
+  const bool whole = model.qk_norm && table[norm].partition == nn::Partition::column_parallel;
   return {.tokens = tokens,
           .hidden_rows = hidden_rows,
           .hidden = model.hidden_size,
@@ -29,6 +31,8 @@ LocalSizes local_sizes(const deck::ModelConfig& model, const ParameterTable& tab
           .layout = layer_layout(model),
           .biases = widest_bias(model, table),
           .qk_norm = model.qk_norm,
+          .query_norms = whole ? 2 : table.heads.query.size(),
+          .key_norms = whole ? 2 : table.heads.key.size(),
           .is_routed = deck::feed_forward_sizes(model).is_routed()};
 }
 

@@ -31,7 +31,7 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
       weights_(setup.sharding, table_, buffers_, device),
       recipe_(make_gemm_recipe<T>(setup, table_, buffers_, arena)),
       micro_batches_(setup.context(), setup.sequences, setup.document_mask, slots_of(setup_.stages), device, arena),
-      geometries_(make_geometries<T>(setup_, table_, orders_of(setup), device, arena)),
+      geometries_(make_geometries<T>(setup_, table_, buffers_, orders_of(setup), device, arena)),
       core_(nn::make_attention_core<T>(setup.context(), geometries_.front(), setup.sequences, setup.key_length,
                                        *setup.cp, arena)),
       tp_region_(nn::make_tensor_parallel_region<T>(

@@ -7,6 +7,8 @@
 
 #include "attention_blocks.hpp"
 #include "nanotron/model/layers/transformer.hpp"
+#include "nanotron/nn/attention/score_map.hpp"
+#include "nanotron/nn/attention/sinks.hpp"
 
 namespace nanotron::model::detail {
 
@@ -32,22 +34,37 @@ inline std::vector<index_t> layer_numbers(const std::vector<VirtualStage>& stage
   return numbers;
 }
 
+/// What a layer adds to the softmax's denominator; null without.
+template <class T>
+std::shared_ptr<const nn::DenominatorTerm<T>> make_denominator(const ParameterTable& table,
+                                                               const nn::ParameterBuffers<T>& buffers, index_t layer) {
+  const std::string name = "model/layers/self_attn/sinks";
+  if (!table.contains(name)) return nullptr;
+  const nn::ParameterSpec& sinks = table[name];
+  return nn::make_sinks<T>(table.heads.query.begin, buffers.vector(sinks, layer, sinks.local_rows()),
+                           buffers.vector_gradient(sinks, layer, sinks.local_rows()));
+}
+
 /// Of each layer stored here. Layers that rotate alike share tables.
 template <class T>
 std::vector<nn::AttentionGeometry<T>> make_geometries(const TransformerSetup& setup, const ParameterTable& table,
-                                                      const SumOrders& orders, Device& device, Arena& arena) {
+                                                      const nn::ParameterBuffers<T>& buffers, const SumOrders& orders,
+                                                      Device& device, Arena& arena) {
   const deck::LayerKinds kinds(setup.model);
   const std::vector<nn::Rotation<T>> rotations =
       nn::make_rotations<T>(setup.model, kinds.all(), setup.key_length, device, arena);
   std::vector<nn::AttentionGeometry<T>> geometries;
   for (const index_t number : layer_numbers(setup.stages)) {
+    const auto layer = static_cast<index_t>(geometries.size());
     geometries.push_back({.heads = table.heads,
                           .head_dim = setup.model.head_dim,
                           .norm_eps = setup.model.rms_norm_eps,
                           .window = kinds[number].window,
                           .document_stride = setup.document_mask == deck::DocumentMask::none ? 0 : setup.length,
                           .backward = setup.attention_backward,
+                          .scores = nn::score_map(setup.model),
                           .rotation = rotations[kinds.of(number)],
+                          .denominator = make_denominator(table, buffers, layer),
                           .segments = orders.heads});
   }
   return geometries;
@@ -145,13 +162,13 @@ std::vector<std::unique_ptr<const DecoderLayer<T>>> make_layers(
       return name.empty() ? nullptr : make_norm(setup.model, table, buffers, "model/layers/" + name, l, orders.tokens);
     };
     const auto input = [&](const std::string& name) { return name.empty() ? nn::make_no_norm<T>() : norm(name); };
-    LayerParts<T> parts{
-        .attention_norms = {input(layout.attention.input), norm(layout.attention.output)},
-        .attention = attention.make({table, buffers, l, geometries[static_cast<std::size_t>(l)], core, orders, gemms}),
-        .mlp_norms = {input(layout.mlp.input), norm(layout.mlp.output)},
-        .feed_forward =
-            feed_forward.make({table, buffers, l, orders.feed_forward, gemms, recipe, activation, row(statistics, l)}),
-        .sum = sum};
+    LayerParts<T> parts{.attention_norms = {input(layout.attention.input), norm(layout.attention.output)},
+                        .attention = attention.make({table, buffers, l, geometries[static_cast<std::size_t>(l)], core,
+                                                     orders, gemms, *setup.tp}),
+                        .mlp_norms = {input(layout.mlp.input), norm(layout.mlp.output)},
+                        .feed_forward = feed_forward.make(
+                            {table, buffers, l, orders.feed_forward, gemms, recipe, activation, row(statistics, l)}),
+                        .sum = sum};
     layers.push_back(make_decoder_layer(layout, std::move(parts), region));
   }
   return layers;

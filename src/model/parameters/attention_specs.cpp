@@ -18,6 +18,7 @@ bool key_heads_are_shared(const deck::ModelConfig& m, int tp_size) {
 
 AttentionParts attention_parts(const deck::ModelConfig& m, const ParameterTable& table, int tp_size) {
   return {
+      exclusively(table.heads.query),
       exclusively(times(table.heads.query, m.head_dim)),
       {times(table.heads.key, m.head_dim), times(table.heads.owned_key, m.head_dim), key_heads_are_shared(m, tp_size)}};
 }
@@ -26,7 +27,13 @@ void add_attention_1d(TableBuilder& build, const deck::ModelConfig& m, const Att
   const std::string attention = "model/layers/self_attn/";
   const index_t query = m.num_attention_heads * m.head_dim;
   const index_t key = m.num_key_value_heads * m.head_dim;
-  if (m.qk_norm) {
+  if (m.qk_norm && m.qk_norm_over == deck::QkNormOver::projection) {
+    const Initial initial = m.norm_weight == deck::NormWeight::plain ? Initial::ones : Initial::zeros;
+    build.bias(attention + "q_norm/weight", query, parts.query, initial);
+    build.align();
+    build.bias(attention + "k_norm/weight", key, parts.key, initial);
+    build.align();
+  } else if (m.qk_norm) {
     build.norm_weight(attention + "q_norm/", m.head_dim, true);
     build.norm_weight(attention + "k_norm/", m.head_dim, true);
   }
@@ -34,6 +41,10 @@ void add_attention_1d(TableBuilder& build, const deck::ModelConfig& m, const Att
     build.bias(attention + "q_proj/bias", query, parts.query);
     build.bias(attention + "k_proj/bias", key, parts.key);
     build.bias(attention + "v_proj/bias", key, parts.key);
+    build.align();
+  }
+  if (m.attention_sinks) {
+    build.bias(attention + "sinks", m.num_attention_heads, parts.query_heads);
     build.align();
   }
   if (m.o_proj_bias) {

@@ -89,9 +89,9 @@ void TableBuilder::constant_1d(const std::string& name, index_t n) {
   table_.specs.back().has_gradient = false;
 }
 
-void TableBuilder::bias(const std::string& name, index_t n, const Held& held) {
+void TableBuilder::bias(const std::string& name, index_t n, const Held& held, Initial initial) {
   ParameterSpec spec{.name = name, .rows = n, .is_1d = true, .partition = Partition::column_parallel};
-  spec.initial = Initial::zeros;
+  spec.initial = initial;
   shard(spec, held);
 }
 

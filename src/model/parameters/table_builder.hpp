@@ -55,9 +55,10 @@ class TableBuilder {
   void whole_1d(const std::string& name, index_t n, Initial initial, bool partial);
   /// The same of one element with this initial value.
   void scalar_1d(const std::string& name, double value, bool partial);
-  void bias(const std::string& name, index_t n, const Held& held);
   /// A replicated 1-D parameter of zeros that no gradient changes.
   void constant_1d(const std::string& name, index_t n);
+  /// A 1-D parameter that is sharded.
+  void bias(const std::string& name, index_t n, const Held& held, Initial initial = Initial::zeros);
 
   /// A replicated 2-D parameter. partial: as of whole_1d.
   void whole_matrix(const std::string& name, index_t rows, index_t columns, Role role, bool partial);
@@ -78,9 +79,9 @@ class TableBuilder {
   bool is_held_ = true;
 };
 
-/// Query and key heads of this rank, in rows of their projections.
+/// Query heads of this rank; query and key heads in rows of their projections.
 struct AttentionParts {
-  Held query, key;
+  Held query_heads, query, key;
 };
 AttentionParts attention_parts(const deck::ModelConfig& model, const ParameterTable& table, int tp_size);
 

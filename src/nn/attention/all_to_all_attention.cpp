@@ -69,8 +69,8 @@ class AllToAllAttention final : public AttentionCore<T> {
             .rows = rows,
             .qkv_columns = part_.qkv_columns(),
             .out_columns = part_.query_columns(),
-            .tile_bytes =
-                kernels::attention_workspace_bytes<T>(part_of(layer).shape(sequences_, length, length), processor)};
+            .tile_bytes = core_bytes(layer, part_of(layer).shape(sequences_, length, length),
+                                     part_of(layer).shape(sequences_, length, length), processor)};
   }
 
   // Forward: q, k, v to the ranks that compute their heads, and the output back. Backward: dout there, dq, dk, dv back.
@@ -130,6 +130,10 @@ class AllToAllAttention final : public AttentionCore<T> {
   }
   void backward_of_heads(Device& device, const Geometry& layer, const TokenBatch& batch,
                          const AttentionActivations<T>& act, const AttentionWorkspace<T>& work) {
+    if (layer.denominator) {
+      layer.denominator->backward(device, shape_of(layer, batch), MatrixRef<T>(act.all_out), MatrixRef<T>(all_dout_),
+                                  act.lse, work.tiles);
+    }
     kernels::attention_backward<T>(device, shape_of(layer, batch), part_.query_of(act.all_qkv),
                                    part_.key_of(act.all_qkv), part_.value_of(act.all_qkv), MatrixRef<T>(act.all_out),
                                    MatrixRef<T>(all_dout_), act.lse, part_.query_of(all_dqkv_), part_.key_of(all_dqkv_),

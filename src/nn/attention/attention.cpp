@@ -18,7 +18,8 @@ kernels::AttentionShape AttentionGeometry<T>::shape(index_t batch, index_t query
           .query_position = key_length - query_length,
           .document_stride = document_stride,
           .window = window,
-          .backward = backward};
+          .backward = backward,
+          .scores = scores};
 }
 
 NANOTRON_INSTANTIATE_CLASS(AttentionGeometry)

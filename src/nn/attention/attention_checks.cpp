@@ -23,7 +23,7 @@ void check_heads(const deck::Config& c, deck::Findings& f) {
   const bool divides = m.head_dim > 0 || m.hidden_size % heads == 0;
   const std::int64_t head_dim = m.head_dim > 0 ? m.head_dim : m.hidden_size / heads;
   if (divides && f.is_valid({"model.head_dim", "model.hidden_size", "model.num_attention_heads"}) &&
-      ((head_dim % 2 != 0 && !m.has_learned_positions()) || head_dim == 0)) {
+      ((head_dim % 2 != 0 && m.has_rotary() && m.partial_rotary_factor == 1.0) || head_dim == 0)) {
     f.error({"model.head_dim", "model.hidden_size"},
             "head_dim = " + text(head_dim) + " is odd" + (m.head_dim > 0 ? "" : " (hidden_size / num_attention_heads)"),
             "an even width: the rotary embedding rotates pairs");

@@ -15,9 +15,9 @@ class LocalAttention final : public AttentionCore<T> {
       : sequences_(sequences), length_(length), key_length_(key_length) {}
 
   CoreSizes sizes(const Geometry& layer, Processor processor) const override {
-    return {
-        .lse = sequences_ * length_ * layer.heads.query.size(),
-        .tile_bytes = kernels::attention_workspace_bytes<T>(layer.shape(sequences_, length_, key_length_), processor)};
+    return {.lse = sequences_ * length_ * layer.heads.query.size(),
+            .tile_bytes = core_bytes(layer, layer.shape(sequences_, length_, key_length_),
+                                     layer.shape(sequences_, length_, length_), processor)};
   }
   PassTraffic traffic() const override { return {}; }
 
@@ -26,10 +26,15 @@ class LocalAttention final : public AttentionCore<T> {
     if (act.cache.capacity > 0) return forward_cached(device, layer, batch, act, work);
     kernels::attention_forward<T>(device, shape_of(layer, batch), layer.query_of(act.qkv), layer.key_of(act.qkv),
                                   layer.value_of(act.qkv), act.out, act.lse, work.tiles);
+    if (layer.denominator) layer.denominator->forward(device, shape_of(layer, batch), act.out, act.lse);
   }
 
   void backward(Device& device, const Geometry& layer, const TokenBatch& batch, const AttentionActivations<T>& act,
                 const AttentionWorkspace<T>& work) override {
+    if (layer.denominator) {
+      layer.denominator->backward(device, shape_of(layer, batch), MatrixRef<T>(act.out), MatrixRef<T>(work.dout),
+                                  act.lse, work.tiles);
+    }
     kernels::attention_backward<T>(device, shape_of(layer, batch), layer.query_of(act.qkv), layer.key_of(act.qkv),
                                    layer.value_of(act.qkv), MatrixRef<T>(act.out), MatrixRef<T>(work.dout), act.lse,
                                    layer.query_of(work.dqkv), layer.key_of(work.dqkv), layer.value_of(work.dqkv),
@@ -58,6 +63,7 @@ class LocalAttention final : public AttentionCore<T> {
     kernels::AttentionShape shape = layer.shape(batch.sequences, length, cache.past + length);
     shape.key_rows = cache.capacity;
     kernels::attention_forward<T>(device, shape, layer.query_of(act.qkv), keys, values, act.out, act.lse, work.tiles);
+    if (layer.denominator) layer.denominator->forward(device, shape, act.out, act.lse);
   }
 
   kernels::AttentionShape shape_of(const Geometry& layer, const TokenBatch& batch) const {

@@ -2,9 +2,19 @@
 
 // Makers of the attention of context parallelism; the classes are in the sources.
 
+#include <algorithm>
+
 #include "nanotron/nn/attention/attention_core.hpp"
 
 namespace nanotron::nn {
+
+/// Workspace for attention of the shape and the layer's denominator term.
+template <class T>
+std::size_t core_bytes(const AttentionGeometry<T>& layer, const kernels::AttentionShape& attention,
+                       const kernels::AttentionShape& denominator, Processor processor) {
+  const std::size_t bytes = kernels::attention_workspace_bytes<T>(attention, processor);
+  return layer.denominator ? std::max(bytes, layer.denominator->workspace_bytes(denominator, processor)) : bytes;
+}
 
 template <class T>
 std::unique_ptr<AttentionCore<T>> make_ring_attention(const ContextShard& context, const AttentionGeometry<T>& geometry,

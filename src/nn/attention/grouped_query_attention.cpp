@@ -2,34 +2,31 @@
 
 #include "nanotron/base/types.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
-#include "nanotron/kernels/norm/norm.hpp"
 #include "nanotron/nn/attention/attention_core.hpp"
 
 namespace nanotron::nn {
 
 template <class T>
 GroupedQueryAttention<T>::GroupedQueryAttention(const AttentionGeometry<T>& geometry, const Linear<T>& qkv,
-                                                const Linear<T>& out, const HeadNorms<T>& norms, AttentionCore<T>& core)
-    : geometry_(geometry), qkv_(qkv), out_(out), norms_(norms), core_(&core) {}
+                                                const Linear<T>& out, std::shared_ptr<const QueryKeyNorm<T>> norm,
+                                                AttentionCore<T>& core)
+    : geometry_(geometry), qkv_(qkv), out_(out), norm_(std::move(norm)), core_(&core) {}
 
 // Forward: gather n, sum y. Backward: gather dy, sum dn.
 template <class T>
 PassTraffic GroupedQueryAttention<T>::traffic(const TensorParallelRegion<T>& region) const {
   const comm::StepTraffic ends = region.gather_traffic() + region.sum_traffic();
-  return PassTraffic{ends, ends} + core_->traffic();
+  const PassTraffic all = PassTraffic{ends, ends} + core_->traffic();
+  return norm_ ? all + norm_->traffic(region.chunks().back().end) : all;
 }
 
 template <class T>
 void GroupedQueryAttention<T>::finish_query_key_value(Device& device, const TokenBatch& batch,
                                                       const AttentionActivations<T>& act) const {
   const MatrixRef<T> query_key = geometry_.query_key_of(act.qkv);
-  if (has_head_norms()) {
+  if (norm_) {
     qkv_.add_bias(device, act.qkv);
-    kernels::copy_matrix<T>(device, query_key, MatrixRef<T>(act.raw_qk));
-    kernels::head_rms_norm_forward<T>(device, geometry_.query_of(act.raw_qk), norms_.query, geometry_.norm_eps,
-                                      geometry_.query_of(act.qkv), act.query_rstd);
-    kernels::head_rms_norm_forward<T>(device, geometry_.key_of(act.raw_qk), norms_.key, geometry_.norm_eps,
-                                      geometry_.key_of(act.qkv), act.key_rstd);
+    norm_->forward(device, geometry_, act);
     geometry_.rotation.forward(device, query_key, batch.positions);
   } else {
     geometry_.rotation.forward_with_bias(device, act.qkv, query_key.columns, qkv_.bias(), batch.positions);
@@ -63,13 +60,7 @@ Matrix<const T> GroupedQueryAttention<T>::backward_inside(Device& device, const 
 
   core_->backward(device, geometry_, batch, act, work);
   geometry_.rotation.backward(device, geometry_.query_key_of(work.dqkv), batch.positions);
-  if (has_head_norms()) {
-    const MatrixRef<T> dquery = geometry_.query_of(work.dqkv), dkey = geometry_.key_of(work.dqkv);
-    kernels::head_rms_norm_backward<T>(device, dquery, geometry_.query_of(act.raw_qk), norms_.query, act.query_rstd,
-                                       dquery, norms_.query_gradient, work.sums, geometry_.segments);
-    kernels::head_rms_norm_backward<T>(device, dkey, geometry_.key_of(act.raw_qk), norms_.key, act.key_rstd, dkey,
-                                       norms_.key_gradient, work.sums, geometry_.segments);
-  }
+  if (norm_) norm_->backward(device, geometry_, act, work);
   return all_dy;
 }
 

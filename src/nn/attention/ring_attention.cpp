@@ -53,7 +53,7 @@ class RingAttention final : public AttentionCore<T> {
   CoreSizes sizes(const Geometry& layer, Processor processor) const override {
     const index_t longest = context_.layout.longest_piece();
     return {.lse = sequences_ * context_.tokens().length() * geometry_.heads.query.size(),
-            .tile_bytes = kernels::attention_workspace_bytes<T>(layer.shape(sequences_, longest, longest), processor)};
+            .tile_bytes = core_bytes(layer, layer.shape(sequences_, longest, longest), shape_of_all(layer), processor)};
   }
 
   // Both passes send all blocks but the next rank's; backward also sends the gradients of all blocks.
@@ -85,12 +85,17 @@ class RingAttention final : public AttentionCore<T> {
       passage.wait();
     }
     kernels::round_matrix<T>(device, MatrixRef<M>(sum_), act.out);
+    if (layer.denominator) layer.denominator->forward(device, shape_of_all(layer), act.out, act.lse);
   }
 
   // The gradient of a block travels with its keys: to the next rank after each step, to the block's own rank after the
   // last step.
   void backward(Device& device, const Geometry& layer, const TokenBatch& batch, const AttentionActivations<T>& act,
                 const AttentionWorkspace<T>& work) override {
+    if (layer.denominator) {
+      layer.denominator->backward(device, shape_of_all(layer), MatrixRef<T>(act.out), MatrixRef<T>(work.dout), act.lse,
+                                  work.tiles);
+    }
     kernels::copy_matrix<T>(device, geometry_.key_value_of(act.qkv), block_of(block_[0], 0));
     kernels::fill<M>(device, Vector<M>(sum_.data(), sum_.size()), 0.0);
     Passage gradients;
@@ -136,6 +141,11 @@ class RingAttention final : public AttentionCore<T> {
   template <class E>
   MatrixRef<E> block_of(const Matrix<E>& buffer, int step) const {
     return MatrixRef<E>(buffer).row_block(0, sequences_ * shard_in(step).length());
+  }
+
+  // Of all queries here.
+  kernels::AttentionShape shape_of_all(const Geometry& layer) const {
+    return layer.shape(sequences_, mine().length(), mine().length());
   }
 
   // The rows of x, or entries of lse, from token `first` of the first sequence on.

@@ -4,6 +4,7 @@
 
 #include "nanotron/data/order/batch_ramp.hpp"
 #include "nanotron/model/cost.hpp"
+#include "nanotron/nn/attention/score_map.hpp"
 #include "nanotron/trainer/state/training_state.hpp"
 
 namespace nanotron::trainer {
@@ -79,7 +80,8 @@ kernels::AttentionShape one_head(const deck::Config& config) {
           .head_dim = config.model.head_dim,
           .document_stride = has_documents ? length : 0,
           .backward = attention_backward_of(config),
-          .documents = 1};
+          .documents = 1,
+          .scores = nn::score_map(config.model)};
 }
 
 }  // namespace nanotron::trainer

@@ -57,6 +57,7 @@ constexpr deck::Feature features[] = {
     {nn::check_attention, nn::fill_attention},
     {nn::check_norm},
     {model::check_layer_layout},
+    {nn::check_query_key_norm},
     {nn::check_positions},
     {nn::check_activation},
     {model::check_parametrization},

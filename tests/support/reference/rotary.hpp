@@ -55,18 +55,20 @@ inline std::vector<double> yarn_frequencies(double theta, index_t head_dim, cons
 }
 
 /// Turns the heads of x in place by direction (1 forward, -1 backward) times the angle of each
-/// position, and multiplies them by the magnitude.
+/// position, and multiplies what is turned by the magnitude.
 inline void rotary(MatrixRef<double> x, const std::vector<double>& frequencies, const std::int32_t* positions,
-                   double direction, double magnitude = 1.0) {
+                   double direction, double magnitude = 1.0, const RotaryPairs& pairs = {}) {
   const auto half = static_cast<index_t>(frequencies.size());
+  const index_t width = pairs.head_dim > 0 ? pairs.head_dim : 2 * half;
   for (index_t t = 0; t < x.rows; ++t) {
-    for (index_t first = 0; first < x.columns; first += 2 * half) {
+    for (index_t first = 0; first < x.columns; first += width) {
       for (index_t i = 0; i < half; ++i) {
         const double angle = direction * positions[t] * frequencies[static_cast<std::size_t>(i)];
-        const double a = x(t, first + i);
-        const double b = x(t, first + i + half);
-        x(t, first + i) = magnitude * (a * std::cos(angle) - b * std::sin(angle));
-        x(t, first + i + half) = magnitude * (b * std::cos(angle) + a * std::sin(angle));
+        const index_t low = first + (pairs.interleaved ? 2 * i : i), high = pairs.interleaved ? low + 1 : low + half;
+        const double a = x(t, low);
+        const double b = x(t, high);
+        x(t, low) = magnitude * (a * std::cos(angle) - b * std::sin(angle));
+        x(t, high) = magnitude * (b * std::cos(angle) + a * std::sin(angle));
       }
     }
   }

@@ -43,6 +43,36 @@ void to_yarn(deck::ModelConfig& m) {
   m.original_max_position_embeddings = 64;
 }
 
+// Neighbours in pairs, in four of six elements of a head.
+void to_partial(deck::ModelConfig& m) {
+  m.partial_rotary_factor = 0.7;
+  m.rope_interleaved = true;
+}
+
+void to_longrope(deck::ModelConfig& m) {
+  m.rope_type = deck::RopeType::longrope;
+  m.rope_factor = 4.0;
+  m.original_max_position_embeddings = 8;
+  m.rope_short_factor = "1 1 1";
+  m.rope_long_factor = "1.5 2, 3";
+}
+void to_capped(deck::ModelConfig& m) {
+  m.attn_logit_softcapping = 0.5;
+  m.attention_multiplier = 0.8;
+}
+
+void to_alibi(deck::ModelConfig& m) { m.position_embedding_type = deck::PositionEmbedding::alibi; }
+
+void to_no_positions(deck::ModelConfig& m) { m.position_embedding_type = deck::PositionEmbedding::none; }
+
+void to_sinks(deck::ModelConfig& m) {
+  to_patterns(m);
+  m.attention_sinks = true;
+}
+
+// Over the query heads of several ranks, and a key head that all of them have.
+void to_projection_norm(deck::ModelConfig& m) { m.qk_norm_over = deck::QkNormOver::projection; }
+
 constexpr deck::MoeConfig experts(int shared, bool norm) {
   return {.num_experts = 5,
           .num_experts_per_tok = 2,
@@ -79,28 +109,38 @@ constexpr deck::MoeConfig grouped(deck::RouterScore score) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, Gradient,
-    testing::Values(Variant{"llama", false, false, false, deck::TpMode::all_reduce},
-                    Variant{"qwen2", true, true, false, deck::TpMode::all_reduce},
-                    Variant{"qwen3", false, false, true, deck::TpMode::all_reduce},
-                    Variant{"llama_split", false, false, false, deck::TpMode::reduce_scatter},
-                    Variant{"qwen2_split", true, true, false, deck::TpMode::reduce_scatter},
-                    Variant{"qwen3_split", false, false, true, deck::TpMode::reduce_scatter},
-                    Variant{"gpt2", true, true, false, deck::TpMode::all_reduce, {}, to_gpt2},
-                    Variant{"gpt2_split", true, true, false, deck::TpMode::reduce_scatter, {}, to_gpt2},
-                    Variant{"exact_gelu", false, true, false, deck::TpMode::all_reduce, {}, to_exact_gelu},
-                    Variant{"llama3_rope", false, false, false, deck::TpMode::reduce_scatter, {}, to_llama3},
-                    Variant{"yarn", false, false, true, deck::TpMode::all_reduce, {}, to_yarn},
-                    Variant{"window", false, false, false, deck::TpMode::all_reduce, {}, to_window},
-                    Variant{"patterns", false, false, false, deck::TpMode::reduce_scatter, {}, to_patterns},
-                    Variant{"mixtral", false, false, false, deck::TpMode::all_reduce, experts(0, true)},
-                    Variant{"qwen2_moe", false, true, false, deck::TpMode::all_reduce, experts(9, false)},
-                    Variant{"qwen2_moe_split", false, true, false, deck::TpMode::reduce_scatter, experts(9, false)},
-                    Variant{"balanced_per_layer", false, false, false, deck::TpMode::all_reduce,
-                            balanced(deck::AuxLossScale::per_layer)},
-                    Variant{"balanced_hugging_face", false, false, false, deck::TpMode::all_reduce,
-                            balanced(deck::AuxLossScale::hugging_face)},
-                    Variant{"balanced_hugging_face_split", false, false, false, deck::TpMode::reduce_scatter,
-                            balanced(deck::AuxLossScale::hugging_face)}),
+    testing::Values(
+        Variant{"llama", false, false, false, deck::TpMode::all_reduce},
+        Variant{"qwen2", true, true, false, deck::TpMode::all_reduce},
+        Variant{"qwen3", false, false, true, deck::TpMode::all_reduce},
+        Variant{"llama_split", false, false, false, deck::TpMode::reduce_scatter},
+        Variant{"qwen2_split", true, true, false, deck::TpMode::reduce_scatter},
+        Variant{"qwen3_split", false, false, true, deck::TpMode::reduce_scatter},
+        Variant{"gpt2", true, true, false, deck::TpMode::all_reduce, {}, to_gpt2},
+        Variant{"gpt2_split", true, true, false, deck::TpMode::reduce_scatter, {}, to_gpt2},
+        Variant{"exact_gelu", false, true, false, deck::TpMode::all_reduce, {}, to_exact_gelu},
+        Variant{"llama3_rope", false, false, false, deck::TpMode::reduce_scatter, {}, to_llama3},
+        Variant{"yarn", false, false, true, deck::TpMode::all_reduce, {}, to_yarn},
+        Variant{"window", false, false, false, deck::TpMode::all_reduce, {}, to_window},
+        Variant{"partial_rotary", false, false, false, deck::TpMode::all_reduce, {}, to_partial},
+        Variant{"partial_rotary_bias", true, true, false, deck::TpMode::reduce_scatter, {}, to_partial},
+        Variant{"longrope", false, false, true, deck::TpMode::all_reduce, {}, to_longrope},
+        Variant{"capped", false, false, true, deck::TpMode::all_reduce, {}, to_capped},
+        Variant{"alibi", false, true, false, deck::TpMode::reduce_scatter, {}, to_alibi},
+        Variant{"no_positions", false, false, false, deck::TpMode::all_reduce, {}, to_no_positions},
+        Variant{"sinks", false, true, false, deck::TpMode::all_reduce, {}, to_sinks},
+        Variant{"projection_norm", false, true, true, deck::TpMode::all_reduce, {}, to_projection_norm},
+        Variant{"projection_norm_split", false, false, true, deck::TpMode::reduce_scatter, {}, to_projection_norm},
+        Variant{"patterns", false, false, false, deck::TpMode::reduce_scatter, {}, to_patterns},
+        Variant{"mixtral", false, false, false, deck::TpMode::all_reduce, experts(0, true)},
+        Variant{"qwen2_moe", false, true, false, deck::TpMode::all_reduce, experts(9, false)},
+        Variant{"qwen2_moe_split", false, true, false, deck::TpMode::reduce_scatter, experts(9, false)},
+        Variant{"balanced_per_layer", false, false, false, deck::TpMode::all_reduce,
+                balanced(deck::AuxLossScale::per_layer)},
+        Variant{"balanced_hugging_face", false, false, false, deck::TpMode::all_reduce,
+                balanced(deck::AuxLossScale::hugging_face)},
+        Variant{"balanced_hugging_face_split", false, false, false, deck::TpMode::reduce_scatter,
+                balanced(deck::AuxLossScale::hugging_face)}),
     [](const auto& info) { return std::string(info.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(Routers, Gradient,

@@ -49,6 +49,7 @@ struct ModelConfig {
   double rope_beta_fast = 32.0;  // of yarn
   double rope_beta_slow = 1.0;
   double rope_attention_factor = 0.0;                   // 0: 0.1 log(rope_factor) + 1
+  bool rope_truncate = true;                            // of yarn
   std::string rope_short_factor{}, rope_long_factor{};  // of longrope: a number per pair
   double partial_rotary_factor = 1.0;
   bool rope_interleaved = false;

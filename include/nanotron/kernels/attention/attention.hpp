@@ -11,12 +11,15 @@
 //
 // Sums and softmax are of the master type. With T = bf16, p and ds are rounded to bf16 as operands of
 // GEMMs (on the host: where it runs on tiles).
+//
+// Another s_ij: kernels/attention/score_map.hpp.
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "nanotron/kernels/attention/score_map.hpp"
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/shard.hpp"
 #include "nanotron/tensor/tensor.hpp"
@@ -51,6 +54,7 @@ struct AttentionShape {
   index_t window = 0;  // max keys per query, its own position and those right before it; 0: all
   BackwardAlgorithm backward = BackwardAlgorithm::fastest;
   std::int32_t documents = 0;  // max number with two or more positions, in all sequences; 0: not counted
+  ScoreMap scores{};
 
   NANOTRON_FUNCTION index_t key_head_of(index_t query_head) const {
     return (first_query_head + query_head) / group - first_key_head;

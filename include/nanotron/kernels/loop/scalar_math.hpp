@@ -52,4 +52,28 @@ NANOTRON_FUNCTION inline double exponential(double x) {
 #endif
 }
 
+/// tanh(x) to a few units in the last place: x + x^3 P(x^2) for small x (Cephes' tanhf), else 1 - 2 / (exp(2 |x|) + 1).
+NANOTRON_FUNCTION inline float hyperbolic_tangent(float x) {
+#if defined(__CUDA_ARCH__)
+  return ::tanhf(x);
+#else
+  const float magnitude = x < 0.0f ? -x : x, square = x * x;
+  float p = -5.70498872745e-3f;
+  p = p * square + 2.06390887954e-2f;
+  p = p * square - 5.37397155531e-2f;
+  p = p * square + 1.33314422036e-1f;
+  p = p * square - 3.33332819422e-1f;
+  const float large = 1.0f - 2.0f / (exponential(2.0f * magnitude) + 1.0f);
+  return magnitude < 0.625f ? x + x * square * p : x < 0.0f ? -large : large;
+#endif
+}
+
+NANOTRON_FUNCTION inline double hyperbolic_tangent(double x) {
+#if defined(__CUDA_ARCH__)
+  return ::tanh(x);
+#else
+  return std::tanh(x);
+#endif
+}
+
 }  // namespace nanotron::kernels

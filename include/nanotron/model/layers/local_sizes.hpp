@@ -30,9 +30,10 @@ struct LocalSizes {
   index_t biases = 0;           // size of the largest bias of a linear layer other than q, k, v
   index_t activation_sums = 0;  // of nn::Activation
   bool qk_norm = false;
-  bool is_routed = false;      // deck::FeedForwardSizes
-  index_t loss_width = 0;      // see nn::LossWorkspace
-  index_t token_segments = 1;  // segments of sums over tokens, and over the heads of a token
+  index_t query_norms = 0, key_norms = 0;  // statistics of a token
+  bool is_routed = false;                  // deck::FeedForwardSizes
+  index_t loss_width = 0;                  // see nn::LossWorkspace
+  index_t token_segments = 1;              // segments of sums over tokens, and over the heads of a token
   index_t head_segments = 1;
   nn::CoreSizes core{};         // of attention
   std::vector<Range> chunks{};  // of tokens, see nn::TensorParallelRegion

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "nanotron/kernels/norm/norm.hpp"
+#include "nanotron/nn/attention/denominator_term.hpp"
 #include "nanotron/nn/attention/heads.hpp"
 #include "nanotron/nn/attention/rotation.hpp"
 #include "nanotron/nn/attention/token_batch.hpp"
@@ -26,8 +27,10 @@ struct AttentionGeometry {
   double norm_eps = 0.0;
   index_t window = 0, document_stride = 0;  // as AttentionShape has them
   kernels::BackwardAlgorithm backward = kernels::BackwardAlgorithm::fastest;
-  Rotation<T> rotation{};           // of queries and keys
-  kernels::RowSegments segments{};  // of the sums in the head norms' gradients
+  kernels::ScoreMap scores{};
+  Rotation<T> rotation{};                                   // of queries and keys
+  std::shared_ptr<const DenominatorTerm<T>> denominator{};  // null: the keys alone
+  kernels::RowSegments segments{};                          // of the sums in the head norms' gradients
 
   index_t query_columns() const { return heads.query.size() * head_dim; }
   index_t key_columns() const { return heads.key.size() * head_dim; }
@@ -72,15 +75,14 @@ struct CompressedWorkspace;
 template <class T>
 struct AttentionActivations {
   using M = master_t<T>;
-  Matrix<T> qkv;                  // (tokens, q | k | v) after norm and rotation
-  Matrix<T> raw_qk;               // (tokens, q | k) before the head norms; empty without them
-  Matrix<M> query_rstd;           // (tokens, local query heads); empty without head norms
-  Matrix<M> key_rstd;             // (tokens, local key heads); empty without head norms
-  Matrix<T> out;                  // (tokens, q)
-  Vector<M> lse;                  // (sequences x query heads x length), of the tokens and heads in AttentionCore
-  Matrix<T> all_qkv, all_out;     // what AttentionCore saves of tokens of other ranks, see CoreSizes
-  OperandCodes of_input, of_out;  // of n and of out
-  KeyValueCache<T> cache{};       // of generation
+  Matrix<T> qkv;                   // (tokens, q | k | v) after norm and rotation
+  Matrix<T> raw_qk;                // (tokens, q | k) before their norm; empty without it, as the next two
+  Matrix<M> query_rstd, key_rstd;  // (tokens, local query or key heads), or as QueryKeyNorm says
+  Matrix<T> out;                   // (tokens, q)
+  Vector<M> lse;                   // (sequences x query heads x length), of the tokens and heads in AttentionCore
+  Matrix<T> all_qkv, all_out;      // what AttentionCore saves of tokens of other ranks, see CoreSizes
+  OperandCodes of_input, of_out;   // of n and of out
+  KeyValueCache<T> cache{};        // of generation
   std::shared_ptr<const CompressedActivations<T>> compressed{};  // null without
 };
 
@@ -91,7 +93,7 @@ struct AttentionWorkspace {
   Matrix<T> dqkv;                                              // (tokens, q | k | v)
   Matrix<T> dout;                                              // (tokens, q)
   Vector<std::byte> tiles;                                     // kernels::attention_workspace_bytes
-  Vector<M> sums;                                              // workspace of the bias and head norm gradients
+  Vector<M> sums;                                              // workspace of the bias and norm gradients
   std::shared_ptr<const CompressedWorkspace<T>> compressed{};  // null without
 };
 

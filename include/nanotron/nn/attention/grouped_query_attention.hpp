@@ -1,22 +1,14 @@
 #pragma once
 
 // Attention with grouped queries (Ainslie et al. 2023), rotary positions or none and, where the model has it, a norm
-// over each query and key head (Henry et al. 2020; Qwen3):
+// of queries and keys:
 //
 //   q | k | v = n Wqkv^T (+ b)      q, k = rope(norm(q)), rope(norm(k))      a = attention(q, k, v)
 //   y = a Wo^T, summed over the group (+ bo, once, after the sum)
 
-#include "nanotron/nn/attention/attention.hpp"
+#include "nanotron/nn/attention/query_key_norm.hpp"
 
 namespace nanotron::nn {
-
-/// Weights and gradients of the head norms; empty without them.
-template <class T>
-struct HeadNorms {
-  using M = master_t<T>;
-  kernels::NormScale<M> query, key;
-  Vector<M> query_gradient, key_gradient;
-};
 
 template <class T>
 class AttentionCore;  // nn/attention/attention_core.hpp: attention(q, k, v) over the tokens of all ranks
@@ -26,9 +18,9 @@ class GroupedQueryAttention final : public Attention<T> {
  public:
   using M = master_t<T>;
 
-  /// core must outlive it; layers may share one.
+  /// norm: null without one. core must outlive it; layers may share one.
   GroupedQueryAttention(const AttentionGeometry<T>& geometry, const Linear<T>& qkv, const Linear<T>& out,
-                        const HeadNorms<T>& norms, AttentionCore<T>& core);
+                        std::shared_ptr<const QueryKeyNorm<T>> norm, AttentionCore<T>& core);
 
   PassTraffic traffic(const TensorParallelRegion<T>& region) const override;
   comm::StepTraffic regather_traffic(const TensorParallelRegion<T>& region) const override {
@@ -64,10 +56,9 @@ class GroupedQueryAttention final : public Attention<T> {
 
  private:
   void finish_query_key_value(Device& device, const TokenBatch& batch, const AttentionActivations<T>& act) const;
-  bool has_head_norms() const { return norms_.query.w.extent(0) > 0; }
   AttentionGeometry<T> geometry_;
   Linear<T> qkv_, out_;
-  HeadNorms<T> norms_;
+  std::shared_ptr<const QueryKeyNorm<T>> norm_;
   AttentionCore<T>* core_;
 };
 

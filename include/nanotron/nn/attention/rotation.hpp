@@ -1,11 +1,12 @@
 #pragma once
 
-// Rotary position embedding (RoPE) of queries and keys (kernels/attention/rotary.hpp); does nothing if positions are
-// learned: these are added to the token embedding.
+// Rotary position embedding (RoPE) of queries and keys (kernels/attention/rotary.hpp), of a whole head or of its first
+// elements; or none.
 
 #include <vector>
 
 #include "nanotron/deck/layer_kinds.hpp"
+#include "nanotron/kernels/attention/rotary.hpp"
 #include "nanotron/tensor/arena.hpp"
 #include "nanotron/tensor/device.hpp"
 
@@ -29,9 +30,13 @@ class Rotation {
   void backward(Device& device, const MatrixRef<T>& dx, Vector<const std::int32_t> positions) const;
 
  private:
-  Matrix<M> cosine_;  // (positions, head_dim / 2); empty: none
+  Matrix<M> cosine_;  // (positions, rotated elements of a head / 2); empty: none
   Matrix<M> sine_;
+  kernels::RotaryPairs pairs_{};
 };
+
+/// Elements of a head that are rotated: partial_rotary_factor of them, rounded down.
+index_t rotated_width(const deck::ModelConfig& model);
 
 /// Of each kind of layer. Kinds that rotate alike share tables.
 template <class T>

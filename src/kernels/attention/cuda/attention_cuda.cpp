@@ -63,8 +63,9 @@ std::string library(Device& device, const AttentionShape& shape) {
       if (!fused::has_backward(shape)) return cudnn::version() + ", backward by own kernels, deterministic";
       return cudnn::version() + (shape.backward == BackwardAlgorithm::deterministic ? ", deterministic" : "");
     case fused::Library::mma:
-      return "own kernels on tensor cores: " +
-             (cudnn::is_there(device) ? "this mask is not given to cuDNN" : cudnn::why_missing(device));
+      return "own kernels on tensor cores: " + (!cudnn::is_there(device)  ? cudnn::why_missing(device)
+                                                : shape.scores.is_scale() ? "this mask is not given to cuDNN"
+                                                                          : "these scores are not given to cuDNN");
     default:
       return "batched GEMMs";
   }

@@ -122,7 +122,7 @@ void finish_forward(Device& device, const AttentionShape& shape, MatrixRef<const
                     MatrixRef<const bf16> v, MatrixRef<bf16> out, const HeadStatistics& statistics) {
   const AttentionShape s = shape;
   const HeadStatistics heads = statistics;
-  const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.head_dim)));
+  const auto scale = static_cast<float>(s.scores.scale_or(1.0 / std::sqrt(static_cast<double>(s.head_dim))));
   constexpr float lowest = std::numeric_limits<float>::lowest();
   for_each_row_of<bf16>(
       device, "attention_documents_forward", s.batch * s.query_length, s.query_heads * s.head_dim,

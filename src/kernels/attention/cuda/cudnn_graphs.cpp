@@ -5,6 +5,7 @@
 #include <cudnn_frontend.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <bit>
 
 #include <cmath>
 #include <cstdlib>
@@ -55,7 +56,7 @@ class GraphBuilder {
 
   template <class Options>
   void set_mask(Options& options) const {
-    options.set_attn_scale(static_cast<float>(1.0 / std::sqrt(static_cast<double>(s_.head_dim))));
+    options.set_attn_scale(static_cast<float>(s_.scores.scale_or(1.0 / std::sqrt(static_cast<double>(s_.head_dim)))));
     if (p_.documents > 0) {
       options.set_padding_mask(true)
           .set_seq_len_q(indices(query_lengths_id, sequences_, fe::DataType_t::INT32))
@@ -126,6 +127,7 @@ AttentionProblem::Key AttentionProblem::key() const {
           s.window,
           static_cast<index_t>(mask),
           static_cast<index_t>(s.backward),
+          std::bit_cast<index_t>(s.scores.scale),
           documents,
           q,
           k,

@@ -24,7 +24,7 @@ struct AttentionProblem {
   index_t dout = 0, dq = 0, dkv = 0;  // dout is 0 in forward; of documents dq, dkv are those of the part, packed
 
   bool is_backward() const { return dout > 0; }
-  using Key = std::array<index_t, 19>;
+  using Key = std::array<index_t, 20>;
   Key key() const;
 };
 

@@ -4,6 +4,7 @@
 
 #include "kernels/attention/attention_backend.hpp"
 #include "kernels/attention/attention_tiles.hpp"
+#include "kernels/attention/host/score_tiles.hpp"
 #include "kernels/gemm/gemm_tiles.hpp"
 #include "kernels/loop/host_tiles.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
@@ -139,7 +140,7 @@ void softmax_step(M* scores, Range seen, index_t padded, M& max, M& sum, M* out,
 // One tile of queries (already loaded) against all keys they attend to.
 template <class M>
 void forward_tile(const AttentionShape& s, const ForwardBuffers<M>& w, const Extents<M>& e, index_t sequence,
-                  index_t first, index_t queries) {
+                  index_t head, index_t first, index_t queries) {
   const Range met = keys_met(s, sequence, first, queries, key_tile);
   const index_t rows = round_up(queries, tile_rows);
   std::fill(w.out, w.out + rows * e.width, M(0));
@@ -149,6 +150,9 @@ void forward_tile(const AttentionShape& s, const ForwardBuffers<M>& w, const Ext
     const index_t keys = std::min(key_tile, met.end - j);
     const index_t padded = round_up(keys, vector_width<M>);
     tile_gemm<M>(rows, padded, s.head_dim, {w.query, e.width, 1}, w.key_t + j, e.keys, w.scores, key_tile, false);
+    if (!s.scores.is_scale()) {
+      map_scores(s, head, M(1), {w.scores, key_tile, queries, keys, first, j});
+    }
     for (index_t r = 0; r < queries; ++r) {
       softmax_step(w.scores + r * key_tile, s.keys_of(sequence, first + r, j, keys), padded, w.max[r], w.sum[r],
                    w.out + r * e.width, e.width);
@@ -170,14 +174,14 @@ void forward_head(const AttentionShape& s, index_t sequence, index_t key_head, M
   const index_t key_row = sequence * s.key_row_stride();
   load_transposed(head_of(k, key_head, key_row, s.key_length), e.keys, w.key_t);
   load(head_of(v, key_head, key_row, s.key_length), M(1), e.keys, e.width, w.value);
-  const M scale = M(1) / std::sqrt(static_cast<M>(d));
+  const M scale = s.scores.scale_or(M(1) / std::sqrt(static_cast<M>(d)));
   for (index_t head = 0; head < s.query_heads; ++head) {
     if (s.key_head_of(head) != key_head) continue;
     for (index_t first = 0; first < s.query_length; first += query_tile) {
       const index_t queries = std::min(query_tile, s.query_length - first);
       const index_t row = sequence * s.query_row_stride() + first;
       load(head_of(q, head, row, queries), scale, query_tile, e.width, w.query);
-      forward_tile(s, w, e, sequence, first, queries);
+      forward_tile(s, w, e, sequence, head, first, queries);
       M* const lse_rows = lse + (sequence * s.query_heads + head) * s.query_row_stride() + first;
       for (index_t r = 0; r < queries; ++r) {
         const bool sees = w.sum[r] > 0;
@@ -213,7 +217,7 @@ void backward_softmax(const AttentionShape& s, const BackwardBuffers<M>& w, cons
 
 template <class M>
 void backward_tile(const AttentionShape& s, const BackwardBuffers<M>& w, const Extents<M>& e, const M* lse,
-                   index_t sequence, index_t first, index_t queries) {
+                   index_t sequence, index_t head, index_t first, index_t queries) {
   const Range met = keys_met(s, sequence, first, queries, key_tile);
   const index_t rows = round_up(queries, tile_rows);
   std::fill(w.dquery, w.dquery + rows * e.width, M(0));
@@ -223,6 +227,9 @@ void backward_tile(const AttentionShape& s, const BackwardBuffers<M>& w, const E
     const index_t padded = std::min(key_tile, round_up(key_rows, vector_width<M>));
     tile_gemm<M>(rows, padded, s.head_dim, {w.query, e.width, 1}, w.key_t + j, e.keys, w.p, key_tile, false);
     tile_gemm<M>(rows, padded, s.head_dim, {w.dout, e.width, 1}, w.value_t + j, e.keys, w.ds, key_tile, false);
+    if (!s.scores.is_scale()) {
+      map_scores_and_gradient(s, head, M(1), {w.p, key_tile, queries, keys, first, j}, w.ds, w.dot);
+    }
     backward_softmax(s, w, lse, sequence, first, queries, {j, j + keys}, padded);
     tile_gemm<M>(key_rows, e.width, queries, {w.p, 1, key_tile}, w.dout, e.width, w.dvalue + j * e.width, e.width,
                  true);
@@ -249,7 +256,7 @@ void backward_head(const AttentionShape& s, index_t sequence, index_t key_head, 
   load_transposed(head_of(t.v, key_head, key_row, s.key_length), e.keys, w.value_t);
   std::fill(w.dkey, w.dkey + e.keys * e.width, M(0));
   std::fill(w.dvalue, w.dvalue + e.keys * e.width, M(0));
-  const M scale = M(1) / std::sqrt(static_cast<M>(d));
+  const M scale = s.scores.scale_or(M(1) / std::sqrt(static_cast<M>(d)));
   for (index_t head = 0; head < s.query_heads; ++head) {
     if (s.key_head_of(head) != key_head) continue;
     for (index_t first = 0; first < s.query_length; first += query_tile) {
@@ -264,7 +271,7 @@ void backward_head(const AttentionShape& s, index_t sequence, index_t key_head, 
         w.dot[r] = HostRow{}.sum<M>(d, [=](index_t c) { return gradient[c] * static_cast<M>(value[c]); });
       }
       const M* const lse = t.lse.data() + (sequence * s.query_heads + head) * s.query_row_stride() + first;
-      backward_tile(s, w, e, lse, sequence, first, queries);
+      backward_tile(s, w, e, lse, sequence, head, first, queries);
       store(w.dquery, e.width, scale, head_of(t.dq, head, row, queries));
     }
   }

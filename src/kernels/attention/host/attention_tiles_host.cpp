@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/attention/host/score_tiles.hpp"
 #include "kernels/gemm/bf16_tiles.hpp"
 
 // bf16 attention on tiles. As in attention_host.cpp, a worker packs one key head once and runs
@@ -97,6 +98,10 @@ __mmask16 lanes_of(const Range& seen, index_t j) {
   return static_cast<__mmask16>(before_end & ~lanes_below(seen.begin - j));
 }
 
+float scale_of(const AttentionShape& s) { return s.scores.scale_or(1.0f / std::sqrt(static_cast<float>(s.head_dim))); }
+// Of what a tile has before its softmax: products, or mapped scores.
+float scale_of_tile(const AttentionShape& s) { return s.scores.is_scale() ? scale_of(s) : 1.0f; }
+
 template <class E>
 MatrixRef<E> head_of(const AttentionShape& s, MatrixRef<E> x, index_t head, index_t row, index_t rows) {
   return x.column_block(head * s.head_dim, s.head_dim).row_block(row, rows);
@@ -134,12 +139,13 @@ void softmax_row(const ForwardBuffers& w, index_t row, Range seen, index_t key_t
 }
 
 // One tile of packed queries against all keys they attend to.
-void forward_tile(const AttentionShape& s, const ForwardBuffers& w, index_t sequence, index_t first, index_t queries) {
+void forward_tile(const AttentionShape& s, const ForwardBuffers& w, index_t sequence, index_t head, index_t first,
+                  index_t queries) {
   const Range met = detail::keys_met(s, sequence, first, queries, key_tile);
   const index_t offset = s.query_position - s.key_position + first;  // last key of the first query
   const index_t rows = padded(queries), depth = tiles(s.head_dim, tile_depth);
   const index_t strip = depth * tile_elements, value_strip = tiles(s.key_length, tile_depth) * tile_elements;
-  const float scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim));
+  const float scale = scale_of_tile(s);
   std::fill(w.out, w.out + rows * w.width, 0.0f);
   std::fill(w.max, w.max + queries, std::numeric_limits<float>::lowest());
   std::fill(w.sum, w.sum + queries, 0.0f);
@@ -152,6 +158,9 @@ void forward_tile(const AttentionShape& s, const ForwardBuffers& w, index_t sequ
         multiply_block(w.query + i / tile_extent * strip, strip, w.key + (j + c) / tile_extent * strip, strip, depth,
                        w.scores + i * key_tile + c, key_tile, false);
       }
+    }
+    if (!s.scores.is_scale()) {
+      map_scores(s, head, scale_of(s), {w.scores, key_tile, queries, keys, first, j});
     }
     for (index_t r = 0; r < queries; ++r) {
       softmax_row(w, r, s.keys_of(sequence, first + r, j, keys), key_tiles, scale);
@@ -227,13 +236,13 @@ void accumulate_tile(const BackwardBuffers& w, index_t queries, index_t keys, in
   }
 }
 
-void backward_tile(const AttentionShape& s, const BackwardBuffers& w, index_t sequence, index_t first,
+void backward_tile(const AttentionShape& s, const BackwardBuffers& w, index_t sequence, index_t head, index_t first,
                    index_t queries) {
   const Range met = detail::keys_met(s, sequence, first, queries, key_tile);
   const index_t offset = s.query_position - s.key_position + first;
   const index_t depth = tiles(s.head_dim, tile_depth), strip = depth * tile_elements;
   const index_t columns = padded(queries);
-  const float scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim));
+  const float scale = scale_of_tile(s);
   std::fill(w.dquery_t, w.dquery_t + w.width * query_tile, 0.0f);
   for (index_t j = met.begin; j < met.end; j += key_tile) {
     const index_t keys = std::min(key_tile, met.end - j);
@@ -249,6 +258,9 @@ void backward_tile(const AttentionShape& s, const BackwardBuffers& w, index_t se
         multiply_block(w.key + a, strip, w.query_t + b, strip, depth, w.scores + i * query_tile + q, query_tile, false);
         multiply_block(w.value + a, strip, w.dout_t + b, strip, depth, w.dp + i * query_tile + q, query_tile, false);
       }
+    }
+    if (!s.scores.is_scale()) {
+      map_scores_and_gradient(s, head, scale_of(s), {w.scores, query_tile, keys, queries, first, j, true}, w.dp, w.dot);
     }
     gradient_tile(w, queries, keys, scale);
     accumulate_tile(w, queries, keys, j, s.key_length);
@@ -295,7 +307,7 @@ void forward_head(const AttentionShape& s, index_t sequence, index_t key_head, M
       const index_t row = sequence * s.query_row_stride() + first;
       const auto query = head_of(s, q, head, row, queries);
       pack_along_depth<false>(query.data, query.leading, queries, s.head_dim, w.query);
-      forward_tile(s, w, sequence, first, queries);
+      forward_tile(s, w, sequence, head, first, queries);
       float* const lse_rows = lse + (sequence * s.query_heads + head) * s.query_row_stride() + first;
       for (index_t r = 0; r < queries; ++r) {
         const bool sees = w.sum[r] > 0.0f;
@@ -319,7 +331,7 @@ void backward_head(const AttentionShape& s, index_t sequence, index_t key_head,
   pack_across_depth<true>(key.data, key.leading, s.head_dim, s.key_length, w.key_t);
   std::fill(w.dkey, w.dkey + w.keys * w.width, 0.0f);
   std::fill(w.dvalue, w.dvalue + w.keys * w.width, 0.0f);
-  const float scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim));
+  const float scale = scale_of(s);
   for (index_t head = 0; head < s.query_heads; ++head) {
     if (s.key_head_of(head) != key_head) continue;
     for (index_t first = 0; first < s.query_length; first += query_tile) {
@@ -328,7 +340,7 @@ void backward_head(const AttentionShape& s, index_t sequence, index_t key_head,
       load_queries(w, head_of(s, t.q, head, row, queries), head_of(s, t.out, head, row, queries),
                    head_of(s, t.dout, head, row, queries),
                    t.lse.data() + (sequence * s.query_heads + head) * s.query_row_stride() + first);
-      backward_tile(s, w, sequence, first, queries);
+      backward_tile(s, w, sequence, head, first, queries);
       const auto dq = head_of(s, t.dq, head, row, queries);
       for (index_t r = 0; r < queries; ++r) {
         for (index_t c = 0; c < s.head_dim; ++c) dq(r, c) = bf16(scale * w.dquery_t[c * query_tile + r]);

@@ -7,7 +7,7 @@
 namespace nanotron::kernels::mma {
 
 /// Of a block of queries of one head; D is stored before the other kernel reads it.
-template <int width>
+template <int width, bool mapped>
 struct QueryGradient {
   static constexpr int threads = 128, row_tiles = 1, rows_of_thread = 2;
   static constexpr index_t queries = threads / warp_size * 16, keys = 64;
@@ -60,15 +60,19 @@ struct QueryGradient {
       dp.clear();
       scores.add_product(query_tile, key_tile(at, 0), 0);
       dp.add_product(dout_tile, key_tile(at, 1), 0);
+      if constexpr (mapped) {
+        const HeadScores<float> map(s, heads.head(n), in.scale);
+        map_gradient(map, scores, dp, [&](int kept, int r, int) { return rows.of[kept][r].dot; });
+        map_scores<row_tiles>(map, scores, first_query, at * keys);
+      }
       if (!tiles.is_whole(at * keys, keys)) {
         scores.for_each([&](int kept, int r, int column, float& x) {
           const int key = at * static_cast<int>(keys) + column;
           if (key < rows.of[kept][r].begin || key >= rows.of[kept][r].end) x = no_score;
         });
       }
-      const float factor = in.scale * log2_of_e;
       scores.for_each_with(dp, [&](int kept, int r, int, float& x, float of_dp) {
-        x = exponential_of_2(factor * x - rows.of[kept][r].lse) * (of_dp - rows.of[kept][r].dot);
+        x = in.probability<mapped>(x, rows.of[kept][r].lse) * (of_dp - rows.of[kept][r].dot);
       });
       gradient.add_product(scores, key_tile(at, 0), 0);
     }
@@ -118,7 +122,7 @@ struct QueryGradient {
 };
 
 /// Of a block of keys of one key head, over its query heads here, in order.
-template <int width>
+template <int width, bool mapped>
 struct KeyGradient {
   static constexpr int threads = 128, row_tiles = 1;
   static constexpr index_t keys = threads / warp_size * 16, queries = 64, step = 32;  // of queries at a time
@@ -182,9 +186,9 @@ struct KeyGradient {
         p.add_product(key_tile, query_tile, part);
         ds.add_product(value_tile, dout_tile, part);
         const Columns& columns = *columns_of(i);
+        if constexpr (mapped) map(p, ds, columns, part, steps.head(i), first_query + part, first_key);
         if (!is_whole) mask(p, columns, part, static_cast<int>(first_key));
-        const float factor = in.scale * log2_of_e;
-        p.for_each([&](int, int, int c, float& x) { x = exponential_of_2(factor * x - columns.lse[part + c]); });
+        p.for_each([&](int, int, int c, float& x) { x = in.probability<mapped>(x, columns.lse[part + c]); });
         ds.for_each_with(p, [&](int, int, int c, float& x, float of_p) { x = of_p * (x - columns.dot[part + c]); });
         of_values.add_product(p, dout_tile, part);
         of_keys.add_product(ds, query_tile, part);
@@ -197,6 +201,14 @@ struct KeyGradient {
   }
 
  private:
+  using Part = SumTile<step, row_tiles, threads>;  // rows are keys
+  NANOTRON_FUNCTION void map(Part& scores, Part& dp, const Columns& columns, int part, index_t head,
+                             index_t first_query, index_t first_key) const {
+    const HeadScores<float> map(in.heads.s, head, in.scale);
+    map_gradient(map, scores, dp, [&](int, int, int c) { return columns.dot[part + c]; });
+    map_scores<row_tiles, true>(map, scores, first_query, first_key);
+  }
+
   // Query heads of the key head times tiles of queries that meet the keys [first, end).
   struct Steps {
     index_t first_head, first_tile, tiles, count;
@@ -259,25 +271,27 @@ struct KeyGradient {
 
 namespace {
 
-// f(width) with the width of tiles for heads of head_dim elements.
+// f(width, mapped) with the width of tiles for the shape's heads, and whether scores are mapped.
 template <class F>
-void with_width(index_t head_dim, const F& f) {
-  if (head_dim <= 64) {
-    f(std::integral_constant<int, 64>{});
+void with_width(const AttentionShape& s, const F& f) {
+  const auto of = [&](auto width) {
+    if (s.scores.is_scale()) return f(width, std::false_type{});
+    f(width, std::true_type{});
+  };
+  if (s.head_dim <= 64) {
+    of(std::integral_constant<int, 64>{});
   } else {
-    NANOTRON_REQUIRE(head_dim <= max_head_dim, "attention: head_dim {}", head_dim);
-    f(std::integral_constant<int, max_head_dim>{});
+    NANOTRON_REQUIRE(s.head_dim <= max_head_dim, "attention: head_dim {}", s.head_dim);
+    of(std::integral_constant<int, max_head_dim>{});
   }
 }
-
-float scale_of(const AttentionShape& s) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.head_dim))); }
 
 }  // namespace
 
 void attention_forward(Device& device, const AttentionShape& s, MatrixRef<const bf16> q, MatrixRef<const bf16> k,
                        MatrixRef<const bf16> v, MatrixRef<bf16> out, Vector<float> lse) {
-  with_width(s.head_dim, [&](auto width) {
-    using Kernel = Forward<decltype(width)::value>;
+  with_width(s, [&](auto width, auto mapped) {
+    using Kernel = Forward<decltype(width)::value, decltype(mapped)::value>;
     const Kernel kernel{{s}, q, k, v, out, lse.data(), scale_of(s)};
     launch_blocks(device, "attention_forward_mma", Kernel::blocks(s), kernel);
   });
@@ -287,9 +301,9 @@ void attention_backward(Device& device, const AttentionShape& s, const blocked::
                         Vector<std::byte> workspace) {
   const BackwardInputs in{{s},        t.q, t.k, t.v, t.dout, t.lse.data(), reinterpret_cast<float*>(workspace.data()),
                           scale_of(s)};
-  with_width(s.head_dim, [&](auto width) {
-    using OfQueries = QueryGradient<decltype(width)::value>;
-    using OfKeys = KeyGradient<decltype(width)::value>;
+  with_width(s, [&](auto width, auto mapped) {
+    using OfQueries = QueryGradient<decltype(width)::value, decltype(mapped)::value>;
+    using OfKeys = KeyGradient<decltype(width)::value, decltype(mapped)::value>;
     launch_blocks(device, "attention_dq_mma", OfQueries::blocks(s), OfQueries{in, t.out, t.dq});
     launch_blocks(device, "attention_dkv_mma", OfKeys::blocks(s), OfKeys{in, t.dk, t.dv});
   });

@@ -4,12 +4,14 @@
 //
 //   S = Q K^T      m <- max(m, rows of S)      P = exp(scale (S - m))      l <- a l + sum P      O <- a O + P V
 //
-// with a = exp(scale (m_before - m)), tile by tile of keys; at the end O / l and lse = scale m + log l.
+// with a = exp(scale (m_before - m)), tile by tile of keys; at the end O / l and lse = scale m + log l. Where scores
+// are more than a multiple of products (`mapped`), S is mapped and the scale above is 1.
 
 #include <cmath>
 #include <limits>
 
 #include "kernels/attention/attention_blocks.hpp"
+#include "kernels/attention/head_scores.hpp"
 #include "kernels/mma/tiles.hpp"
 
 namespace nanotron::kernels::mma {
@@ -55,8 +57,31 @@ struct QueryBlock {
   }
 };
 
+inline float scale_of(const AttentionShape& s) {
+  return static_cast<float>(s.scores.scale_or(1.0 / std::sqrt(static_cast<double>(s.head_dim))));
+}
+
+/// Products of a block's tile -> scores. The first row and column are of this query and key; of this key and query
+/// where rows are keys.
+template <int row_tiles, bool rows_are_keys = false, class Tile>
+NANOTRON_FUNCTION void map_scores(const HeadScores<float>& map, Tile& tile, index_t first_query, index_t first_key) {
+  tile.for_each([&](int kept, int r, int column, float& x) {
+    const index_t row = row_of<row_tiles>(thread_of(kept), r);
+    x = map.score(x, first_query + (rows_are_keys ? column : row), first_key + (rows_are_keys ? row : column));
+  });
+}
+
+/// dp as head_scores.hpp says, before map_scores. dot(kept thread, row, column): of the query.
+template <class Tile, class Dot>
+NANOTRON_FUNCTION void map_gradient(const HeadScores<float>& map, const Tile& products, Tile& dp, const Dot& dot) {
+  dp.for_each_with(products, [&](int kept, int r, int column, float& x, float product) {
+    const float of_query = dot(kept, r, column);
+    x = (x - of_query) * map.rise(product) + of_query;
+  });
+}
+
 /// head_dim up to `width`, which is 64 or 128.
-template <int width>
+template <int width, bool mapped>
 struct Forward {
   static constexpr int threads = 128, row_tiles = 2, rows_of_thread = 2 * row_tiles;
   static constexpr index_t queries = threads / warp_size * 16 * row_tiles, keys = 64;
@@ -71,7 +96,7 @@ struct Forward {
   MatrixRef<const bf16> q, k, v;
   MatrixRef<bf16> out;
   float* lse;
-  float scale;
+  float scale;  // of products
 
   static index_t blocks(const AttentionShape& s) { return QueryBlock::blocks(s, queries); }
 
@@ -107,6 +132,9 @@ struct Forward {
       Scores scores;
       scores.clear();
       scores.add_product(query_tile, key_tile, 0);
+      if constexpr (mapped) {
+        map_scores<row_tiles>(HeadScores<float>(s, heads.head(n), scale), scores, first_query, at * keys);
+      }
       if (!tiles.is_whole(at * keys, keys)) mask(scores, sequence, first_query, count, at * static_cast<int>(keys));
       softmax(scores, output, row_max, row_sum);
       wait_for_copies();
@@ -119,6 +147,8 @@ struct Forward {
   }
 
  private:
+  NANOTRON_FUNCTION float scale_of_scores() const { return mapped ? 1.0f : scale; }
+
   NANOTRON_FUNCTION void mask(Scores& scores, index_t sequence, index_t first_query, index_t count,
                               int first_key) const {
     struct Keys {
@@ -141,7 +171,7 @@ struct Forward {
 
   NANOTRON_FUNCTION void softmax(Scores& scores, SumTile<width, row_tiles, threads>& output, OfRows<float>& row_max,
                                  OfRows<float>& row_sum) const {
-    const float factor = scale * log2_of_e;
+    const float factor = scale_of_scores() * log2_of_e;
     OfRows<float> before = row_max, scaled_max;
     scores.for_each([&](int kept, int r, int, float& x) {
       float& m = row_max.of[kept][r];
@@ -188,7 +218,7 @@ struct Forward {
         const bool has_keys = total != 0.0f;  // and where it is not a number
         if (i < count && thread_of(kept) % 4 == 0) {
           lse[n * heads.s.query_row_stride() + first_query + i] =
-              has_keys ? scale * row_max.of[kept][r] + std::log(total) : no_keys;
+              has_keys ? scale_of_scores() * row_max.of[kept][r] + std::log(total) : no_keys;
         }
         total = has_keys ? 1.0f / total : 0.0f;
       }
@@ -214,6 +244,11 @@ struct BackwardInputs {
   float* dot;  // D
   float scale;
 
+  /// Of a score, or of a product that is not mapped; lse: as lse_of_2.
+  template <bool mapped>
+  NANOTRON_FUNCTION float probability(float score, float lse_in_2) const {
+    return exponential_of_2((mapped ? 1.0f : scale) * log2_of_e * score - lse_in_2);
+  }
   /// lse of query i of head n, of exponentials of 2. 0 where the query has no keys.
   NANOTRON_FUNCTION float lse_of_2(index_t n, index_t i) const {
     const float x = lse[n * heads.s.query_row_stride() + i];

@@ -311,6 +311,48 @@ TYPED_TEST(Attention, SlidingWindowOverPieces) {
   }
 }
 
+// A scale, a soft cap that bends most scores, ALiBi of heads that are no power of 2, and all of them; over whole
+// sequences with documents, after a cache, and over pieces of a sequence with a window.
+TYPED_TEST(Attention, MapsOfScores) {
+  const index_t length = 211;
+  const auto starts = document_starts(length);
+  const std::vector<kernels::ScoreMap> maps{
+      {.scale = 0.1}, {.cap = 1.5}, {.alibi_heads = 6}, {.scale = 0.3, .cap = 2.0, .alibi_heads = 6}};
+  for (const Way way : ways<TypeParam>) {
+    for (std::size_t m = 0; m < maps.size(); ++m) {
+      SCOPED_TRACE(testing::Message() << m << " " << static_cast<int>(way));
+      AttentionShape s = shape_of(2, length, length, 4, 2, 32);
+      s.first_query_head = 2, s.first_key_head = 1;  // of 6 and 3
+      s.scores = maps[m];
+      this->check(s, way, &starts);
+      AttentionShape pieces = shape_of(2, 130, 201, 2, 1, 24);
+      pieces.query_rows = 140;
+      pieces.key_rows = 210;
+      pieces.query_position = 210;
+      pieces.key_position = 0;
+      pieces.window = 50;
+      pieces.scores = maps[m];
+      this->check(pieces, way);
+    }
+  }
+  AttentionShape after = shape_of(2, 3, 203, 4, 2, 32);
+  after.key_rows = 230;
+  after.scores = maps.back();
+  this->check(after);
+}
+
+TEST(ScoreMap, SlopesAreThoseOfBloom) {
+  for (const index_t heads : {1, 2, 6, 8, 12, 71, 112}) {
+    const std::vector<double> slopes = kernels::reference::alibi_slopes(heads);
+    ASSERT_EQ(static_cast<index_t>(slopes.size()), heads);
+    for (index_t h = 0; h < heads; ++h) {
+      EXPECT_NEAR(kernels::ScoreMap{.alibi_heads = heads}.slope(h), slopes[static_cast<std::size_t>(h)], 1e-15) << h;
+    }
+  }
+  EXPECT_EQ(kernels::ScoreMap{.alibi_heads = 8}.slope(0), 0.5);
+  EXPECT_EQ(kernels::ScoreMap{}.slope(3), 0.0);
+}
+
 // transformers masks the keys at or below query - sliding_window: so many keys are left, the query's own among them.
 TEST(AttentionShapeWindow, CountsAsTransformersDoes) {
   AttentionShape s = shape_of(1, 9, 20, 1, 1, 4);
@@ -325,12 +367,16 @@ TEST(AttentionShapeWindow, CountsAsTransformersDoes) {
   }
 }
 
-class AttentionReference : public testing::TestWithParam<index_t> {};
-INSTANTIATE_TEST_SUITE_P(Windows, AttentionReference, testing::Values(0, 3));
+using WindowAndScores = std::pair<index_t, kernels::ScoreMap>;
+class AttentionReference : public testing::TestWithParam<WindowAndScores> {};
+INSTANTIATE_TEST_SUITE_P(Windows, AttentionReference,
+                         testing::Values(WindowAndScores{0, {}}, WindowAndScores{3, {}},
+                                         WindowAndScores{0, {.scale = 0.9, .cap = 0.7, .alibi_heads = 2}}));
 
 TEST_P(AttentionReference, GradientIsTheFiniteDifference) {
   AttentionShape s = shape_of(1, 4, 6, 2, 1, 3);
-  s.window = GetParam();
+  s.window = GetParam().first;
+  s.scores = GetParam().second;
   const auto q = Array<double>::random(4 * 6, 1);
   const auto k = Array<double>::random(6 * 3, 2);
   const auto v = Array<double>::random(6 * 3, 3);

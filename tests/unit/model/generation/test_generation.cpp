@@ -51,6 +51,25 @@ deck::ModelConfig with_layers(deck::ModelConfig m, deck::NormPlacement placement
   return m;
 }
 
+// Windows and rotation of some layers, a part of a head rotated, scores with a cap and a sink.
+deck::ModelConfig with_patterns(deck::ModelConfig m) {
+  m.sliding_window = 5;
+  m.window_layers = "0-1";
+  m.rope_layers = "!1";
+  m.rope_local_theta = 100.0;
+  m.partial_rotary_factor = 0.5;
+  m.rope_interleaved = m.attention_sinks = true;
+  m.attn_logit_softcapping = 2.0;
+  return m;
+}
+
+deck::ModelConfig with_alibi(deck::ModelConfig m) {
+  m.position_embedding_type = deck::PositionEmbedding::alibi;
+  m.attention_multiplier = 0.5;
+  m.qk_norm_over = deck::QkNormOver::projection;
+  return m;
+}
+
 const std::vector<Case> cases{
     {"grouped queries, uneven", sizes(6, 3, false, false, false)},
     {"shared key heads, bias", sizes(4, 1, true, false, true)},
@@ -61,6 +80,8 @@ const std::vector<Case> cases{
                                         deck::ParallelResidual::none, deck::HiddenAct::geglu_tanh)},
     {"blocks side by side", with_layers(sizes(4, 2, true, false, false), deck::NormPlacement::pre,
                                         deck::ParallelResidual::one_norm, deck::HiddenAct::relu2)},
+    {"layers that differ", with_patterns(sizes(4, 2, true, false, false))},
+    {"alibi, norm of projections", with_alibi(sizes(4, 1, false, true, false))},
     {"experts", with_experts(sizes(4, 2, false, false, false), 0)},
     {"a shared expert", with_experts(sizes(4, 2, true, false, false), 9)}};
 

@@ -52,43 +52,18 @@ TEST(DeckFeatures, Architecture) {
   decks.expect_refused({many}, "max_position_embeddings belongs to learned positions");
   EXPECT_EQ(decks.message(small_deck, {learned, many, "model.head_dim=7"}), "");
 
-  decks.expect_refused({"model.rope_factor=8"}, "rope_type = 'llama3' or 'yarn'");
-  decks.expect_refused({"model.rope_type=llama3", "model.rope_factor=8"},
-                       "the length that the model was first trained for");
-  const std::string length = "model.original_max_position_embeddings=16";
-  decks.expect_refused({"model.rope_type=llama3", length, "model.rope_beta_slow=2"},
-                       "rope_beta_slow belongs to rope_type = 'yarn'");
-  decks.expect_refused({"model.rope_type=yarn", length, "model.rope_low_freq_factor=2"},
-                       "belongs to rope_type = 'llama3'");
-  decks.expect_refused({"model.rope_type=llama3", length, "model.rope_low_freq_factor=4"}, "1 and 4");
-  decks.expect_refused({"model.rope_type=yarn", length, "model.rope_beta_slow=32"}, "1 and 32");
-  decks.expect_refused({"model.rope_type=longrope"}, "'default' | 'llama3' | 'yarn'");
-  decks.expect_refused({"model.rope_factor=0.5", "model.rope_type=yarn", length}, ">= 1");
-
   decks.expect_refused({"model.layer_norm_epsilon=1e-6"}, "layer_norm_epsilon belongs to LayerNorm");
   decks.expect_refused({"model.normalization=layer_norm", "model.rms_norm_eps=1e-6"},
                        "rms_norm_eps belongs to RMSNorm");
   decks.expect_refused({"model.hidden_act=gelu", "moe.num_experts=4"}, "hidden_act = 'silu'");
   decks.expect_refused({"model.mlp_bias=t", "moe.num_experts=4"}, "experts have no biases");
   decks.expect_refused({"model.sliding_window=-1"}, "0 <= x");
+  decks.expect_refused({"model.qk_norm_over=projection"}, "qk_norm_over belongs to a norm of queries and keys");
+  EXPECT_EQ(decks.message(small_deck, {"model.qk_norm_over=projection", "model.qk_norm=t"}), "");
 
   const deck::Config c = decks.read("", {learned, many, "model.normalization=layer_norm", "model.hidden_act=gelu_new"});
   EXPECT_EQ(c.model.norm_eps(), 1e-5);
   EXPECT_FALSE(c.model.is_gated());
-}
-
-TEST(DeckFeatures, LayersThatDiffer) {
-  const std::string window = "model.sliding_window=6", layers = "model.num_hidden_layers=4";
-  EXPECT_EQ(decks.message(small_deck, {window, layers, "model.window_layers=3:1", "model.rope_local_theta=1e3"}), "");
-  EXPECT_EQ(decks.message(small_deck, {layers, "model.rope_layers=!3"}), "");
-  decks.expect_refused({layers, "model.window_layers=1:1"}, "window_layers belongs to sliding_window");
-  decks.expect_refused({layers, "model.rope_local_theta=1e3"}, "rope_local_theta belongs to sliding_window");
-  decks.expect_refused({layers, window, "model.window_layers=0-4"}, "names layer 4 of 4 layers");
-  decks.expect_refused({layers, "model.rope_layers=2 9"}, "at most 3");
-  decks.expect_refused({layers, "model.rope_layers=3:"}, "is not a:b");
-  decks.expect_refused({layers, "model.rope_layers=1:1", "model.position_embedding_type=learned_absolute",
-                        "model.max_position_embeddings=32"},
-                       "rope_layers belongs to the rotary embedding");
 }
 
 TEST(DeckFeatures, Experts) {
