@@ -57,6 +57,11 @@ void to_gemma2(deck::ModelConfig& m) {
   m.hidden_act = deck::HiddenAct::geglu_tanh;
 }
 
+void to_olmo2(deck::ModelConfig& m) {
+  m.norm_placement = deck::NormPlacement::post;
+  m.qk_norm_over = deck::QkNormOver::projection;
+}
+
 void to_post_layer_norm(deck::ModelConfig& m) {
   to_gpt(m);
   m.norm_placement = deck::NormPlacement::post;
@@ -95,6 +100,8 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{"post", false, false, true, replicated, {}, to_placement<deck::NormPlacement::post>},
         Variant{"post_split", false, true, false, by_rows, {}, to_placement<deck::NormPlacement::post>},
         Variant{"post_layer_norm", true, true, false, by_rows, {}, to_post_layer_norm},
+        Variant{"olmo2", false, false, true, replicated, {}, to_olmo2},
+        Variant{"olmo2_split", false, false, true, by_rows, {}, to_olmo2},
         Variant{"post_experts", false, false, false, replicated, experts(9, false),
                 to_placement<deck::NormPlacement::post>},
         Variant{"gemma2", true, false, false, replicated, {}, to_gemma2},
