@@ -73,6 +73,11 @@ void to_sinks(deck::ModelConfig& m) {
 // Over the query heads of several ranks, and a key head that all of them have.
 void to_projection_norm(deck::ModelConfig& m) { m.qk_norm_over = deck::QkNormOver::projection; }
 
+void to_projection_norm_one_plus(deck::ModelConfig& m) {
+  to_projection_norm(m);
+  m.norm_weight = deck::NormWeight::one_plus;
+}
+
 constexpr deck::MoeConfig experts(int shared, bool norm) {
   return {.num_experts = 5,
           .num_experts_per_tok = 2,
@@ -130,7 +135,8 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{"no_positions", false, false, false, deck::TpMode::all_reduce, {}, to_no_positions},
         Variant{"sinks", false, true, false, deck::TpMode::all_reduce, {}, to_sinks},
         Variant{"projection_norm", false, true, true, deck::TpMode::all_reduce, {}, to_projection_norm},
-        Variant{"projection_norm_split", false, false, true, deck::TpMode::reduce_scatter, {}, to_projection_norm},
+        Variant{
+            "projection_norm_split", false, false, true, deck::TpMode::reduce_scatter, {}, to_projection_norm_one_plus},
         Variant{"patterns", false, false, false, deck::TpMode::reduce_scatter, {}, to_patterns},
         Variant{"mixtral", false, false, false, deck::TpMode::all_reduce, experts(0, true)},
         Variant{"qwen2_moe", false, true, false, deck::TpMode::all_reduce, experts(9, false)},
