@@ -33,7 +33,15 @@ MORE = {
     "starcoder2": ("Starcoder2", {"sliding_window": 16}), "ernie4_5": ("Ernie4_5", {"use_bias": True, "head_dim": 12}),
     "helium": ("Helium", BIASES | {"head_dim": 8}),
     "gpt_neox": ("GPTNeoX", {"use_parallel_residual": False, "rotary_pct": 1.0}),
+    "pythia": ("GPTNeoX", {"use_parallel_residual": True, "rotary_pct": 0.25}),
     "apertus": ("Apertus", {"hidden_act": "xielu"}), "smollm3": ("SmolLM3", {"no_rope_layers": [1, 0]}),
+    "olmo2": ("Olmo2", {}), "olmo3": ("Olmo3", WINDOWS), 
+    "glm": ("Glm", {"head_dim": 8}), "glm4": ("Glm4", {"head_dim": 8}),
+    "olmoe": ("Olmoe", EXPERTS | {"num_experts": 4, "norm_topk_prob": False}),
+    "stablelm": ("StableLm", {"use_qkv_bias": True, "partial_rotary_factor": 0.25}),
+    "stablelm_parallel": ("StableLm", {"use_parallel_residual": True, "partial_rotary_factor": 0.5}),
+    "phi4_mini": ("Phi3", {"partial_rotary_factor": 0.75, "original_max_position_embeddings": 32, "rope_scaling": {
+        "type": "longrope", "short_factor": [1.0, 1.5, 2.5], "long_factor": [1.25, 4.0, 11.0]}}),
     "opt": ("OPT", {"ffn_dim": 88, "word_embed_proj_dim": 32, "dropout": 0.0}),
     "gpt_bigcode": ("GPTBigCode", make_configs.GPT2), "gpt_bigcode_heads": ("GPTBigCode", make_configs.GPT2 | {"multi_query": False}),
 }

@@ -27,7 +27,10 @@ DRAWN = {
     "sliding_window": (0, 0, 6), "window_layers": ("all",) * 9 + ("1:1",),
     "rope_layers": ("all",) * 9 + ("1",), "rope_local_theta": (0.0,) * 9 + (100.0,),
     "norm_placement": ("pre",) * 9 + ("post", "sandwich"), "norm_weight": ("plain",) * 9 + ("one_plus",),
-    "norm_bias": (True,) * 9 + (False,), "parallel_residual": ("none",) * 9 + ("one_norm", "two_norms")}
+    "norm_bias": (True,) * 9 + (False,), "parallel_residual": ("none",) * 9 + ("one_norm", "two_norms"),
+    "qk_norm_over": ("head",) * 3 + ("projection",), "partial_rotary_factor": (1.0, 1.0, 1.0, 0.5),
+    "rope_interleaved": (False,) * 9 + (True,), "attn_logit_softcapping": (0.0,) * 19 + (30.0,),
+    "attention_multiplier": (0.0,) * 19 + (0.25,), "attention_sinks": (False,) * 19 + (True,)}
 
 
 def drawn(rng):
@@ -73,6 +76,15 @@ def overrides(sizes):
                     if key != "unknown" and value != getattr(told, key))
 
 
+def in_one_spelling(assignment):
+    """Of reals, which the two spell otherwise."""
+    key, _, value = assignment.partition(" = ")
+    try:
+        return f"{key} = {float(value)!r}"
+    except ValueError:
+        return assignment
+
+
 def nearest_of(text):
     """Architecture -> assignments of a message, in Python's words; nothing without one."""
     found: dict[str, set[str]] = {}
@@ -80,7 +92,7 @@ def nearest_of(text):
         name, _, keys = part.partition(" with ")
         for ours, theirs in ((".true.", "True"), (".false.", "False"), ("= 'more than 0'", "more than 0")):
             keys = keys.replace(ours, theirs)
-        found[name] = set(keys.split(", "))
+        found[name] = set(map(in_one_spelling, keys.split(", ")))
     return found
 
 

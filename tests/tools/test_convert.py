@@ -235,8 +235,8 @@ def test_orion_has_layer_norms(hf, tmp_path, tool):
     folder = hf("llama", add_biases, architectures=["OrionForCausalLM"], model_type="orion")
     printed = tool("convert", "from-hf", folder, tmp_path / "out").stdout
     assert "normalization        = 'layer_norm'" in printed
-    told = tool("convert", *TO_HF, tmp_path / "out", tmp_path / "again").stderr
-    assert "transformers has no OrionForCausalLM" in told
+    told = tool("convert", *TO_HF, tmp_path / "out", tmp_path / "again").stdout
+    assert "StableLmForCausalLM" in told  # the same layers, in a class of transformers
     assert_same(load_file(folder / "model.safetensors"), load_file(tmp_path / "again" / "model.safetensors"))
 
 
@@ -359,7 +359,7 @@ def hf(golden, tmp_path, tool):
 
 @pytest.mark.parametrize("config, word", [
     ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope scaling of type 'llama3'"),
-    ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope scaling of type 'linear'"),
+    ({"rope_scaling": {"type": "linear"}}, "rope scaling of type 'linear'"),
     ({"rope_parameters": {"rope_type": "yarn"}}, "rope scaling of type 'yarn'"),
     ({"use_sliding_window": True}, "sliding-window"),
     ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding-window"),

@@ -156,8 +156,6 @@ def test_names_that_transformers_maps_to_those_of_gpt2():
 
 
 @pytest.mark.parametrize("rope, outside, words", [
-    ({"rope_type": "yarn", "factor": 4.0, "truncate": None}, {}, "truncate"),
-    ({"rope_type": "yarn", "factor": 4.0, "truncate": 0}, {}, "truncate"),
     ({"rope_type": "yarn", "factor": 4.0}, {"original_max_position_embeddings": 64}, "two lengths"),
     ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32},
      {"original_max_position_embeddings": 64}, "two lengths")])
@@ -187,9 +185,9 @@ def test_rope_theta(config, theta):
 
 
 @pytest.mark.parametrize("config, word", [
-    ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}, "rope_parameters": {"rope_type": "default"}}, "'linear'"),
+    ({"rope_scaling": {"rope_type": "linear"}, "rope_parameters": {"rope_type": "default"}}, "'linear' without factor"),
+    ({"rope_scaling": {"rope_type": "proportional", "factor": 2.0}}, "'proportional'"),
     ({"rope_parameters": {"rope_type": "yarn"}}, "'yarn' without factor"),
-    ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "truncate": False}}, "truncate"),
     ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "without low_freq_factor"),
     ({"rope_scaling": {"rope_type": "longrope", "factor": 8.0}}, "'longrope'"),
     ({"rope_scaling": {"type": "dynamic"}}, "'dynamic'"),
@@ -269,8 +267,10 @@ def test_phi3(version):
     assert hf.config_from_sizes(sizes, "", **EXPORT)["model_type"] == "mistral"
     ours = hf.config_from_sizes(sizes, "", **EXPORT | {"imported": {"model_type": "phi3"}})
     assert ours["architectures"] == ["Phi3ForCausalLM"] and sizes_of(ours) == sizes
-    with pytest.raises(common.ToolError, match="'longrope'"):
-        sizes_of(config | {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}})
+    with pytest.raises(common.ToolError, match="'longrope' without long_factor"):
+        sizes_of(config | {"rope_scaling": {"type": "longrope", "short_factor": [1.0]}})
+    with pytest.raises(common.ToolError, match="'yarn'"):
+        sizes_of(config | {"rope_scaling": {"type": "yarn", "factor": 2.0}})
     assert hf.kind_of(replace(sizes, sliding_window=0), "", imported="phi3") == "phi3"
     assert hf.kind_of(replace(sizes, sliding_window=0, qk_norm=True), "", imported="phi3") == "qwen3"
 
@@ -294,12 +294,13 @@ OTHER_FAMILIES = {
                                "tie_word_embeddings": True}, "llama"),
     "helium": ("Helium", {"head_dim": 8}, {"rms_norm_eps": 1e-8, "rope_theta": 1e5}, "llama"),
     "granite": ("Granite", {"embedding_multiplier": 12.0, "logits_scaling": 8.0, "residual_multiplier": 0.22,
-                            "attention_multiplier": 0.25, "tie_word_embeddings": True}, {}, "llama"),
+                            "attention_multiplier": 0.25, "tie_word_embeddings": True},
+                {}, "llama"),
     "internlm2": ("InternLM2", {"bias": False, "num_key_value_heads": 2}, {"num_key_value_heads": 2}, "llama"),
     "internlm3": ("InternLM3", {"bias": False, "qkv_bias": False, "head_dim": 12}, {"head_dim": 12}, "llama"),
     "exaone": ("Exaone", {"num_layers": 2, "layer_norm_epsilon": 1e-4, "activation_function": "silu",
                           "num_hidden_layers": None}, {"rms_norm_eps": 1e-4}, "llama"),
-    "orion": ("Orion", {"rms_norm_eps": 1e-4}, LAYER_NORM | {"layer_norm_epsilon": 1e-4}, None),
+    "orion": ("Orion", {"rms_norm_eps": 1e-4}, LAYER_NORM | {"layer_norm_epsilon": 1e-4}, "stablelm"),
 }
 
 
@@ -328,9 +329,7 @@ def test_other_families(kind):
 
 
 @pytest.mark.parametrize("kind, changes, words", [
-    ("gpt_neox", {"use_parallel_residual": None}, "use_parallel_residual"),
-    ("gpt_neox", {"use_parallel_residual": True}, "side by side"), ("gpt_neox", {"rotary_pct": 0.25}, "rotary_pct"),
-    ("gpt_neox", {"rotary_pct": None}, "rotary_pct"), ("starcoder2", {"hidden_act": "relu"}, "hidden_act 'relu'"),
+    ("starcoder2", {"hidden_act": "relu"}, "hidden_act 'relu'"),
     ("orion", {"attention_bias": True}, "attention_bias"), ("exaone", {"num_hidden_layers": 3}, "num_layers and"),
     ("internlm2", {"rope_scaling": {"type": "dynamic"}}, "'dynamic' without factor"),
     ("granite", {"final_logit_softcapping": 30.0}, "final_logit_softcapping")])
@@ -402,14 +401,14 @@ def test_windows_of_no_architecture():
 
 
 @pytest.mark.parametrize("keys, nearest", [
-    ({"normalization": "layer_norm", "qk_norm": True}, "OrionForCausalLM with qk_norm = False"),
+    ({"normalization": "layer_norm", "qk_norm": True}, "StableLmForCausalLM with qk_norm = False"),
     ({"qk_norm": True, "mlp_bias": True}, "Qwen3ForCausalLM with mlp_bias = False"),
     ({"hidden_act": "gelu"}, "LlamaForCausalLM with hidden_act = 'silu'"),
     ({"qkv_bias": True, "sliding_window": 8}, "nearest: MistralForCausalLM with qkv_bias = False; Qwen2ForCausalLM with "
-     "sliding_window = 0; SeedOssForCausalLM with sliding_window = 0$"),
+     "sliding_window = 0; SeedOssForCausalLM with sliding_window = 0; Phi3ForCausalLM with qkv_bias = False$"),
     ({"normalization": "layer_norm", "hidden_act": "gelu", "mlp_bias": True},
      "nearest: GPTNeoXForCausalLM with num_key_value_heads = 4$"),
-    ({"normalization": "layer_norm", "head_dim": 16}, "nearest: .*OrionForCausalLM with head_dim = 8"),
+    ({"normalization": "layer_norm", "head_dim": 16}, "nearest: .*StableLmForCausalLM with head_dim = 8"),
     ({"hidden_act": "gelu", "mlp_bias": True, "qkv_bias": True, "o_proj_bias": True, "normalization": "layer_norm",
       "hidden_size": 33, "head_dim": 9, "sliding_window": 8, "qk_norm": True},
      "nearest: Starcoder2ForCausalLM with qk_norm = False$")])
@@ -419,11 +418,10 @@ def test_mixtures_of_families_have_no_architecture(keys, nearest):
 
 
 def test_the_nearest_of_an_architecture_that_is_not_known():
-    config = config_of("llama", architectures=["GemmaForCausalLM"], model_type="gemma", hidden_act="gelu",
-                       query_pre_attn_scalar=256)
+    config = config_of("llama", architectures=["CohereForCausalLM"], model_type="cohere", logit_scale=0.0625)
     with pytest.raises(common.ToolError) as error:
         sizes_of(config)
-    for words in ("['GemmaForCausalLM'] is not supported", "Nearest by its keys is", "query_pre_attn_scalar"):
+    for words in ("['CohereForCausalLM'] is not supported", "Nearest by its keys is", "logit_scale"):
         assert words in str(error.value)
     with pytest.raises(common.ToolError, match="Nearest by its keys is GPT2LMHeadModel.*key relative_attention"):
         sizes_of(config_of("gpt2", architectures=["OtherLMHeadModel"], model_type="other", relative_attention=3))

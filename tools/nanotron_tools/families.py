@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import family_keys as fk
-from .family_keys import Rule, same
+from .family_keys import Rule, chosen, same
 
 SWIGLU = {"silu": "silu", "swish": "silu"}
 # transformers' activation functions -> ours; its other names of the same are read, and written as the first.
@@ -80,11 +80,14 @@ class Family:
 
 
 MULTIPLIERS = ("embedding_multiplier", "logits_scaling", "residual_multiplier", "attention_multiplier")
+WHOLE_QK_NORM = {"qk_norm": True, "qk_norm_over": "projection"}
+PHI_DROPOUTS = ("attention_dropout", "resid_pdrop", "embd_pdrop")
 FAMILIES = {
     "llama": Family("LlamaForCausalLM", biases=OF_LLAMA | OF_MLP),
     "mistral": Family("MistralForCausalLM", defaults={"num_key_value_heads": 8, "sliding_window": 4096},
                       has_window=True),
-    "phi3": Family("Phi3ForCausalLM", defaults={"rms_norm_eps": 1e-5}, has_window=True),
+    "phi3": Family("Phi3ForCausalLM", defaults={"rms_norm_eps": 1e-5, ROTATED_PART: 1.0}, has_window=True,
+                   dropouts=PHI_DROPOUTS, rope_types=("default", "longrope", "dynamic")),
     "qwen2": Family("Qwen2ForCausalLM", defaults={"num_key_value_heads": 32}, fixed={"qkv_bias": True}),
     "qwen3": Family("Qwen3ForCausalLM", defaults={"num_key_value_heads": 32, "head_dim": 128}, biases=OF_LLAMA,
                     fixed={"qk_norm": True}),
@@ -106,7 +109,7 @@ FAMILIES = {
         biases=bias_of("attention_bias", True, "qkv_bias", "o_proj_bias"), fixed=LAYER_NORM | {"mlp_bias": True},
         without=("num_key_value_heads", "head_dim"),
         activations=GELU, dropouts=("attention_dropout", "hidden_dropout"),
-        only={"use_parallel_residual": (False, True, "attention and feed-forward network side by side")}),
+        rules=(chosen("use_parallel_residual", True, "parallel_residual", {False: "none", True: "two_norms"}),)),
     "seed_oss": Family(
         "SeedOssForCausalLM", defaults={"num_key_value_heads": 8, "head_dim": 128},
         biases=bias_of("attention_bias", True, "qkv_bias") | bias_of("attention_out_bias", False, "o_proj_bias")
@@ -127,6 +130,26 @@ FAMILIES = {
         only={"post_norm": (False, False, "norms of another place"), "qk_norm": (True, True, "no norms of q and k")}),
     "smollm3": Family("SmolLM3ForCausalLM", defaults={"num_key_value_heads": 4, "tie_word_embeddings": True},
                       rope_theta=2e6, biases=OF_LLAMA | OF_MLP, rules=(fk.ROPE_LAYERS,)),
+    "olmo2": Family("Olmo2ForCausalLM", defaults={"rms_norm_eps": 1e-5}, biases=OF_LLAMA,
+                    fixed=WHOLE_QK_NORM | {"norm_placement": "post"}),
+    "olmo3": Family("Olmo3ForCausalLM", defaults={"rms_norm_eps": 1e-5}, biases=OF_LLAMA,
+                    fixed=WHOLE_QK_NORM | {"norm_placement": "post"},
+                    rules=(fk.windows("3:1"), fk.OLMO3_LOCAL_ROPE)),
+    "olmoe": Family("OlmoeForCausalLM", defaults={"rms_norm_eps": 1e-5}, biases=OF_LLAMA, fixed=WHOLE_QK_NORM,
+                    without=("head_dim",), only={"clip_qkv": (None, None, "clipped queries, keys and values")}),
+    "stablelm": Family(
+        "StableLmForCausalLM", aliases={"layer_norm_epsilon": "layer_norm_eps"}, defaults={ROTATED_PART: 0.25},
+        biases=bias_of("use_qkv_bias", False, "qkv_bias"), fixed=LAYER_NORM, without=("head_dim",),
+        dropouts=("attention_dropout", "hidden_dropout"),
+        only={"qk_layernorm": (False, False, "a norm for each head of queries and keys")},
+        rules=(chosen("use_parallel_residual", False, "parallel_residual", {False: "none", True: "one_norm"}),)),
+    "glm": Family("GlmForCausalLM", defaults={"num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1.5625e-07,
+                                              ROTATED_PART: 0.5},
+                  biases=bias_of("attention_bias", True, "qkv_bias"), fixed={"rope_interleaved": True}),
+    "glm4": Family("Glm4ForCausalLM", defaults={"num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1.5625e-07,
+                                                ROTATED_PART: 0.5},
+                   biases=bias_of("attention_bias", True, "qkv_bias"),
+                   fixed={"rope_interleaved": True, "norm_placement": "sandwich"}),
     "opt": Family(
         "OPTForCausalLM", aliases={"intermediate_size": "ffn_dim", "hidden_act": "activation_function"},
         defaults={"hidden_act": "relu", "tie_word_embeddings": True},

@@ -23,7 +23,8 @@ ARCHITECTURES = {family.architecture: kind for kind, family in FAMILIES.items()}
     {architecture: kind for kind, architecture in OTHERS.items()}
 # What is written for a model that no folder was imported for: of equal ones the first.
 WRITTEN = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", "gpt2", "starcoder2",
-           "gpt_neox", "seed_oss", "gpt_bigcode", "orion", "apertus", "smollm3", "opt")
+           "gpt_neox", "seed_oss", "gpt_bigcode", "apertus", "smollm3", "olmo2", "olmo3", "olmoe",
+           "stablelm", "phi3", "glm", "glm4", "opt")
 AUX_LOSS_COEF = 0.001
 
 KNOWN = frozenset((
@@ -115,7 +116,7 @@ def refusals(kind: str, config: dict[str, Any]) -> list[str]:
     rules = [text for rule in family.rules for text in rule.refuse(config)]
     config = with_one_rope(config) if kind in LAYER_ROPES else config
     plain, own = family.in_llamas_keys(config), family.keys()
-    found = ropes.refusals(plain, False, family.rope_types) + mismatches(kind, config)
+    found = ropes.refusals(plain, family.rotates_a_part, family.rope_types) + mismatches(kind, config)
     found += rules
     found += [f"{text} ({key})" for key, text in NEUTRAL.items() if key not in own and not neutral(config.get(key))]
     found += [f"{text} ({key})" for key, (nothing, text) in NEUTRAL_VALUES.items()
@@ -252,6 +253,8 @@ def _read(kind: str, config: dict[str, Any]) -> ModelSizes:
         **expert_sizes(kind, config),
         **ropes.scaling_of(plain),
     }
+    if family.rotates_a_part:
+        known["partial_rotary_factor"] = float(plain[ROTATED_PART])
     for rule in family.rules:
         known |= rule.read(config, known)
     return ModelSizes(**known)
@@ -359,7 +362,7 @@ def _own_entries(kind: str, sizes: ModelSizes, imported: dict[str, Any]) -> dict
     config |= ropes.entries_of(sizes, imported) | {"attention_dropout": 0.0}
     config["rope_parameters"] = ropes_of_layers(kind, sizes, config["rope_parameters"])
     if family.rotates_a_part:
-        config[ROTATED_PART] = config["rope_parameters"][ROTATED_PART] = 1.0
+        config[ROTATED_PART] = config["rope_parameters"][ROTATED_PART] = sizes.partial_rotary_factor
     config = {family.aliases.get(key, key): value for key, value in config.items()
               if key in family.aliases or key not in family.without}
     for rule in family.rules:

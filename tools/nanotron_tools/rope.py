@@ -12,7 +12,7 @@ from typing import Any
 from .family_keys import latent_magnitude
 from .model_sizes import ModelSizes
 
-SCALED = ("llama3", "yarn")
+SCALED = ("linear", "llama3", "yarn", "longrope")
 DYNAMIC = "dynamic"  # acts on longer sequences than max_position_embeddings alone
 
 
@@ -38,8 +38,6 @@ def refusals(config: dict[str, Any], rotates_a_part: bool = False, kinds: tuple[
     found, kind = [], _type_of(rope)
     if kind not in ("default", DYNAMIC, *SCALED) or not is_allowed(kind, kinds):
         found.append(f"rope scaling of type '{kind}' ({name})")
-    if kind == "yarn" and not rope.get("truncate", True):
-        found.append(f"YaRN between whole pairs (truncate in {name})")
     needed = {"llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
               "yarn": ("factor",), "linear": ("factor",), DYNAMIC: ("factor",),
               "longrope": ("short_factor", "long_factor")}.get(kind, ())
