@@ -56,11 +56,11 @@ const std::vector<Axis> axes{
       "model.partial_rotary_factor=0.5 model.rope_interleaved=t model.rope_type=linear model.rope_factor=2",
       "model.rope_type=dynamic model.rope_factor=2 model.original_max_position_embeddings=8",
       "model.sliding_window=5 model.window_layers=2:1 model.rope_layers=!4-5 model.rope_local_theta=50"}},
-    // Norms of small outputs, and AdamW of small gradients, amplify rounding: weights and eps are large.
+    // Norms of small outputs, and AdamW of small gradients, amplify rounding: weights and eps are larger.
     {"block",
-     {"", "model.norm_placement=post model.hidden_act=xielu model.initializer_range=0.2 optimizer.eps=1e-5",
+     {"", "model.norm_placement=post model.hidden_act=xielu model.initializer_range=0.1 optimizer.eps=1e-3",
       "model.norm_placement=sandwich model.norm_weight=one_plus model.hidden_act=geglu_tanh "
-      "model.initializer_range=0.2 optimizer.eps=1e-5",
+      "model.initializer_range=0.1 optimizer.eps=1e-3",
       "model.parallel_residual=two_norms model.normalization=layer_norm model.rms_norm_eps=1e-5 model.hidden_act=relu2",
       "model.parallel_residual=one_norm model.normalization=layer_norm model.rms_norm_eps=1e-5 model.norm_bias=f "
       "model.hidden_act=swiglu_clamped model.swiglu_limit=0.02",
