@@ -22,26 +22,10 @@ GATED = ("silu", "geglu", "geglu_tanh", "swiglu_clamped")
 class WithoutKeys:
     """What models of other families have and no deck can ask for: where ModelKeys has the key, it counts."""
 
-    norm_bias = True
-    norm_weight = "plain"
-    norm_placement = "pre"
-    parallel_residual = "none"
-    qk_norm_over = "head"
-    rope_short_factor = ""
-    rope_long_factor = ""
-    rope_truncate = True
-    partial_rotary_factor = 1.0
-    rope_interleaved = False
-    rope_layers = "all"
-    rope_local_theta = 0.0
-    window_layers = "all"
-    attention_sinks = False
-    attn_logit_softcapping = 0.0
     final_logit_softcapping = 0.0
     embedding_multiplier = 1.0
     residual_multiplier = 1.0
     logits_scaling = 1.0
-    attention_multiplier = 0.0
     embedding_norm = False
     q_lora_rank = 0
     kv_lora_rank = 0
@@ -49,16 +33,8 @@ class WithoutKeys:
     qk_rope_head_dim = 0
     v_head_dim = 0
     num_nextn_predict_layers = 0
-    swiglu_limit = 7.0
-    swiglu_alpha = 1.702
     lm_head_bias = False
-    n_shared_experts = 0
     expert_layers = "all"
-    router_score = "softmax"
-    router_bias = False
-    n_group = 1
-    topk_group = 1
-    routed_scaling_factor = 1.0
 
 
 @dataclass(frozen=True)
