@@ -1,6 +1,7 @@
 #include "nanotron/deck/layer_kinds.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
@@ -21,6 +22,8 @@ std::string places_in(const std::string& set, const std::vector<std::int64_t>& l
   return text.empty() ? "none" : text;
 }
 
+}  // namespace
+
 void check_layer_set(const char* key, const std::string& value, const Config& c, Findings& f) {
   if (!f.is_valid({key, "model.num_hidden_layers"})) return;
   std::string mistake;
@@ -35,15 +38,14 @@ void check_layer_set(const char* key, const std::string& value, const Config& c,
   }
 }
 
-}  // namespace
-
 LayerKinds::LayerKinds(const ModelConfig& model) {
-  const LayerSet windows(model.window_layers), rotated(model.rope_layers);
+  const LayerSet windows(model.window_layers), rotated(model.rope_layers), routed(routed_layers(model));
   for (std::int64_t l = 0; l < model.num_hidden_layers; ++l) {
     LayerKind kind;
     kind.window = windows.contains(l) ? model.sliding_window : 0;
     kind.is_rotated = model.has_rotary() && rotated.contains(l);
     kind.has_local_theta = kind.is_rotated && kind.window > 0 && model.rope_local_theta > 0.0;
+    kind.is_routed = routed.contains(l);
     const auto found = std::ranges::find(kinds_, kind);
     of_layer_.push_back(static_cast<std::size_t>(found - kinds_.begin()));
     if (found == kinds_.end()) {
@@ -74,13 +76,14 @@ ModelConfig only_layers(const ModelConfig& model, const std::vector<std::int64_t
   m.num_hidden_layers = static_cast<std::int64_t>(layers.size());
   m.window_layers = places_in(model.window_layers, layers);
   m.rope_layers = places_in(model.rope_layers, layers);
-  return m;
+  return with_routed_layers(std::move(m), places_in(routed_layers(model), layers));
 }
 
 void check_layer_kinds(const Config& c, Findings& f) {
   const ModelConfig& m = c.model;
   check_layer_set("model.window_layers", m.window_layers, c, f);
   check_layer_set("model.rope_layers", m.rope_layers, c, f);
+  check_routed_layers(c, f);
   if (!f.is_valid({"model.sliding_window", "model.position_embedding_type"})) return;
   if (m.sliding_window == 0) {
     refuse_unused(c, {"model.window_layers", "model.rope_local_theta"}, "sliding_window", "sliding_window > 0", f);

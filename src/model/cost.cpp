@@ -41,10 +41,10 @@ double LayerCosts::sum(std::int64_t begin, std::int64_t end) const {
 
 BlockCosts block_flops(const deck::ModelConfig& m, std::int64_t sequence_length) {
   const auto query = static_cast<double>(m.num_attention_heads * m.head_dim);
-  const deck::FeedForwardSizes f = deck::feed_forward_sizes(m);
   const deck::LayerKinds kinds(m);
   std::vector<double> of_kind;
   for (const deck::LayerKind& kind : kinds.all()) {
+    const deck::FeedForwardSizes f = deck::feed_forward_sizes(m, kind);
     of_kind.push_back(6.0 * layer_matrices(m, f, f.networks_per_token) + 6.0 * query * keys_met(kind, sequence_length));
   }
   return {.embedding = 0.0, .layers = LayerCosts(kinds, std::move(of_kind)), .head = 6.0 * word_matrix(m)};
@@ -52,8 +52,14 @@ BlockCosts block_flops(const deck::ModelConfig& m, std::int64_t sequence_length)
 
 BlockCosts block_parameters(const deck::ModelConfig& m) {
   const double positions = static_cast<double>(m.hidden_size) * static_cast<double>(m.max_position_embeddings);
-  const deck::FeedForwardSizes f = deck::feed_forward_sizes(m);
-  return {.embedding = word_matrix(m) + positions, .layers = layer_matrices(m, f, f.networks), .head = word_matrix(m)};
+  const deck::LayerKinds kinds(m);
+  std::vector<double> of_kind;
+  for (const deck::LayerKind& kind : kinds.all()) {
+    const deck::FeedForwardSizes f = deck::feed_forward_sizes(m, kind);
+    of_kind.push_back(layer_matrices(m, f, f.networks));
+  }
+  return {
+      .embedding = word_matrix(m) + positions, .layers = LayerCosts(kinds, std::move(of_kind)), .head = word_matrix(m)};
 }
 
 double training_flops_per_token(const deck::ModelConfig& m, std::int64_t sequence_length) {

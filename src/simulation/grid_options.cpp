@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/deck/table/parameters.hpp"
 #include "nanotron/model/parameters/parameter_table.hpp"
 
@@ -125,7 +126,8 @@ double min_memory(const deck::Config& base, const GridOptions& o) {
   const auto all = static_cast<double>(model::make_parameter_table(m).logical_parameters());
   const deck::FeedForwardSizes f = deck::feed_forward_sizes(m);
   const double routed =
-      f.is_routed() ? 3.0 * static_cast<double>(m.num_hidden_layers * f.networks * m.hidden_size * f.width.size) : 0.0;
+      f.is_routed() ? 3.0 * static_cast<double>(deck::routed_layer_count(m) * f.networks * m.hidden_size * f.width.size)
+                    : 0.0;
   const double here = ((all - routed) + routed / static_cast<double>(o.ep)) / static_cast<double>(o.tp * o.pp);
   const auto shards = static_cast<double>(o.dp * o.cp);
   const auto [weights, master] = with_scalar_type(base.precision.compute, []<class T>(std::type_identity<T>) {

@@ -65,6 +65,11 @@ const std::vector<Axis> axes{
       "model.parallel_residual=one_norm model.normalization=layer_norm model.rms_norm_eps=1e-5 model.norm_bias=f "
       "model.hidden_act=swiglu_clamped model.swiglu_limit=0.02",
       "model.norm_weight=none model.hidden_act=geglu"}},
+    {"routing",
+     {"",
+      "moe.router_score=sigmoid moe.n_group=2 moe.topk_group=1 moe.num_experts_per_tok=2 moe.n_shared_experts=1 "
+      "moe.shared_expert_intermediate_size=0 moe.routed_scaling_factor=2 moe.router_bias=t "
+      "moe.router_bias_update_rate=0.02 moe.router_z_loss_coef=0 moe.expert_layers=!0-1,7"}},
     {"model", {"llama", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe"}},
 };
 using Choice = std::vector<std::size_t>;  // by axis

@@ -34,10 +34,19 @@ std::string text(const deck::Config& c) {
 
 // The golden case that a model is, or changes.
 deck::Config config_of(const std::string& model) {
+  if (model == "every_other") {
+    deck::Config config = test::golden_config("qwen2_moe");
+    config.checkpoint.resume = "none";
+    config.model.num_hidden_layers = 4;
+    config.model.moe.expert_layers = "1:1";
+    return config;
+  }
   if (model != "deepseek") return test::golden_config(model);
   deck::Config config = test::golden_config("qwen3_moe");
   config.checkpoint.resume = "none";
+  config.model.num_hidden_layers = 3;
   deck::MoeConfig& moe = config.model.moe;
+  moe.expert_layers = "!0";
   moe.router_score = deck::RouterScore::sigmoid;
   moe.n_group = moe.num_experts / 2;
   moe.topk_group = 2;
@@ -306,9 +315,9 @@ TEST_P(Moe, InBf16TheLossStaysClose) {
     EXPECT_NEAR(ours.losses[i], exact.losses[i], 0.02 * exact.losses[i]) << i;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Moe,
-                         testing::ValuesIn(test::turn_of({"mixtral", "qwen2_moe", "qwen3_moe", "deepseek"})),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Models, Moe, testing::ValuesIn(test::turn_of({"mixtral", "qwen2_moe", "qwen3_moe", "deepseek", "every_other"})),
+    [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace nanotron

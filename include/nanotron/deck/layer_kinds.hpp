@@ -4,6 +4,7 @@
 // the same shapes and costs.
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "nanotron/deck/checks/findings.hpp"
@@ -16,6 +17,7 @@ struct LayerKind {
   std::int64_t window = 0;       // model%sliding_window, or 0: none
   bool is_rotated = false;       // its queries and keys, by RoPE
   bool has_local_theta = false;  // rotated with model%rope_local_theta, without scaling
+  bool is_routed = false;        // several feed-forward networks, to which tokens are sent; else a dense one
   bool operator==(const LayerKind&) const = default;
 };
 
@@ -39,10 +41,21 @@ class LayerKinds {
   std::vector<std::vector<std::int64_t>> before_;  // per kind: how many of its layers are before each layer
 };
 
+/// The feed-forward block of a layer of this kind.
+FeedForwardSizes feed_forward_sizes(const ModelConfig& model, const LayerKind& kind);
+
+/// The layers whose feed-forward block is routed (deck/layer_set.hpp): none of a dense model.
+std::string routed_layers(const ModelConfig& model);
+ModelConfig with_routed_layers(ModelConfig model, const std::string& layers);
+std::int64_t routed_layer_count(const ModelConfig& model);
+
 /// The model of these layers only, in this order.
 ModelConfig only_layers(const ModelConfig& model, const std::vector<std::int64_t>& layers);
 
 /// Errors at sets of layers that the model does not have, and at keys of layers with what no layer has.
 void check_layer_kinds(const Config& config, Findings& findings);
+/// Those at the set of layers that is the value of a key; and at routed_layers.
+void check_layer_set(const char* key, const std::string& value, const Config& config, Findings& findings);
+void check_routed_layers(const Config& config, Findings& findings);
 
 }  // namespace nanotron::deck

@@ -1,6 +1,9 @@
 // The keys of &moe.
 #include "nanotron/deck/keys/moe.hpp"
 
+#include "nanotron/deck/checks/findings.hpp"
+#include "nanotron/deck/layer_kinds.hpp"
+#include "nanotron/deck/layer_set.hpp"
 #include "rows.hpp"
 
 #define GROUP_NAME "moe"
@@ -15,6 +18,9 @@ std::vector<Parameter> moe_rows() {
         "Number of experts per layer (mixture of experts); 0: a dense feed-forward network."),
     KEY(num_experts_per_tok).at_least(1).at_most(64).says(
         "Experts per token (top-k): those with the largest router probability; ties go to the lower index."),
+    KEY(expert_layers).omitted().of_no_architecture().says(
+        "Layers with experts; the others have a dense network of intermediate_size: 'all'; a pattern such as '1:1', of "
+        "each 2 layers the first; layers such as '1-5 8'; or all but some, such as '!0-2' (DeepSeek-V3)."),
     KEY(moe_intermediate_size).at_least(0).at_most(1e8).nonzero().says(
         "Width of an expert; 0: intermediate_size (Mixtral)."),
     KEY(shared_expert_intermediate_size).at_least(0).at_most(1e8).says(
@@ -60,6 +66,34 @@ std::vector<Parameter> moe_rows() {
   };
 }
 // clang-format on
+
+FeedForwardSizes feed_forward_sizes(const ModelConfig& model, const LayerKind& kind) {
+  if (kind.is_routed) return feed_forward_sizes(model);
+  return {.width = {model.intermediate_size, "model.intermediate_size"}};
+}
+
+std::string routed_layers(const ModelConfig& model) {
+  return model.moe.num_experts == 0 ? "none" : model.moe.expert_layers;
+}
+
+ModelConfig with_routed_layers(ModelConfig model, const std::string& layers) {
+  if (model.moe.num_experts > 0) model.moe.expert_layers = layers;
+  return model;
+}
+
+std::int64_t routed_layer_count(const ModelConfig& model) {
+  return LayerSet(routed_layers(model)).count(model.num_hidden_layers);
+}
+
+void check_routed_layers(const Config& c, Findings& f) {
+  const std::string key = "moe.expert_layers", layers = c.model.moe.expert_layers;
+  if (c.model.moe.num_experts == 0 || !f.is_valid({key, "moe.num_experts", "model.num_hidden_layers"})) return;
+  check_layer_set(key.c_str(), layers, c, f);
+  if (f.is_valid({key}) && routed_layer_count(c.model) == 0) {
+    f.error({key, "moe.num_experts"}, "no layer has experts: expert_layers = " + quoted(layers),
+            "a set with a layer, for example 'all' or '!0'", "or num_experts = 0");
+  }
+}
 
 FeedForwardSizes feed_forward_sizes(const ModelConfig& model) {
   const MoeConfig& moe = model.moe;

@@ -1,6 +1,7 @@
 #include "checkpoint_image.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <unordered_map>
@@ -73,6 +74,15 @@ void write_data(hid_t file, std::span<const DataFile> data) {
   }
 }
 
+// Which layer each row of a stack is, if it has not all: numbers separated by spaces.
+void write_layers(hid_t file, const std::string& path, const std::vector<index_t>& layers) {
+  const std::string text = fmt::format("{}", fmt::join(layers, " "));
+  if (text.empty() || text.size() > attribute_limit) return;
+  const std::string doing = "opening " + path;
+  const hdf5::Dataset dataset(hdf5::check(H5Dopen2(file, path.c_str(), H5P_DEFAULT), ExitCode::system_error, doing));
+  hdf5::write_string(dataset.id(), "layers", text);
+}
+
 // Returns where its elements begin in the file.
 std::int64_t create_dataset(hid_t file, const std::string& path, const StateTensor& tensor, ScalarType type) {
   const std::vector<index_t> extents = dataset_shape(tensor);
@@ -135,7 +145,10 @@ std::vector<std::int64_t> write_metadata(FileImage& image, const CheckpointConte
     std::unordered_map<std::string, std::int64_t> made;
     for (const StateTensor& tensor : tensors) {
       const std::string path = group + dataset_of(tensor);
-      if (!made.contains(path)) made[path] = create_dataset(file.id(), path, tensor, type);
+      if (!made.contains(path)) {
+        made[path] = create_dataset(file.id(), path, tensor, type);
+        write_layers(file.id(), path, tensor.layers);
+      }
       begins.push_back(made[path] + begin_in_dataset(tensor, type));
     }
   });

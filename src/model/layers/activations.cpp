@@ -15,7 +15,7 @@ namespace {
 template <class T>
 struct Blocks {
   const AttentionBlocks<T>& attention;
-  const FeedForwardParts<T>& feed_forward;
+  const LayerNetworks<T>& feed_forward;
 };
 
 constexpr auto kept = MemoryKind::activations;
@@ -24,10 +24,12 @@ constexpr auto shared = MemoryKind::workspace;
 // All-to-all attention (core.rows > 0) keeps all_qkv, of all tokens, and not qkv, unless backward is in two parts.
 bool keeps_qkv(const LocalSizes& s, Backward backward) { return s.core.rows == 0 || backward == Backward::two_parts; }
 
-// What 'selective' recomputes besides the norms, of a dense network or the shared expert.
+// What only 'full' recomputes, of the feed-forward network.
 template <class T>
-void take_hidden(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivations<T>& act) {
-  act.feed_forward.mlp.hidden = arena.take<T>(kind, s.tokens, s.intermediate);
+void take_full(Arena& arena, MemoryKind kind, Backward backward, const FeedForwardParts<T>& parts,
+               nn::FeedForwardActivations<T>& act) {
+  parts.take_full(arena, kind, act);
+  if (backward == Backward::two_parts) parts.take_doutput(arena, kind, act);
 }
 
 // The outputs of the norms before the blocks.
@@ -53,7 +55,7 @@ void take_outputs(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActiv
   }
 }
 
-// What only 'full' recomputes.
+// The same of the rest of a layer.
 template <class T>
 void take_full(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward backward, const Blocks<T>& blocks,
                LayerActivations<T>& act) {
@@ -76,9 +78,6 @@ void take_full(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward back
   if (!s.layout.is_parallel) act.middle = arena.take<T>(kind, s.hidden_rows, s.hidden);
   act.middle_statistics = arena.take<M>(kind, s.layout.shares_input() ? 0 : statistics);
   take_outputs(arena, kind, s, act);
-  act.feed_forward.mlp.gate_up = arena.take<T>(kind, s.tokens, s.gate_up);
-  blocks.feed_forward.take_full(arena, kind, act.feed_forward);
-  if (backward == Backward::two_parts) blocks.feed_forward.take_doutput(arena, kind, act.feed_forward);
 }
 
 // The outputs that each layer keeps. Where gathered inputs are kept, those of the norms are used only until the gather.
@@ -96,14 +95,9 @@ LayerActivations<T> take_common(Arena& arena, const LocalSizes& s, const Activat
                                 const GemmRecipe<T>& recipe, const Blocks<T>& blocks) {
   LayerActivations<T> common;
   if (!keeps_qkv(s, setup.backward)) common.attention.qkv = arena.take<T>(shared, s.tokens, s.query + 2 * s.key);
-  if (setup.backward == Backward::whole && setup.purpose == Purpose::training) {
-    blocks.feed_forward.take_doutput(arena, shared, common.feed_forward);
-  }
   const KeptOutputs keeps = kept_outputs<T>(s, setup, recipe.kept_outputs(s), blocks.attention);
   take_norms(arena, shared, s, !keeps.input_norm, !keeps.middle_norm, common);
   if (s.layout.is_parallel) common.middle = arena.take<T>(shared, s.hidden_rows, s.hidden);
-  if (!keeps.hidden) take_hidden(arena, shared, s, common);
-  if (setup.recompute != deck::Recompute::none) blocks.feed_forward.take_selective(arena, shared, common.feed_forward);
   if (setup.recompute == deck::Recompute::full) {
     take_full(arena, shared, s, setup.backward, blocks, common);
     recipe.take_codes(arena, shared, s, common);
@@ -112,23 +106,51 @@ LayerActivations<T> take_common(Arena& arena, const LocalSizes& s, const Activat
   return common;
 }
 
+// The same of feed-forward networks, per kind. so_far: what is common to all kinds.
 template <class T>
-StageActivations<T> take_stage(Arena& arena, const LocalSizes& s, index_t layers, const ActivationSetup& setup,
+std::vector<nn::FeedForwardActivations<T>> take_common_networks(Arena& arena, const ActivationSetup& setup,
+                                                                bool keeps_hidden, const LayerNetworks<T>& networks,
+                                                                const nn::FeedForwardActivations<T>& so_far) {
+  std::vector<nn::FeedForwardActivations<T>> common;
+  for (const auto& parts : networks.kinds()) {
+    nn::FeedForwardActivations<T>& act = common.emplace_back(so_far);
+    if (setup.backward == Backward::whole && setup.purpose == Purpose::training)
+      parts->take_doutput(arena, shared, act);
+    if (!keeps_hidden) parts->take_hidden(arena, shared, act);
+    if (setup.recompute != deck::Recompute::none) parts->take_selective(arena, shared, act);
+    if (setup.recompute == deck::Recompute::full) take_full<T>(arena, shared, setup.backward, *parts, act);
+  }
+  return common;
+}
+
+template <class T>
+struct CommonActivations {
+  LayerActivations<T> layer;
+  std::vector<nn::FeedForwardActivations<T>> networks;  // of each kind
+};
+
+// layers: stored here, counted from the first one.
+template <class T>
+StageActivations<T> take_stage(Arena& arena, const LocalSizes& s, const Range& layers, const ActivationSetup& setup,
                                const GemmRecipe<T>& recipe, const Blocks<T>& blocks,
-                               const LayerActivations<T>& common) {
+                               const CommonActivations<T>& common) {
   const KeptOutputs keeps = kept_outputs<T>(s, setup, recipe.kept_outputs(s), blocks.attention);
   StageActivations<T> stage;
-  stage.layers.assign(static_cast<std::size_t>(layers), common);
-  for (LayerActivations<T>& act : stage.layers) {
+  for (index_t l = layers.begin; l < layers.end; ++l) {
+    LayerActivations<T>& act = stage.layers.emplace_back(common.layer);
+    const FeedForwardParts<T>& parts = blocks.feed_forward[l];
+    act.feed_forward = common.networks[blocks.feed_forward.kind_of(l)];
     take_norms(arena, kept, s, keeps.input_norm, keeps.middle_norm, act);
-    if (keeps.hidden) take_hidden(arena, kept, s, act);
+    if (keeps.hidden) parts.take_hidden(arena, kept, act.feed_forward);
     if (setup.recompute == deck::Recompute::none) {
-      blocks.feed_forward.take_selective(arena, kept, act.feed_forward);
+      parts.take_selective(arena, kept, act.feed_forward);
       recipe.take_codes(arena, kept, s, act);
     }
-    if (setup.recompute != deck::Recompute::full) take_full(arena, kept, s, setup.backward, blocks, act);
+    if (setup.recompute == deck::Recompute::full) continue;
+    take_full(arena, kept, s, setup.backward, blocks, act);
+    take_full<T>(arena, kept, setup.backward, parts, act.feed_forward);
   }
-  for (index_t l = 0; l <= layers; ++l) stage.residual.push_back(arena.take<T>(kept, s.hidden_rows, s.hidden));
+  for (index_t l = 0; l <= layers.size(); ++l) stage.residual.push_back(arena.take<T>(kept, s.hidden_rows, s.hidden));
   return stage;
 }
 
@@ -136,12 +158,16 @@ template <class T>
 std::vector<std::vector<StageActivations<T>>> take_stages(Arena& arena, const LocalSizes& s,
                                                           const ActivationSetup& setup, const GemmRecipe<T>& recipe,
                                                           const Blocks<T>& blocks) {
-  const LayerActivations<T> common = take_common<T>(arena, s, setup, recipe, blocks);
+  CommonActivations<T> common{take_common<T>(arena, s, setup, recipe, blocks), {}};
+  const bool keeps_hidden = kept_outputs<T>(s, setup, recipe.kept_outputs(s), blocks.attention).hidden;
+  common.networks = take_common_networks<T>(arena, setup, keeps_hidden, blocks.feed_forward, common.layer.feed_forward);
+  Range layers;
   std::vector<std::vector<StageActivations<T>>> stages;
   for (const VirtualStage& stage : setup.stages) {
     auto& slots = stages.emplace_back();
+    layers = {layers.end, layers.end + stage.layers.size()};
     for (index_t i = 0; i < stage.slots; ++i) {
-      slots.push_back(take_stage<T>(arena, s, stage.layers.size(), setup, recipe, blocks, common));
+      slots.push_back(take_stage<T>(arena, s, layers, setup, recipe, blocks, common));
     }
   }
   return stages;
@@ -154,15 +180,14 @@ Workspace<T> take_workspace(Arena& arena, const LocalSizes& s, const ActivationS
   Workspace<T> work;
   work.attention.tiles = arena.take<std::byte>(shared, static_cast<index_t>(s.core.tile_bytes));
   blocks.attention.take_forward(arena, work.attention);
-  blocks.feed_forward.take_forward(arena, work.feed_forward);
+  for (const auto& parts : blocks.feed_forward.kinds()) parts->take_forward(arena, work.feed_forward);
   if (setup.purpose == Purpose::inference) return work;
   blocks.attention.take_backward(arena, work.attention);
-  blocks.feed_forward.take_backward(arena, work.feed_forward);
+  for (const auto& parts : blocks.feed_forward.kinds()) parts->take_backward(arena, work.feed_forward);
   for (index_t i = 0; i < setup.hidden_gradients; ++i)
     work.dx.push_back(arena.take<T>(shared, s.hidden_rows, s.hidden));
   work.dn = arena.take<T>(shared, s.hidden_rows, s.hidden);
   if (s.layout.is_parallel) work.dn_mlp = arena.take<T>(shared, s.hidden_rows, s.hidden);
-  work.feed_forward.dhidden = arena.take<T>(shared, s.tokens, s.intermediate);
   const Processor processor = arena.processor();
   work.sums =
       arena.take<M>(shared, std::max({s.norm.workspace, s.activation_sums, blocks.attention.sums(s, processor),
@@ -201,7 +226,7 @@ LayerActivations<T> first_tokens(const LayerActivations<T>& act, index_t tokens)
 
 template <class T>
 Activations<T>::Activations(Arena& arena, const LocalSizes& s, const ActivationSetup& setup, GemmRecipe<T>& recipe,
-                            const AttentionBlocks<T>& attention, const FeedForwardParts<T>& feed_forward)
+                            const AttentionBlocks<T>& attention, const LayerNetworks<T>& feed_forward)
     : stages(take_stages<T>(arena, s, setup, recipe, {attention, feed_forward})),
       final_norm(arena.take<T>(shared, setup.has_head ? s.hidden_rows : 0, s.hidden)),
       final_statistics(arena.take<M>(shared, setup.has_head ? s.hidden_rows * s.norm.statistics : 0)),

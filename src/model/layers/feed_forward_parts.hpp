@@ -1,7 +1,11 @@
 #pragma once
 
 // How the feed-forward networks of a rank's layers are made, and what they share. FeedForwardParts itself: a dense
-// network in each layer. Several, to which a router sends the tokens: moe_parts.cpp. Private to the model layer.
+// network. Several, to which a router sends the tokens: moe_parts.cpp. A model may have layers of both kinds. Private
+// to the model layer.
+
+#include <algorithm>
+#include <utility>
 
 #include "nanotron/model/layers/gemm_recipe.hpp"
 #include "nanotron/model/layers/transformer.hpp"
@@ -10,7 +14,7 @@
 
 namespace nanotron::model {
 
-/// Orders of sums of a dense network, or of the one that processes all tokens.
+/// Orders of sums of a dense network, or of the one of a routed layer that processes all tokens.
 struct FeedForwardOrders {
   nn::LinearOrders gate_up, down;
 };
@@ -24,7 +28,8 @@ struct LinearSizes {
   index_t tokens = 0, out = 0, in = 0;
 };
 
-/// What a layer's network is made from. sums: of this layer, FeedForwardParts::sums() of them.
+/// What a layer's network is made from. layer: its place among the layers here with a network of this kind. sums: of
+/// this layer, FeedForwardParts::sums() of them.
 template <class T>
 struct FeedForwardSource {
   const ParameterTable& table;
@@ -37,19 +42,28 @@ struct FeedForwardSource {
   Vector<double> sums;
 };
 
+/// Of a dense network on this rank.
+struct DenseSize {
+  index_t tokens = 0, width = 0;
+  index_t gate_up = 0;  // columns of the first GEMM
+};
+
 template <class T>
 class FeedForwardParts {
  public:
+  explicit FeedForwardParts(const DenseSize& size) : size_(size) {}
   virtual ~FeedForwardParts() = default;
 
-  // What the arena (planning or real) gives besides nn::MlpActivations: what is cheap to recompute; the rest; what
-  // weight gradients read of backward_inside; workspaces of forward and of backward, which all layers share.
+  // What the arena (planning or real) gives: the hidden activations of a dense network (KeptOutputs::hidden); what else
+  // is cheap to recompute; the rest; what weight gradients read of backward_inside; workspaces of forward and of
+  // backward, which all layers share.
 
+  virtual void take_hidden(Arena&, MemoryKind, nn::FeedForwardActivations<T>&) const;
   virtual void take_selective(Arena&, MemoryKind, nn::FeedForwardActivations<T>&) const {}
-  virtual void take_full(Arena&, MemoryKind, nn::FeedForwardActivations<T>&) const {}
+  virtual void take_full(Arena&, MemoryKind, nn::FeedForwardActivations<T>&) const;
   virtual void take_doutput(Arena&, MemoryKind, nn::FeedForwardActivations<T>&) const {}
   virtual void take_forward(Arena&, nn::FeedForwardWorkspace<T>&) const {}
-  virtual void take_backward(Arena&, nn::FeedForwardWorkspace<T>&) const {}
+  virtual void take_backward(Arena&, nn::FeedForwardWorkspace<T>&) const;
 
   /// The linear layers besides gate_up and down, where the host knows their tokens.
   virtual std::vector<LinearSizes> linears() const { return {}; }
@@ -57,13 +71,43 @@ class FeedForwardParts {
   virtual index_t sums() const { return 0; }
   /// The parts must outlive it.
   virtual std::unique_ptr<const nn::FeedForward<T>> make(const FeedForwardSource<T>& source) const;
+
+ private:
+  DenseSize size_;
+};
+
+/// The parts of each layer stored here: one object per kind of network.
+template <class T>
+class LayerNetworks {
+ public:
+  using Parts = FeedForwardParts<T>;
+  LayerNetworks(std::vector<std::shared_ptr<const Parts>> kinds, std::vector<std::size_t> of_layers)
+      : kinds_(std::move(kinds)), of_layers_(std::move(of_layers)) {}
+
+  const std::vector<std::shared_ptr<const Parts>>& kinds() const { return kinds_; }
+  std::size_t kind_of(index_t layer) const { return of_layers_[static_cast<std::size_t>(layer)]; }
+  const Parts& operator[](index_t layer) const { return *kinds_[kind_of(layer)]; }
+  /// How many of the layers before it here have a network of the same kind.
+  index_t place_in_kind(index_t layer) const {
+    const auto end = of_layers_.begin() + layer;
+    return std::count(of_layers_.begin(), end, *end);
+  }
+  /// The largest FeedForwardParts::sums().
+  index_t sums() const {
+    index_t sums = 0;
+    for (const auto& kind : kinds_) sums = std::max(sums, kind->sums());
+    return sums;
+  }
+
+ private:
+  std::vector<std::shared_ptr<const Parts>> kinds_;
+  std::vector<std::size_t> of_layers_;
 };
 
 /// Those of setup.model. tokens: of a micro-batch on this rank. Takes what all layers share from the arena.
 template <class T>
-std::shared_ptr<const FeedForwardParts<T>> make_feed_forward_parts(const TransformerSetup& setup,
-                                                                   const ParameterTable& table, index_t tokens,
-                                                                   Device& device, Arena& arena);
+std::shared_ptr<const LayerNetworks<T>> make_layer_networks(const TransformerSetup& setup, const ParameterTable& table,
+                                                            index_t tokens, Device& device, Arena& arena);
 
 /// Those of a model whose tokens are routed.
 template <class T>
@@ -104,12 +148,13 @@ nn::ActivationSource<T> activation_source(const deck::ModelConfig& model, const 
 
 /// The two linear layers of the network with these parameters.
 template <class T>
-nn::MlpLinears<T> mlp_linears(const FeedForwardSource<T>& of, const MlpSpecs& specs, const LayerGemms<T>& gemms) {
+nn::MlpLinears<T> mlp_linears(const FeedForwardSource<T>& of, const FeedForwardOrders& orders, const MlpSpecs& specs,
+                              const LayerGemms<T>& gemms) {
   const auto weights = [&](const nn::ParameterSpec& first, index_t rows) {
     return linear_weights(of.table, of.buffers, first, of.layer, rows);
   };
-  return {nn::Linear<T>(weights(specs.first, specs.first_rows), of.orders.gate_up, gemms.gate_up),
-          nn::Linear<T>(weights(specs.down, specs.down.local_rows()), of.orders.down, gemms.down)};
+  return {nn::Linear<T>(weights(specs.first, specs.first_rows), orders.gate_up, gemms.gate_up),
+          nn::Linear<T>(weights(specs.down, specs.down.local_rows()), orders.down, gemms.down)};
 }
 
 }  // namespace detail

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "feed_forward_parts.hpp"
+#include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/nn/moe/moe.hpp"
 #include "sum_orders.hpp"
 
@@ -23,12 +24,13 @@ kernels::Routing routing_of(const deck::MoeConfig& moe) {
 // reproducible = 'layout': the order of sums does not depend on the grid.
 bool keeps_order(const TransformerSetup& setup) { return setup.tensor_shards > 0; }
 
-// Factor of each layer's balance loss: coef, or Hugging Face's coef x top_k / L (top_k times the mean over layers).
+// Factor of each layer's balance loss: coef, or Hugging Face's coef x top_k / L (top_k times the mean over the L layers
+// with experts).
 double balance_factor(const deck::ModelConfig& model) {
   const deck::MoeConfig& moe = model.moe;
   if (moe.router_aux_loss_scale == deck::AuxLossScale::per_layer) return moe.router_aux_loss_coef;
   return moe.router_aux_loss_coef *
-         (static_cast<double>(moe.num_experts_per_tok) / static_cast<double>(model.num_hidden_layers));
+         (static_cast<double>(moe.num_experts_per_tok) / static_cast<double>(deck::routed_layer_count(model)));
 }
 
 // Scales of the gradients of the router's losses, which are means over the T tokens of the global batch:
@@ -82,7 +84,7 @@ index_t max_rows(const TransformerSetup& setup, const kernels::Routing& routing,
 nn::MoeOrders orders_in_experts(const TransformerSetup& setup) {
   const detail::SumOrders orders = detail::orders_of(setup);
   return {.width = detail::over_tensor_shards(setup, {{setup.model.moe.moe_intermediate_size, 1}}),
-          .shared_width = orders.feed_forward.down.in,
+          .shared_width = orders.shared.down.in,
           .tokens = orders.sequence};
 }
 
@@ -103,12 +105,13 @@ nn::MoeParts<T> parts_of(const TransformerSetup& setup, const ParameterTable& ta
                  .columns = deck::feed_forward_sizes(setup.model).routed_outputs,
                  .top_k = moe.num_experts_per_tok,
                  .width = table.expert_width.size(),
+                 .shared_width = table.shared_width.size(),
                  .rows = max_rows(setup, parts.routing, tokens * moe.num_experts_per_tok),
                  .is_sigmoid = moe.router_score == deck::RouterScore::sigmoid,
                  .bias_segments = moe.router_bias ? parts.orders.tokens.shards_on_rank : 0,
                  .gemms = setup.expert_gemms,
                  .cuts = cuts_of(setup, parts.orders.tokens)};
-  if (parts.sizes.cuts.sequences > 1) {
+  if (parts.sizes.cuts.sequences > 1 && table.sections.back().units.size() > 0) {
     parts.gradient_stride = table.unit(table.sections.back().first_layer_unit).range.size();
   }
   parts.exchange = nn::make_expert_exchange<T>({.assignments = parts.sizes.assignments(),
@@ -136,10 +139,13 @@ template <class T>
 class Experts final : public FeedForwardParts<T> {
  public:
   Experts(const TransformerSetup& setup, const ParameterTable& table, index_t tokens, Device& device, Arena& arena)
-      : parts_(parts_of<T>(setup, table, tokens, device, arena)),
+      : FeedForwardParts<T>({}),
+        parts_(parts_of<T>(setup, table, tokens, device, arena)),
+        shared_(detail::orders_of(setup).shared),
         gate_up_{.out = gate_up_order(setup)},
         down_{.in = parts_.orders.width} {}
 
+  void take_hidden(Arena&, MemoryKind, nn::FeedForwardActivations<T>&) const override {}
   void take_selective(Arena& arena, MemoryKind kind, nn::FeedForwardActivations<T>& act) const override {
     own(act.routed, [&](auto& mine) { nn::take_selective(arena, kind, parts_.sizes, mine); });
   }
@@ -159,7 +165,11 @@ class Experts final : public FeedForwardParts<T> {
   std::vector<LinearSizes> linears() const override {
     const nn::MoeSizes& s = parts_.sizes;
     const index_t rows = s.gemms == deck::ExpertGemms::library ? s.rows : 0;
-    return {{s.tokens, s.columns, s.hidden}, {rows, 2 * s.width, s.hidden}, {rows, s.hidden, s.width}};
+    return {{s.tokens, s.columns, s.hidden},
+            {rows, 2 * s.width, s.hidden},
+            {rows, s.hidden, s.width},
+            {s.tokens, 2 * s.shared_width, s.hidden},
+            {s.tokens, s.hidden, s.shared_width}};
   }
   index_t sums() const override { return 2 * parts_.sizes.experts + 2; }  // kernels::add_router_sums
 
@@ -172,6 +182,7 @@ class Experts final : public FeedForwardParts<T> {
   }
 
   nn::MoeParts<T> parts_;
+  FeedForwardOrders shared_;
   nn::LinearOrders gate_up_, down_;
 };
 
@@ -206,7 +217,7 @@ std::unique_ptr<const nn::FeedForward<T>> Experts<T>::make(const FeedForwardSour
     all.choice_bias = source.buffers.vector(table[bias], source.layer, parts_.sizes.experts);
   for (const std::string shared : {"shared_expert/", "shared_experts/"}) {
     if (!table.contains(mlp + shared + "gate_proj/weight")) continue;
-    all.shared = detail::mlp_linears(source, table.mlp(mlp + shared), LayerGemms<T>{});
+    all.shared = detail::mlp_linears(source, shared_, table.mlp(mlp + shared), LayerGemms<T>{});
   }
   return std::make_unique<nn::Moe<T>>(std::move(all), parts_, source.sums);
 }

@@ -14,20 +14,20 @@ SumOrders orders_of(const TransformerSetup& s) {
   const auto over_tp = [&](std::initializer_list<SumOrder::Block> blocks) { return over_tensor_shards(s, blocks); };
   const int streams = s.cp->size() * (s.tp_mode == deck::TpMode::reduce_scatter ? s.tp->size() : 1);
   const index_t groups = m.num_key_value_heads, query = m.num_attention_heads / groups * m.head_dim;
-  const deck::FeedForwardSizes sizes = deck::feed_forward_sizes(m);
-  const SumOrder::Block features{sizes.is_routed() ? sizes.shared_width.size : sizes.width.size, 1};
+  const SumOrder::Block features{m.intermediate_size, 1}, shared{deck::feed_forward_sizes(m).shared_width.size, 1};
   const auto gate_up = m.is_gated() ? over_tp({features, features}) : over_tp({features});
   const SumOrder sequence({{s.length, 1}}, context, s.cp->size(), s.cp->rank());
   SumOrders o{.qkv = {.out = over_tp({{groups, query}, {groups, m.head_dim}, {groups, m.head_dim}})},
               .attention_out = {.in = over_tp({{groups, query}})},
               .head = {.out = over_tp({{m.vocab_size, 1}})},
               .feed_forward = {.gate_up = {.out = gate_up}, .down = {.in = over_tp({features})}},
+              .shared = {.gate_up = {.out = over_tp({shared, shared})}, .down = {.in = over_tp({shared})}},
               .sequence = sequence,
               .tokens = {.tokens = std::max(s.norm_shards, streams) / streams},
               .heads = {.tokens = context / s.cp->size(), .heads = tensor / s.tp->size()}};
   if (context > 1) {
-    for (nn::LinearOrders* linear :
-         {&o.qkv, &o.attention_out, &o.feed_forward.gate_up, &o.feed_forward.down, &o.head}) {
+    for (nn::LinearOrders* linear : {&o.qkv, &o.attention_out, &o.feed_forward.gate_up, &o.feed_forward.down,
+                                     &o.shared.gate_up, &o.shared.down, &o.head}) {
       linear->tokens = sequence;
     }
   }

@@ -8,8 +8,8 @@ namespace nanotron::model::detail {
 
 struct SumOrders {
   nn::LinearOrders qkv, attention_out, head;
-  FeedForwardOrders feed_forward;
-  SumOrder sequence;  // over the tokens of a sequence
+  FeedForwardOrders feed_forward, shared;  // of dense layers; of the network of a routed layer for all tokens
+  SumOrder sequence;                       // over the tokens of a sequence
   kernels::RowSegments tokens, heads;
 };
 SumOrders orders_of(const TransformerSetup& setup);

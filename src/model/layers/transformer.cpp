@@ -38,7 +38,7 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
           setup.tp_mode, {.tokens = tokens(), .width = setup.model.hidden_size, .tp_size = setup.tp->size()},
           setup.overlap, *setup.tp, arena)),
       attention_(make_attention_blocks<T>(setup, table_, arena)),
-      feed_forward_(make_feed_forward_parts<T>(setup, table_, tokens(), device, arena)),
+      feed_forward_(make_layer_networks<T>(setup, table_, tokens(), device, arena)),
       statistics_(arena.take<double>(MemoryKind::workspace, table_.layers, feed_forward_->sums())),
       act_(arena, sizes(arena.processor()),
            {.stages = setup_.stages,
@@ -56,8 +56,8 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
   take_gemm_workspace<T>(sizes(arena.processor()), *recipe_, *attention_, *feed_forward_, act_.loss.chunk(), device,
                          arena);
   if (arena.is_planning() || setup.purpose == Purpose::inference) return;
+  prepare_networks();
   const LayerActivations<T>& act = act_.stages.front().front().layers.front();
-  layers_.front()->prepare(device, act, act_.work);
   if constexpr (built_for == Processor::gpu) {
     nn::TokenBatch tokens = batch({});
     for (const index_t documents : documents_to_prepare(setup)) {
@@ -65,6 +65,20 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
       for (const nn::AttentionGeometry<T>& layer : distinct(geometries_)) {
         core_->prepare(device, layer, tokens, act.attention, act_.work.attention);
       }
+    }
+  }
+}
+
+// One layer of each kind of network.
+template <class T>
+void Transformer<T>::prepare_networks() {
+  std::vector<bool> is_prepared(feed_forward_->kinds().size());
+  for (index_t stage = 0, local = 0; stage < static_cast<index_t>(setup_.stages.size()); ++stage) {
+    for (const LayerActivations<T>& act : at({.stage = stage}).layers) {
+      const std::size_t kind = feed_forward_->kind_of(local);
+      if (!is_prepared[kind]) layers_[static_cast<std::size_t>(local)]->prepare(*device_, act, act_.work);
+      is_prepared[kind] = true;
+      ++local;
     }
   }
 }
@@ -164,12 +178,15 @@ std::vector<SourceUse> Transformer<T>::backward_uses(index_t stage) const {
 
 template <class T>
 LayerTraffic Transformer<T>::traffic(index_t stage) const {
-  const LayerTraffic layer = layers_.front()->traffic();
-  const bool twice = setup_.recompute == deck::Recompute::full;
-  LayerTraffic sum{.forward = layers(stage) * layer.forward,
-                   .backward = layers(stage) * (layer.backward + (twice ? layer.recompute : comm::StepTraffic{})),
-                   .backward_input = layers(stage) * layer.backward_input,
-                   .backward_weight = layers(stage) * layer.backward_weight};
+  LayerTraffic sum;
+  for (index_t l = 0; l < layers(stage); ++l) {
+    const LayerTraffic layer = layer_of(stage, l).traffic();
+    sum.forward += layer.forward;
+    sum.backward += layer.backward;
+    if (setup_.recompute == deck::Recompute::full) sum.backward += layer.recompute;
+    sum.backward_input += layer.backward_input;
+    sum.backward_weight += layer.backward_weight;
+  }
   comm::StepTraffic ends;
   if (has_embedding(stage)) {
     sum.forward += tp_region_->sum_traffic();

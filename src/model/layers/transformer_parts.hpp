@@ -107,12 +107,14 @@ inline std::vector<index_t> slots_of(const std::vector<VirtualStage>& stages) {
 
 template <class T>
 void take_gemm_workspace(const LocalSizes& s, const GemmRecipe<T>& recipe, const AttentionBlocks<T>& attention,
-                         const FeedForwardParts<T>& feed_forward, index_t loss_rows, Device& device, Arena& arena) {
+                         const LayerNetworks<T>& feed_forward, index_t loss_rows, Device& device, Arena& arena) {
   const GemmMode mode = device.gemm_mode();
   const Processor processor = arena.processor();
-  std::vector<LinearSizes> linears = feed_forward.linears();
-  const std::vector<LinearSizes> of_attention = attention.linears(s);
-  linears.insert(linears.end(), of_attention.begin(), of_attention.end());
+  std::vector<LinearSizes> linears = attention.linears(s);
+  for (const auto& kind : feed_forward.kinds()) {
+    const std::vector<LinearSizes> of_kind = kind->linears();
+    linears.insert(linears.end(), of_kind.begin(), of_kind.end());
+  }
   linears.insert(
       linears.end(),
       {{s.tokens, s.gate_up, s.hidden}, {s.tokens, s.hidden, s.intermediate}, {loss_rows, s.vocabulary, s.hidden}});
@@ -151,24 +153,26 @@ std::vector<std::unique_ptr<const DecoderLayer<T>>> make_layers(
     const TransformerSetup& setup, const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
     const std::vector<nn::AttentionGeometry<T>>& geometries, nn::AttentionCore<T>& core,
     nn::TensorParallelRegion<T>& region, const SumOrders& orders, const AttentionBlocks<T>& attention,
-    const FeedForwardParts<T>& feed_forward, const Matrix<double>& statistics, ResidualSum sum,
+    const LayerNetworks<T>& feed_forward, const Matrix<double>& statistics, ResidualSum sum,
     const GemmRecipe<T>& recipe) {
   const LayerLayout layout = layer_layout(setup.model);
   std::vector<std::unique_ptr<const DecoderLayer<T>>> layers;
   for (index_t l = 0; l < table.layers; ++l) {
     const LayerGemms<T> gemms = recipe.gemms(l);
-    const auto activation = activation_source(setup.model, table, buffers, orders.feed_forward, l);
+    const auto activation =
+        activation_source(setup.model, table, buffers, orders.feed_forward, feed_forward.place_in_kind(l));
     const auto norm = [&](const std::string& name) {
       return name.empty() ? nullptr : make_norm(setup.model, table, buffers, "model/layers/" + name, l, orders.tokens);
     };
     const auto input = [&](const std::string& name) { return name.empty() ? nn::make_no_norm<T>() : norm(name); };
-    LayerParts<T> parts{.attention_norms = {input(layout.attention.input), norm(layout.attention.output)},
-                        .attention = attention.make({table, buffers, l, geometries[static_cast<std::size_t>(l)], core,
-                                                     orders, gemms, *setup.tp}),
-                        .mlp_norms = {input(layout.mlp.input), norm(layout.mlp.output)},
-                        .feed_forward = feed_forward.make(
-                            {table, buffers, l, orders.feed_forward, gemms, recipe, activation, row(statistics, l)}),
-                        .sum = sum};
+    LayerParts<T> parts{
+        .attention_norms = {input(layout.attention.input), norm(layout.attention.output)},
+        .attention = attention.make(
+            {table, buffers, l, geometries[static_cast<std::size_t>(l)], core, orders, gemms, *setup.tp}),
+        .mlp_norms = {input(layout.mlp.input), norm(layout.mlp.output)},
+        .feed_forward = feed_forward[l].make({table, buffers, feed_forward.place_in_kind(l), orders.feed_forward, gemms,
+                                              recipe, activation, row(statistics, l)}),
+        .sum = sum};
     layers.push_back(make_decoder_layer(layout, std::move(parts), region));
   }
   return layers;

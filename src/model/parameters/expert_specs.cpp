@@ -30,19 +30,18 @@ void add_routed(TableBuilder& build, const deck::ModelConfig& m, const Parameter
   if (is_gated) build.whole_matrix(mlp + "shared_expert_gate/weight", 1, m.hidden_size, Role::output, partial);
   build.align();
   add_mlp(build, mlp + (is_gated ? "shared_expert/" : "shared_experts/"), gate_and_up(), m.hidden_size, shared,
-          table.intermediate);
+          table.shared_width);
 }
 
-void add_experts(TableBuilder& build, const deck::ModelConfig& m, ParameterTable& table,
-                 const std::vector<index_t>& layers, int shards) {
+void add_experts(TableBuilder& build, const deck::ModelConfig& m, ParameterTable& table, const LayerNumbers& layers,
+                 int shards) {
   if (m.moe.num_experts == 0) return;
   build.begin_section(comm::ReplicaSet::expert_data_parallel, shards);
   const Range no_1d{build.cursor(), build.cursor()};
-  build.hold(true);
-  build.begin_unit();
+  build.begin_layers(layers);
   table.first_expert_spec = table.specs.size();
   for (index_t e = 0; e < m.moe.num_experts; ++e) {
-    build.hold(table.experts.contains(e));
+    build.hold(table.experts.contains(e) && !layers.here.empty());
     build.align();
     const std::size_t begin = table.specs.size();
     const std::string stack = "model/layers/mlp/experts/", own = stack + std::to_string(e) + "/";
@@ -52,7 +51,7 @@ void add_experts(TableBuilder& build, const deck::ModelConfig& m, ParameterTable
       spec.number = e, spec.numbers = m.moe.num_experts;
     }
   }
-  build.end_layer_units(table.first_expert_spec, layers);
+  build.end_layer_units();
   build.end_section(no_1d);
 }
 

@@ -8,7 +8,7 @@ namespace nanotron::model::detail {
 
 /// The section of the experts of all layers. Every rank has the specs of every expert; experts of other ranks take no
 /// memory.
-void add_experts(TableBuilder& build, const deck::ModelConfig& model, ParameterTable& table,
-                 const std::vector<index_t>& layers, int shards);
+void add_experts(TableBuilder& build, const deck::ModelConfig& model, ParameterTable& table, const LayerNumbers& layers,
+                 int shards);
 
 }  // namespace nanotron::model::detail

@@ -37,8 +37,7 @@ void add_mlp(TableBuilder& build, const std::string& prefix, const Projections& 
   build.matrix(prefix + "down_proj/weight", hidden, width, Partition::row_parallel, f, Role::residual);
 }
 
-void add_feed_forward_1d(TableBuilder& build, const deck::ModelConfig& m, const ParameterTable& table, bool partial) {
-  if (deck::feed_forward_sizes(m).is_routed()) return add_routed_1d(build, m, partial);
+void add_dense_1d(TableBuilder& build, const deck::ModelConfig& m, const ParameterTable& table) {
   if (m.hidden_act == deck::HiddenAct::xielu) add_xielu(build);
   if (!m.mlp_bias) return;
   const std::string mlp = "model/layers/mlp/";
@@ -50,8 +49,7 @@ void add_feed_forward_1d(TableBuilder& build, const deck::ModelConfig& m, const 
   build.align();
 }
 
-void add_feed_forward(TableBuilder& build, const deck::ModelConfig& m, const ParameterTable& table, bool partial) {
-  if (deck::feed_forward_sizes(m).is_routed()) return add_routed(build, m, table, partial);
+void add_dense(TableBuilder& build, const deck::ModelConfig& m, const ParameterTable& table) {
   add_mlp(build, "model/layers/mlp/", first_projections(m), m.hidden_size, m.intermediate_size, table.intermediate);
 }
 

@@ -4,6 +4,7 @@
 
 #include "expert_specs.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/model/parameters/layer_layout.hpp"
 #include "nanotron/tensor/sum_order.hpp"
 
@@ -40,22 +41,43 @@ std::vector<index_t> layers_of(const std::vector<Range>& stages, index_t all) {
   return layers;
 }
 
+// All layers, and those with a dense and with a routed feed-forward block.
+struct Layers {
+  LayerNumbers all, dense, routed;
+};
+
+Layers by_network(const deck::ModelConfig& m, const std::vector<index_t>& stored) {
+  const deck::LayerKinds kinds(m);
+  Layers layers;
+  for (index_t l = 0; l < m.num_hidden_layers; ++l) {
+    LayerNumbers& some = kinds[l].is_routed ? layers.routed : layers.dense;
+    layers.all.of_model.push_back(l);
+    some.of_model.push_back(l);
+    if (!std::ranges::binary_search(stored, l)) continue;
+    layers.all.here.push_back(l);
+    some.here.push_back(l);
+  }
+  return layers;
+}
+
 }  // namespace
 
 ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayout& layout) {
   ParameterTable table{.layout = layout, .specs = {}};
   const int tp_size = layout.tp_size, tp_rank = layout.tp_rank, cuts = std::max(layout.tensor_shards, tp_size);
   table.heads = nn::shard_heads(m.num_attention_heads, m.num_key_value_heads, tp_size, tp_rank);
-  const deck::FeedForwardSizes sizes = deck::feed_forward_sizes(m);
+  const std::vector<index_t> stored = layers_of(layout.layers, m.num_hidden_layers);
+  const Layers layers = by_network(m, stored);
+  const index_t shared_width = deck::feed_forward_sizes(m).shared_width.size;
+  table.shared_width = shard_range(shared_width, cuts, tp_size, tp_rank);
   table.intermediate =
-      shard_range(sizes.is_routed() ? sizes.shared_width.size : m.intermediate_size, cuts, tp_size, tp_rank);
+      layers.dense.of_model.empty() ? table.shared_width : shard_range(m.intermediate_size, cuts, tp_size, tp_rank);
   table.expert_width = shard_range(m.moe.moe_intermediate_size, cuts, tp_size, tp_rank);
   table.experts = shard_range(m.moe.num_experts, layout.ep_size, layout.ep_rank);
   table.vocabulary = shard_range(m.vocab_size, cuts, tp_size, tp_rank);
   table.positions = shard_range(m.max_position_embeddings, cuts, tp_size, tp_rank);
 
-  const std::vector<index_t> layers = layers_of(layout.layers, m.num_hidden_layers);
-  const bool is_first = layers.front() == 0, is_last = layers.back() + 1 == m.num_hidden_layers;
+  const bool is_first = stored.front() == 0, is_last = stored.back() + 1 == m.num_hidden_layers;
   const Held words = exclusively(table.vocabulary);
   const AttentionParts heads = attention_parts(m, table, tp_size);
 
@@ -64,11 +86,20 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
 
   TableBuilder build(m, table, tp_rank);
   build.begin_section(comm::ReplicaSet::data_parallel, layout.shards);
+  table.layer_numbers = stored;
+  build.begin_layers(layers.all);
   for (const std::string& norm : layer_layout(m).norms()) build.norm("model/layers/" + norm, is_sequence_parallel);
   add_attention_1d(build, m, heads);
-  const bool routers_are_partial = layout.tensor_shards == 0;
-  add_feed_forward_1d(build, m, table, routers_are_partial);
-  build.stack_layers(0, layers);
+  const bool routed_is_partial = layout.tensor_shards == 0;
+  if (!layers.dense.of_model.empty()) {
+    build.begin_some_layers(layers.dense);
+    add_dense_1d(build, m, table);
+  }
+  if (!layers.routed.of_model.empty()) {
+    build.begin_some_layers(layers.routed);
+    add_routed_1d(build, m, routed_is_partial);
+  }
+  build.end_layers();
   build.hold(is_last);
   build.norm("model/norm/", is_sequence_parallel);
   table.params_1d = {0, build.cursor()};
@@ -78,13 +109,18 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
   table.has_head = is_last;
   add_embedding(build, m, table);
 
-  build.hold(true);
-  build.begin_unit();
-  table.layers = static_cast<index_t>(layers.size());
-  const std::size_t first_layer_spec = table.specs.size();
+  table.layers = static_cast<index_t>(stored.size());
+  build.begin_layers(layers.all);
   add_attention(build, m, heads);
-  add_feed_forward(build, m, table, routers_are_partial);
-  build.end_layer_units(first_layer_spec, layers);
+  if (!layers.dense.of_model.empty()) {
+    build.begin_some_layers(layers.dense);
+    add_dense(build, m, table);
+  }
+  if (!layers.routed.of_model.empty()) {
+    build.begin_some_layers(layers.routed);
+    add_routed(build, m, table, routed_is_partial);
+  }
+  build.end_layer_units();
 
   if (!table.is_tied) {
     build.hold(is_last);
@@ -93,14 +129,18 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
     if (is_last) build.end_unit(1);
   }
   build.end_section(table.params_1d);
-  add_experts(build, m, table, layers, layout.shards_of(comm::ReplicaSet::expert_data_parallel));
+  add_experts(build, m, table, layers.routed, layout.shards_of(comm::ReplicaSet::expert_data_parallel));
   table.size = build.cursor();
   return table;
 }
 
 index_t ParameterTable::unit_of(index_t source, const Section& section) const {
   if (section.replicas == comm::ReplicaSet::data_parallel) return source == head_source() ? head_unit() : source;
-  return is_layer(source) ? section.first_layer_unit + source - layer_unit(0) : no_unit;
+  return is_layer(source) ? section.unit_of_layer[static_cast<std::size_t>(source - layer_unit(0))] : no_unit;
+}
+
+index_t ParameterTable::local_layer(index_t number) const {
+  return std::ranges::lower_bound(layer_numbers, number) - layer_numbers.begin();
 }
 
 bool ParameterTable::contains(const std::string& name) const {

@@ -1,5 +1,7 @@
 #include "table_builder.hpp"
 
+#include <algorithm>
+
 namespace nanotron::model::detail {
 namespace {
 
@@ -19,7 +21,8 @@ void TableBuilder::end_section(const Range& params_1d) {
                              .flat = {section_begin_, cursor_},
                              .params_1d = params_1d,
                              .units = {first_unit_, static_cast<index_t>(table_.units.size())},
-                             .first_layer_unit = first_layer_unit_});
+                             .first_layer_unit = first_layer_unit_,
+                             .unit_of_layer = unit_of_layer_});
 }
 
 void TableBuilder::align(index_t shards) {
@@ -32,26 +35,67 @@ void TableBuilder::end_unit(int uses) {
   table_.units.push_back({{begin_, cursor_}, uses, replicas_});
 }
 
-void TableBuilder::end_layer_units(std::size_t first_spec, const std::vector<index_t>& layer_numbers) {
-  first_layer_unit_ = static_cast<index_t>(table_.units.size());
-  end_unit(1);
-  const Unit first = table_.units.back();
-  stack_layers(first_spec, layer_numbers);
-  for (index_t l = 1; l < static_cast<index_t>(layer_numbers.size()); ++l) {
-    const index_t begin = first.range.begin + l * first.range.size();
-    table_.units.push_back({{begin, begin + first.range.size()}, 1, replicas_});
-  }
+void TableBuilder::begin_layers(const LayerNumbers& layers) {
+  begin_unit();
+  hold(!layers.here.empty());
+  parts_ = {{layers, table_.specs.size()}};
 }
 
-void TableBuilder::stack_layers(std::size_t first_spec, const std::vector<index_t>& layer_numbers) {
-  const index_t stride = cursor_ - begin_;
-  for (std::size_t i = first_spec; i < table_.specs.size(); ++i) {
-    table_.specs[i].layers = model_.num_hidden_layers;
-    if (!table_.specs[i].layer_numbers.empty()) table_.specs[i].layer_numbers = layer_numbers;
-    table_.specs[i].is_stacked = true;
-    table_.specs[i].layer_stride = stride;
+void TableBuilder::begin_some_layers(const LayerNumbers& layers) {
+  parts_.back().end = cursor_;
+  cursor_ = parts_.front().end;
+  hold(!layers.here.empty());
+  parts_.push_back({layers, table_.specs.size()});
+}
+
+// Where each layer of the first part lies. The cursor is then behind them.
+std::vector<Range> TableBuilder::lay_out_layers() {
+  parts_.back().end = cursor_;
+  std::vector<Range> layers;
+  index_t at = begin_;
+  for (const index_t number : parts_.front().layers.here) {
+    cursor_ = parts_.front().end;
+    for (const Part& part : parts_) {
+      if (std::ranges::binary_search(part.layers.here, number)) cursor_ = part.end;
+    }
+    align(shards_);
+    layers.push_back({at, at + cursor_ - begin_});
+    at = layers.back().end;
   }
-  cursor_ = begin_ + static_cast<index_t>(layer_numbers.size()) * stride;
+  for (std::size_t p = 0; p < parts_.size(); ++p) {
+    const std::size_t end = p + 1 < parts_.size() ? parts_[p + 1].first_spec : table_.specs.size();
+    for (std::size_t i = parts_[p].first_spec; i < end; ++i) place(table_.specs[i], parts_[p], layers);
+  }
+  begin_ = cursor_ = at;
+  hold(true);
+  return layers;
+}
+
+void TableBuilder::place(ParameterSpec& spec, const Part& part, const std::vector<Range>& layers) const {
+  spec.is_stacked = true;
+  spec.layers = static_cast<index_t>(part.layers.of_model.size());
+  if (spec.layers < model_.num_hidden_layers) spec.stack_layers = part.layers.of_model;
+  if (spec.layer_numbers.empty()) return;  // not stored here
+  const index_t in_layer = spec.offset - begin_;
+  const std::vector<index_t>& all = parts_.front().layers.here;
+  spec.layer_numbers = part.layers.here;
+  spec.layer_offsets.clear();
+  for (const index_t number : spec.layer_numbers) {
+    const auto layer = std::ranges::lower_bound(all, number) - all.begin();
+    spec.layer_offsets.push_back(layers[static_cast<std::size_t>(layer)].begin + in_layer);
+  }
+  spec.offset = spec.layer_offsets.front();
+  for (index_t& offset : spec.layer_offsets) offset -= spec.offset;
+}
+
+void TableBuilder::end_layer_units() {
+  first_layer_unit_ = static_cast<index_t>(table_.units.size());
+  for (const Range& layer : lay_out_layers()) table_.units.push_back({layer, 1, replicas_});
+  unit_of_layer_.clear();
+  index_t unit = first_layer_unit_;
+  for (const index_t number : table_.layer_numbers) {
+    unit_of_layer_.push_back(std::ranges::binary_search(parts_.front().layers.here, number) ? unit++ : no_unit);
+  }
 }
 
 void TableBuilder::norm(const std::string& prefix, bool partial) {

@@ -24,6 +24,11 @@ struct Held {
 };
 inline Held exclusively(Range r) { return {r, r, false}; }
 
+/// Layers that have a part: those stored here and all of the model, ascending.
+struct LayerNumbers {
+  std::vector<index_t> here, of_model;
+};
+
 /// Lays specs out one after the other in a flat buffer.
 class TableBuilder {
  public:
@@ -39,13 +44,17 @@ class TableBuilder {
   void align(index_t shards = 1);
   index_t cursor() const { return cursor_; }
 
-  /// Begins a unit. end_unit closes it; end_layer_units repeats it, with the specs from first_spec on, for all layers.
+  /// Begins a unit. end_unit closes it.
   void begin_unit() { begin_ = cursor_; }
   void end_unit(int uses);
-  void end_layer_units(std::size_t first_spec, const std::vector<index_t>& layer_numbers);
 
-  /// Repeats what was laid out since begin_unit for every layer.
-  void stack_layers(std::size_t first_spec, const std::vector<index_t>& layer_numbers);
+  /// Begins what each of these layers has; after begin_some_layers, what some of them have in addition. The latter
+  /// begins at the same place in each of its layers, where the part of all ends.
+  void begin_layers(const LayerNumbers& layers);
+  void begin_some_layers(const LayerNumbers& layers);
+  /// Repeats it for every layer; end_layer_units makes each a unit.
+  void end_layers() { lay_out_layers(); }
+  void end_layer_units();
 
   /// The 1-D parameters of a norm of hidden states; the weights of one of n columns.
   void norm(const std::string& prefix, bool partial);
@@ -65,6 +74,13 @@ class TableBuilder {
   void matrix(const std::string& name, index_t rows, index_t columns, Partition partition, const Held& held, Role role);
 
  private:
+  struct Part {
+    LayerNumbers layers;
+    std::size_t first_spec = 0;
+    index_t end = 0;  // where its first layer ends
+  };
+  std::vector<Range> lay_out_layers();
+  void place(ParameterSpec& spec, const Part& part, const std::vector<Range>& layers) const;
   void shard(ParameterSpec& spec, const Held& held);
   void add(ParameterSpec& spec);
 
@@ -74,7 +90,9 @@ class TableBuilder {
   comm::ReplicaSet replicas_ = comm::ReplicaSet::data_parallel;
   int shards_ = 1;
   index_t section_begin_ = 0, first_unit_ = 0, first_layer_unit_ = 0;
-  index_t begin_ = 0;  // of the unit
+  std::vector<index_t> unit_of_layer_;
+  std::vector<Part> parts_;  // of layers; the first is of all of them
+  index_t begin_ = 0;        // of the unit
   index_t cursor_ = 0;
   bool is_held_ = true;
 };
@@ -89,10 +107,9 @@ AttentionParts attention_parts(const deck::ModelConfig& model, const ParameterTa
 void add_attention_1d(TableBuilder& build, const deck::ModelConfig& model, const AttentionParts& parts);
 void add_attention(TableBuilder& build, const deck::ModelConfig& model, const AttentionParts& parts);
 
-/// Those of its feed-forward network. partial: the gradients of the router are.
-void add_feed_forward_1d(TableBuilder& build, const deck::ModelConfig& model, const ParameterTable& table,
-                         bool partial);
-void add_feed_forward(TableBuilder& build, const deck::ModelConfig& model, const ParameterTable& table, bool partial);
+/// Those of a dense feed-forward network.
+void add_dense_1d(TableBuilder& build, const deck::ModelConfig& model, const ParameterTable& table);
+void add_dense(TableBuilder& build, const deck::ModelConfig& model, const ParameterTable& table);
 
 /// The names of the projections in the first GEMM of a feed-forward network.
 using Projections = std::vector<std::string>;

@@ -4,6 +4,7 @@
 
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/layer_kinds.hpp"
 
 namespace nanotron::nn {
 namespace {
@@ -24,9 +25,11 @@ void check_extents(const deck::Config& c, deck::Findings& f) {
               at_most("tp", width));
     }
   };
-  const deck::FeedForwardSizes sizes = deck::feed_forward_sizes(c.model);
-  too_narrow(sizes.width.key, sizes.width.size);
-  too_narrow(sizes.shared_width.key, sizes.shared_width.size);
+  for (const deck::LayerKind& kind : deck::LayerKinds(c.model).all()) {
+    const deck::FeedForwardSizes sizes = deck::feed_forward_sizes(c.model, kind);
+    too_narrow(sizes.width.key, sizes.width.size);
+    too_narrow(sizes.shared_width.key, sizes.shared_width.size);
+  }
   too_narrow("model.vocab_size", c.model.vocab_size);
 }
 

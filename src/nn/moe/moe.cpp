@@ -57,19 +57,24 @@ void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, c
 }
 
 template <class T>
-void Moe<T>::compute_hidden(Device& device, const FeedForwardActivations<T>& act) const {
-  const index_t rows = act.routed->rows->received_rows;
-  w_.act->forward_weighted(device, first(act.routed->gate_up, rows), act.routed->row_weights,
-                           first(act.routed->hidden, rows));
-  if (w_.shared) compute_shared_hidden(device, act);
+void Moe<T>::compute_rows(Device& device, const RoutedActivations<T>& act) const {
+  const index_t rows = act.rows->received_rows;
+  w_.act->forward_weighted(device, first(act.gate_up, rows), act.row_weights, first(act.hidden, rows));
 }
 
 template <class T>
-void Moe<T>::compute_shared_hidden(Device& device, const FeedForwardActivations<T>& act) const {
+void Moe<T>::compute_hidden(Device& device, const FeedForwardActivations<T>& act) const {
+  compute_rows(device, *act.routed);
+  if (w_.shared) compute_shared_hidden(device, *act.routed, static_cast<index_t>(act.routed->shared_hidden.extent(0)));
+}
+
+template <class T>
+void Moe<T>::compute_shared_hidden(Device& device, const RoutedActivations<T>& act, index_t tokens) const {
+  const Matrix<T> gate_up = first(act.shared_gate_up, tokens), hidden = first(act.shared_hidden, tokens);
   if (has_shared_gate()) {
-    w_.act->forward_weighted(device, act.mlp.gate_up, act.routed->gate, act.mlp.hidden);
+    w_.act->forward_weighted(device, gate_up, act.gate, hidden);
   } else {
-    w_.act->forward(device, act.mlp.gate_up, act.mlp.hidden, {});
+    w_.act->forward(device, gate_up, hidden, {});
   }
 }
 
@@ -80,10 +85,12 @@ void Moe<T>::forward_to_last_gemm(Device& device, const TokenBatch& batch, Tenso
                                   const BlockInput<T>& input, const FeedForwardActivations<T>& a,
                                   const FeedForwardWorkspace<T>& w) const {
   const RoutedActivations<T>& act = *a.routed;
-  const Matrix<const T> n = region.all_gather_gemm(device, input, shared_gate_up(), a.mlp.gate_up);
+  const Matrix<const T> n =
+      region.all_gather_gemm(device, input, shared_gate_up(), first(act.shared_gate_up, batch.tokens()));
   route(device, batch, n, act, *w.routed);
   w_.gate_up->forward(device, *act.rows, act.input, act.gate_up);
-  compute_hidden(device, a);
+  compute_rows(device, act);
+  if (w_.shared) compute_shared_hidden(device, act, batch.tokens());
 }
 
 template <class T>
@@ -95,7 +102,7 @@ Pending Moe<T>::forward_output(Device& device, const TokenBatch& batch, TensorPa
   ExpertSums<T>& sums = *parts_->sums;
   const Matrix<T> part = region.partial_sum(y);
   if (w_.shared) {
-    w_.shared->down.forward()(device, a.mlp.hidden, part);
+    w_.shared->down.forward()(device, first(act.shared_hidden, batch.tokens()), part);
     sums.shared(device, region, y);
   } else {
     kernels::fill<T>(device, Vector<T>(part.data(), part.size()), 0.0);
@@ -116,12 +123,13 @@ Matrix<const T> Moe<T>::backward_inside(Device& device, TensorParallelRegion<T>&
   const ExpertRows& plan = *act.rows;
   ExpertExchange<T>& exchange = *parts_->exchange;
   const index_t here = plan.received_rows;
-  const Matrix<const T> dy = region.all_gather_gemm(device, {dy_rows, {}}, shared_dhidden(), w.dhidden);
+  const Matrix<const T> dy = region.all_gather_gemm(device, {dy_rows, {}}, shared_dhidden(), work.shared_dhidden);
   const MoeOrders& orders = parts_->orders;
   if (has_shared_gate()) {
-    w_.act->backward_weighted(device, a.mlp.gate_up, act.gate, w.dhidden, work.dgate, orders.shared_width);
+    w_.act->backward_weighted(device, act.shared_gate_up, act.gate, work.shared_dhidden, work.dgate,
+                              orders.shared_width);
   } else if (w_.shared) {
-    w_.act->backward(device, a.mlp.gate_up, w.dhidden, {}, {});
+    w_.act->backward(device, act.shared_gate_up, work.shared_dhidden, {}, {});
   }
 
   kernels::gather_rows<T>(device, parts_->routing.top_k, dy, first(act.source, plan.sent_rows),
@@ -153,7 +161,7 @@ Pending Moe<T>::backward_input(Device& device, const TokenBatch& batch, TensorPa
   const Matrix<T> part = region.partial_sum(dn);
   double accumulate = 0.0;
   if (w_.shared) {
-    w_.shared->gate_up.backward_input()(device, a.mlp.gate_up, part);
+    w_.shared->gate_up.backward_input()(device, act.shared_gate_up, part);
     sums.shared(device, region, dn);
     accumulate = 1.0;
   }
@@ -204,7 +212,7 @@ template <class T>
 void Moe<T>::backward_output_weight(Device& device, Matrix<const T> dy, const FeedForwardActivations<T>& act,
                                     const FeedForwardWorkspace<T>&) const {
   w_.down->backward_weight(device, *act.routed->rows, act.routed->doutput, act.routed->hidden);
-  if (w_.shared) w_.shared->down.backward_weight(device, dy, act.mlp.hidden);
+  if (w_.shared) w_.shared->down.backward_weight(device, dy, act.routed->shared_hidden);
 }
 
 //   dWgu += [dgate | dup]^T x      [dWr | dwg] += [dl | ds]^T n      dbr += sum over tokens of dl
@@ -212,7 +220,7 @@ template <class T>
 void Moe<T>::backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act,
                                    const FeedForwardWorkspace<T>& work) const {
   w_.gate_up->backward_weight(device, *act.routed->rows, act.routed->gate_up, act.routed->input);
-  if (w_.shared) w_.shared->gate_up.backward_weight(device, act.mlp.gate_up, n);
+  if (w_.shared) w_.shared->gate_up.backward_weight(device, act.routed->shared_gate_up, n);
   kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, act.routed->dlogits, n, 1.0,
                       MatrixRef<M>(w_.router.gradient), parts_->orders.tokens);
   if (w_.router.bias.extent(0) == 0) return;

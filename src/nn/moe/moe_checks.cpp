@@ -6,6 +6,7 @@
 
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/deck/table/parameters.hpp"
 #include "nanotron/tensor/layout_checks.hpp"
 #include "nanotron/tensor/shard.hpp"
@@ -55,6 +56,19 @@ void check_network(const deck::ModelConfig& m, deck::Findings& f) {
     f.error({"model.mlp_bias", "moe.num_experts"}, "experts have no biases", "mlp_bias = .false.",
             "or num_experts = 0");
   }
+}
+
+// What needs layers of one kind.
+void check_dense_layers(const deck::Config& c, deck::Findings& f) {
+  if (!f.is_valid({"moe.expert_layers"}) || deck::routed_layer_count(c.model) == c.model.num_hidden_layers) return;
+  const auto refuse = [&](const std::string& key, const std::string& what, const std::string& expected) {
+    if (!f.is_valid({key})) return;
+    f.error({key, "moe.expert_layers"},
+            what + " needs experts in all layers or in none: expert_layers = " + deck::quoted(c.model.moe.expert_layers),
+            expected, "or expert_layers = 'all'");
+  };
+  if (c.precision.compute == ScalarType::fp8) refuse("precision.compute", "compute = 'fp8'", "compute = 'bf16'");
+  if (c.optimizer.name == deck::OptimizerName::muon) refuse("optimizer.name", "Muon", "name = 'adamw'");
 }
 
 void check_shared(const deck::MoeConfig& moe, deck::Findings& f) {
@@ -168,6 +182,7 @@ void check_moe(const deck::Config& c, deck::Findings& f) {
             "a divisor of " + text(replicas));
   }
   check_network(c.model, f);
+  check_dense_layers(c, f);
   check_shared(moe, f);
   check_groups(moe, f);
   check_scores(moe, f);

@@ -19,6 +19,7 @@ Range ExpertRows::of_sequence(std::size_t e, index_t s, index_t sequences) const
 template <class T>
 void take_selective(Arena& arena, MemoryKind kind, const MoeSizes& s, RoutedActivations<T>& act) {
   act.hidden = arena.take<T>(kind, s.rows, s.width);
+  act.shared_hidden = arena.take<T>(kind, s.tokens, s.shared_width);
 }
 
 template <class T>
@@ -36,6 +37,7 @@ void take_full(Arena& arena, MemoryKind kind, const MoeSizes& s, int ranks, Rout
   act.input = arena.take<T>(kind, s.rows, s.hidden);
   act.row_weights = arena.take<M>(kind, s.rows);
   act.gate_up = arena.take<T>(kind, s.rows, 2 * s.width);
+  act.shared_gate_up = arena.take<T>(kind, s.tokens, 2 * s.shared_width);
   if (s.experts == 0) return;
   const auto all = static_cast<std::size_t>(s.experts), here = all / static_cast<std::size_t>(ranks);
   act.rows = std::make_shared<ExpertRows>();
@@ -69,6 +71,7 @@ void take_backward(Arena& arena, const MoeSizes& s, RoutedWorkspace<T>& work) {
   constexpr auto kind = MemoryKind::workspace;
   work.sequence_counts = arena.take<std::int64_t>(kind, s.sequences, s.experts);
   work.dhidden = arena.take<T>(kind, s.rows, s.width);
+  work.shared_dhidden = arena.take<T>(kind, s.tokens, s.shared_width);
   work.drow_weights = arena.take<M>(kind, s.rows);
   work.dweights = arena.take<M>(kind, s.assignments());
   work.dgate = arena.take<M>(kind, s.columns > s.experts ? s.tokens : 0);

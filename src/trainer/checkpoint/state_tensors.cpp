@@ -58,7 +58,7 @@ std::optional<io::Slice> slice_of(const nn::ParameterSpec& spec) {
   return io::Slice{spec.stack, spec.number, spec.numbers};
 }
 
-// A block of the local matrix in each of `layers`. Layers are numbers of the model; rows and columns are local indices.
+// A block of the local matrix in each of `layers`. Layers are rows of the stack; rows and columns are local indices.
 struct Block {
   Range layers, rows, columns;
 };
@@ -75,7 +75,8 @@ io::StatePart state_part(const nn::ParameterSpec& spec, const Block& block, S* d
   };
   // The stride of a single row or layer is never used: this value keeps the part a packed rectangle.
   const index_t row_stride = block.rows.size() > 1 || spec.is_1d ? spec.local_columns() : block.columns.size();
-  const index_t layer_stride = block.layers.size() > 1 ? spec.layer_stride : block.rows.size() * row_stride;
+  const index_t layer_stride =
+      block.layers.size() > 1 ? spec.offset_of(1) - spec.offset_of(0) : block.rows.size() * row_stride;
   if (spec.is_stacked) add(block.layers, 0, layer_stride);
   add(block.rows, by_columns ? 0 : spec.local.begin, row_stride);
   if (!spec.is_1d) add(block.columns, by_columns ? spec.local.begin : 0, 1);
@@ -85,7 +86,7 @@ io::StatePart state_part(const nn::ParameterSpec& spec, const Block& block, S* d
 // Splits elements `range` of the row-major local matrix into the end of a row, whole rows and the beginning of a row.
 std::vector<Block> blocks_of(const nn::ParameterSpec& spec, index_t layer, const Range& range) {
   const index_t columns = spec.local_columns();
-  const index_t number = spec.layer_numbers[static_cast<std::size_t>(layer)];
+  const index_t number = spec.stack_row(layer);
   const Range one{number, number + 1};
   std::vector<Block> blocks;
   for (index_t begin = range.begin, end = 0; begin < range.end; begin = end) {
@@ -98,8 +99,16 @@ std::vector<Block> blocks_of(const nn::ParameterSpec& spec, index_t layer, const
   return blocks;
 }
 
+// Whether these layers, and the first two here, are as far apart in the buffer from one to the next.
+bool are_evenly_spaced(const nn::ParameterSpec& spec, const Range& layers) {
+  for (index_t l = layers.begin; l + 1 < layers.end; ++l) {
+    if (spec.offset_of(l + 1) - spec.offset_of(l) != spec.offset_of(1) - spec.offset_of(0)) return false;
+  }
+  return true;
+}
+
 // The parts of a share that `layout` holds. It is one part if `layout` holds all of it in one piece and the layers are
-// consecutive.
+// consecutive and evenly spaced.
 template <class S>
 std::vector<io::StatePart> state_parts(const nn::ParameterSpec& spec, const nn::BufferLayout& layout, S* data,
                                        const Share& share) {
@@ -109,11 +118,12 @@ std::vector<io::StatePart> state_parts(const nn::ParameterSpec& spec, const nn::
   const auto flat = [&](index_t layer) {
     return Range{spec.offset_of(layer) + local.begin, spec.offset_of(layer) + local.end};
   };
-  const auto number = [&](index_t layer) { return spec.layer_numbers[static_cast<std::size_t>(layer)]; };
+  const auto number = [&](index_t layer) { return spec.stack_row(layer); };
   const Range all{flat(layers.begin).begin, flat(layers.end - 1).end};
   const Range numbers{number(layers.begin), number(layers.end - 1) + 1};
   const std::vector<nn::BufferLayout::Part> held = layout.within(all);
-  if (numbers.size() == layers.size() && held.size() == 1 && held.front().range == all) {
+  if (numbers.size() == layers.size() && held.size() == 1 && held.front().range == all &&
+      are_evenly_spaced(spec, layers)) {
     return {state_part(spec, {numbers, rows, {0, columns}}, data + held.front().at)};
   }
   std::vector<io::StatePart> parts;
@@ -136,7 +146,11 @@ std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, c
                                            const Parts& part) {
   std::vector<io::StateTensor> tensors;
   for (const nn::ParameterSpec& spec : table.specs) {
-    tensors.push_back({.name = spec.name, .global_shape = shape_of(spec), .parts = {}, .slice = slice_of(spec)});
+    tensors.push_back({.name = spec.name,
+                       .global_shape = shape_of(spec),
+                       .parts = {},
+                       .slice = slice_of(spec),
+                       .layers = spec.stack_layers});
     const Range range = range_of(spec, part[spec.replicas]);
     if (range.size() == 0 || spec.local_layers() == 0) continue;
     // Row-parallel columns are never replicated: a rank owns all rows of its columns.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "nanotron/data/order/batch_ramp.hpp"
+#include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/model/cost.hpp"
 #include "nanotron/nn/attention/score_map.hpp"
 #include "nanotron/trainer/state/training_state.hpp"
@@ -27,7 +28,7 @@ std::string count_text(double parameters) {
 double active_parameters(const deck::ModelConfig& m, double all) {
   const deck::FeedForwardSizes f = deck::feed_forward_sizes(m);
   const auto idle = static_cast<double>(f.networks - f.networks_per_token);
-  return all - static_cast<double>(3 * m.num_hidden_layers * m.hidden_size * f.width.size) * idle;
+  return all - static_cast<double>(3 * deck::routed_layer_count(m) * m.hidden_size * f.width.size) * idle;
 }
 
 std::string parameters_text(const deck::ModelConfig& m) {

@@ -9,6 +9,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/types.hpp"
+#include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/moe/routing.hpp"
 #include "nanotron/tensor/pinned_memory.hpp"
@@ -36,15 +37,18 @@ void clear(Device& device, const Matrix<double>& sums) {
 template <class M>
 struct ChoiceBiases {
   double rate = 0.0;  // 0: they are constant
-  std::vector<Vector<M>> of_layers{};
+  struct OfLayer {
+    index_t row = 0;  // of the statistics
+    Vector<M> bias{};
+  };
+  std::vector<OfLayer> of_layers{};
 
   // loads: a row per layer, the assignments of its experts in columns [E, 2E).
   void balance(Device& device, const Matrix<double>& loads) const {
-    for (std::size_t l = 0; l < of_layers.size(); ++l) {
-      const auto experts = static_cast<index_t>(of_layers[l].extent(0)),
-                 columns = static_cast<index_t>(loads.extent(1));
-      const double* const row = loads.data() + static_cast<index_t>(l) * columns;
-      kernels::balance_bias<M>(device, Vector<const double>(row + experts, experts), rate, of_layers[l]);
+    for (const auto& [row, bias] : of_layers) {
+      const auto experts = static_cast<index_t>(bias.extent(0)), columns = static_cast<index_t>(loads.extent(1));
+      const double* const of_row = loads.data() + row * columns + experts;
+      kernels::balance_bias<M>(device, Vector<const double>(of_row, experts), rate, bias);
     }
   }
 };
@@ -57,7 +61,8 @@ ChoiceBiases<master_t<T>> choice_biases(const deck::MoeConfig& moe, const model:
   const nn::ParameterBuffers<T>& p = model.parameters();
   for (index_t l = 0; l < spec.local_layers(); ++l) {
     master_t<T>* const at = p.master.data() + p.layouts.master.at(spec.offset_of(l));
-    biases.of_layers.emplace_back(p.master.data() == nullptr ? nullptr : at, moe.num_experts);
+    biases.of_layers.push_back({model.table().local_layer(spec.layer_numbers[static_cast<std::size_t>(l)]),
+                                Vector<master_t<T>>(p.master.data() == nullptr ? nullptr : at, moe.num_experts)});
   }
   return biases;
 }
@@ -94,7 +99,7 @@ class Routers final : public StatisticsMonitor {
   Routers(const deck::Config& config, comm::ProcessGrid& grid, Device& device, Matrix<double> sums,
           ChoiceBiases<M> biases)
       : moe_(config.model.moe),
-        layers_(static_cast<double>(config.model.num_hidden_layers)),
+        layers_(static_cast<double>(deck::routed_layer_count(config.model))),
         length_(static_cast<double>(config.data.sequence_length)),
         grid_(grid),
         device_(device),
@@ -114,7 +119,8 @@ class Routers final : public StatisticsMonitor {
     const auto experts = static_cast<std::size_t>(moe_.num_experts);
     std::array<double, 3> sum{};   // balance, z^2, dropped
     std::array<double, 2> most{};  // assignments of an expert, and of a layer: all have as many
-    for (std::size_t l = 0; l < host_.extent(0); ++l) {
+    const std::size_t rows = host_.extent(1) > 0 ? host_.extent(0) : 0;  // 0: no layer here has experts
+    for (std::size_t l = 0; l < rows; ++l) {
       double of_layer = 0.0;
       for (std::size_t e = 0; e < experts; ++e) {
         sum[0] += host_(l, e);

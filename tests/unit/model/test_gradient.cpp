@@ -112,6 +112,11 @@ constexpr deck::MoeConfig grouped(deck::RouterScore score) {
   return moe;
 }
 
+deck::MoeConfig in_layer_1(deck::MoeConfig moe) {
+  moe.expert_layers = "1";
+  return moe;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Models, Gradient,
     testing::Values(
@@ -155,7 +160,11 @@ INSTANTIATE_TEST_SUITE_P(Routers, Gradient,
                                          Variant{"sigmoid_groups_split", false, false, false,
                                                  deck::TpMode::reduce_scatter, grouped(deck::RouterScore::sigmoid)},
                                          Variant{"softmax_groups", false, false, false, deck::TpMode::all_reduce,
-                                                 grouped(deck::RouterScore::softmax)}),
+                                                 grouped(deck::RouterScore::softmax)},
+                                         Variant{"dense_first", false, false, false, deck::TpMode::all_reduce,
+                                                 in_layer_1(balanced(deck::AuxLossScale::per_layer))},
+                                         Variant{"dense_first_split", false, false, false, deck::TpMode::reduce_scatter,
+                                                 in_layer_1(grouped(deck::RouterScore::sigmoid))}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

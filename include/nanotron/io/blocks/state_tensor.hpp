@@ -37,7 +37,8 @@ struct StateTensor {
   /// (layers, rows, columns), (layers, n), (rows, columns) or (n).
   std::vector<index_t> global_shape;
   std::vector<StatePart> parts;
-  std::optional<Slice> slice{};  // none: the dataset is the tensor's own, of its name
+  std::optional<Slice> slice{};   // none: the dataset is the tensor's own, of its name
+  std::vector<index_t> layers{};  // the layers of the model that its rows are; empty: all, or not stacked
 };
 
 /// The dataset below a group that holds the tensor, its shape, and the bytes in it before the tensor.

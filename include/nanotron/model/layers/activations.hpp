@@ -114,7 +114,7 @@ class GemmRecipe;  // model/layers/gemm_recipe.hpp
 template <class T>
 class AttentionBlocks;  // src/model/layers/attention_blocks.hpp
 template <class T>
-class FeedForwardParts;  // src/model/layers/feed_forward_parts.hpp
+class LayerNetworks;  // src/model/layers/feed_forward_parts.hpp
 
 template <class T>
 struct Activations {
@@ -122,7 +122,7 @@ struct Activations {
 
   /// recipe, attention and feed_forward allocate what GEMMs, attention and feed-forward networks need in addition.
   Activations(Arena& arena, const LocalSizes& sizes, const ActivationSetup& setup, GemmRecipe<T>& recipe,
-              const AttentionBlocks<T>& attention, const FeedForwardParts<T>& feed_forward);
+              const AttentionBlocks<T>& attention, const LayerNetworks<T>& feed_forward);
 
   std::vector<std::vector<StageActivations<T>>> stages;  // by virtual stage and slot
   Matrix<T> final_norm;                                  // empty without a head, as are the next two

@@ -110,6 +110,7 @@ class Transformer {
 
  private:
   LocalSizes sizes(Processor processor) const;
+  void prepare_networks();
   void look_up(Vector<const std::int32_t> inputs, Vector<const std::int32_t> positions, Matrix<T> x);
   void normalise_output(const Slot& slot);
   void complete(const nn::HiddenStates<T>& x);
@@ -138,7 +139,7 @@ class Transformer {
   std::unique_ptr<nn::AttentionCore<T>> core_;
   std::unique_ptr<nn::TensorParallelRegion<T>> tp_region_;
   std::shared_ptr<const AttentionBlocks<T>> attention_;
-  std::shared_ptr<const FeedForwardParts<T>> feed_forward_;
+  std::shared_ptr<const LayerNetworks<T>> feed_forward_;
   Matrix<double> statistics_;
   Activations<T> act_;
   std::optional<nn::VocabEmbedding<T>> embedding_;

@@ -36,17 +36,18 @@ struct Unit {
   comm::ReplicaSet replicas = comm::ReplicaSet::data_parallel;
 };
 
+/// Unit number that means none.
+inline constexpr index_t no_unit = -1;
+
 /// Units that the same ranks store, contiguous, and the 1-D parameters before them.
 struct Section {
   comm::ReplicaSet replicas = comm::ReplicaSet::data_parallel;
-  Range flat;                    // in the flat space
-  Range params_1d;               // the 1-D parameters, at its beginning; may be empty
-  Range units;                   // unit numbers
-  index_t first_layer_unit = 0;  // the unit of the first layer here
+  Range flat;                            // in the flat space
+  Range params_1d;                       // the 1-D parameters, at its beginning; may be empty
+  Range units;                           // unit numbers
+  index_t first_layer_unit = 0;          // the unit of the first layer here that has one
+  std::vector<index_t> unit_of_layer{};  // of each layer stored here; no_unit where the layer has none
 };
-
-/// Unit number that means none.
-inline constexpr index_t no_unit = -1;
 
 /// Which part of a model a rank stores, and into how many shards its units divide.
 struct TableLayout {
@@ -72,7 +73,8 @@ struct ParameterTable {
   TableLayout layout;
   std::vector<nn::ParameterSpec> specs;
   nn::HeadShard heads{};
-  Range intermediate{};       // of intermediate_size; with experts, of the shared expert's width
+  Range intermediate{};       // of intermediate_size; if no layer is dense, as shared_width
+  Range shared_width{};       // of the shared expert's width
   Range expert_width{};       // of moe_intermediate_size
   Range experts{};            // stored here
   Range vocabulary{};         // of vocab_size
@@ -84,9 +86,10 @@ struct ParameterTable {
   std::vector<Unit> units{};  // the 2-D parameters stored here: embedding, layers, head; then experts
   std::vector<Section> sections{};
 
-  index_t layers = 0;                 // stored here
-  bool is_tied = false;               // tied embeddings: the head uses the embedding's weights
-  std::size_t first_expert_spec = 0;  // gate, up and down of each expert follow all other specs
+  index_t layers = 0;                    // stored here
+  std::vector<index_t> layer_numbers{};  // of these layers, ascending
+  bool is_tied = false;                  // tied embeddings: the head uses the embedding's weights
+  std::size_t first_expert_spec = 0;     // gate, up and down of each expert follow all other specs
 
   const Section& dense() const { return sections.front(); }
   const Section& section(comm::ReplicaSet replicas) const {
@@ -96,6 +99,8 @@ struct ParameterTable {
   index_t layer_unit(index_t local_layer) const { return dense().first_layer_unit + local_layer; }
   index_t head_unit() const { return is_tied ? embedding_unit() : dense().units.end - 1; }
   bool is_layer(index_t unit) const { return unit >= layer_unit(0) && unit < layer_unit(layers); }
+  /// Index among the layers stored here of one of them.
+  index_t local_layer(index_t number) const;
   const Unit& unit(index_t number) const { return units[static_cast<std::size_t>(number)]; }
 
   /// A source is what backward completes at once: a unit of the dense section with the experts of its layer; or, with

@@ -11,7 +11,7 @@
 
 namespace nanotron::nn {
 
-/// Activations of a dense network, or of the shared expert.
+/// Activations of a dense network.
 template <class T>
 struct MlpActivations {
   Matrix<T> gate_up;                 // (tokens, gate | up, or up); overwritten by its gradient in backward

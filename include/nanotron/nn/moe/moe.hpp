@@ -103,7 +103,8 @@ class Moe final : public FeedForward<T> {
              const RoutedWorkspace<T>& work) const;
   void backward_router(Device& device, const TokenBatch& batch, const RoutedActivations<T>& act,
                        const RoutedWorkspace<T>& work) const;
-  void compute_shared_hidden(Device& device, const FeedForwardActivations<T>& act) const;
+  void compute_rows(Device& device, const RoutedActivations<T>& act) const;
+  void compute_shared_hidden(Device& device, const RoutedActivations<T>& act, index_t tokens) const;
   bool has_shared_gate() const { return parts_->sizes.columns > parts_->sizes.experts; }
   RowGemm<T> shared_gate_up() const;
   RowGemm<T> shared_dhidden() const;

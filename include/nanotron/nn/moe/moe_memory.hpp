@@ -32,6 +32,7 @@ struct MoeSizes {
   index_t columns = 0;  // of the router's GEMM: experts, and the gate of a shared expert that has one
   index_t top_k = 0;
   index_t width = 0;          // of an expert, local
+  index_t shared_width = 0;   // of the shared expert, local
   index_t rows = 0;           // R
   bool is_sigmoid = false;    // the router's scores
   index_t bias_segments = 0;  // of the sum over tokens in the gradient of the router's bias; 0: none
@@ -60,20 +61,21 @@ struct ExpertRows {
 template <class T>
 struct RoutedActivations {
   using M = master_t<T>;
-  Matrix<M> probabilities;                 // (tokens, experts)
-  Vector<M> z;                             // (tokens)
-  Vector<M> score_sums;                    // (tokens), of sigmoid scores
-  Vector<std::int64_t> assignments;        // (tokens x top_k)
-  Vector<M> weights;                       // (tokens x top_k)
-  Vector<std::int64_t> row_of_assignment;  // (tokens x top_k); -1: dropped, or of an empty position
-  Vector<std::int64_t> source;             // (tokens x top_k): which assignment each sent row is
-  Vector<M> gate;                          // (tokens), of a gated shared expert
-  Matrix<T> dlogits;                       // (tokens, columns): from backward_input to backward_input_weight
-  Matrix<T> input;                         // (R, hidden): the experts' input rows
-  Vector<M> row_weights;                   // (R)
-  Matrix<T> gate_up;                       // (R, gate | up); overwritten by its gradient in backward
-  Matrix<T> hidden;                        // (R, width), weighted
-  Matrix<T> doutput;                       // (R, hidden): from backward_inside to backward_output_weight
+  Matrix<M> probabilities;                  // (tokens, experts)
+  Vector<M> z;                              // (tokens)
+  Vector<M> score_sums;                     // (tokens), of sigmoid scores
+  Vector<std::int64_t> assignments;         // (tokens x top_k)
+  Vector<M> weights;                        // (tokens x top_k)
+  Vector<std::int64_t> row_of_assignment;   // (tokens x top_k); -1: dropped, or of an empty position
+  Vector<std::int64_t> source;              // (tokens x top_k): which assignment each sent row is
+  Vector<M> gate;                           // (tokens), of a gated shared expert
+  Matrix<T> dlogits;                        // (tokens, columns): from backward_input to backward_input_weight
+  Matrix<T> input;                          // (R, hidden): the experts' input rows
+  Vector<M> row_weights;                    // (R)
+  Matrix<T> gate_up;                        // (R, gate | up); overwritten by its gradient in backward
+  Matrix<T> hidden;                         // (R, width), weighted
+  Matrix<T> doutput;                        // (R, hidden): from backward_inside to backward_output_weight
+  Matrix<T> shared_gate_up, shared_hidden;  // (tokens, gate | up), (tokens, width), of the shared expert: as above
   std::shared_ptr<ExpertRows> rows;
 };
 
@@ -92,6 +94,7 @@ struct RoutedWorkspace {
   Vector<M> drow_weights;                // (R)
   Vector<M> dweights;                    // (tokens x top_k)
   Vector<M> dgate;                       // (tokens)
+  Matrix<T> shared_dhidden;              // (tokens, width)
   Vector<M> bias_sums;                   // of the gradient of the router's bias
 };
 

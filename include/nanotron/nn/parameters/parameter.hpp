@@ -3,6 +3,7 @@
 // The parameters of one rank: a flat buffer of its local shards and, per name, the offset of the local matrix in it and
 // which part of the logical tensor that is.
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -23,13 +24,13 @@ enum class Partition {
 
 enum class Initial { normal, ones, zeros, value };
 
-/// One logical tensor (layers, rows, columns). A 1-D parameter has columns = 1 and is_1d set; a tensor that is not
-/// stacked over layers has layers = 1 and is_stacked unset.
+/// One logical tensor (layers, rows, columns), of the layers that have it. A 1-D parameter has columns = 1 and is_1d
+/// set; a tensor that is not stacked over layers has layers = 1 and is_stacked unset.
 struct ParameterSpec {
   std::string name;                 // as in a checkpoint: model/layers/self_attn/q_proj/weight
   std::string stack{};              // for a routed expert: the name that all experts share, without the number
   index_t number = 0, numbers = 1;  // in the stack
-  index_t layers = 1;               // of the whole model
+  index_t layers = 1;               // of the whole model: rows of the stack
   index_t rows = 0;
   index_t columns = 1;
   bool is_stacked = false;
@@ -48,23 +49,28 @@ struct ParameterSpec {
   bool decays = false;        // weight decay applies
   double fan_in_ratio = 1.0;  // fan-in over that of the base width, see model/parameters/parametrization.hpp
 
+  std::vector<index_t> stack_layers{};    // the layers of the model that have it, where not all do, ascending
   std::vector<index_t> layer_numbers{0};  // of the layers on this rank, in buffer order; empty: none
   index_t offset = 0;                     // of the first of these layers, in elements
-  index_t layer_stride = 0;               // from one layer to the next, in elements
+  std::vector<index_t> layer_offsets{0};  // of each of them, from the first on
 
   index_t local_rows() const { return partition == Partition::row_parallel ? rows : local.size(); }
   index_t local_columns() const { return partition == Partition::row_parallel ? local.size() : columns; }
   index_t local_size() const { return local_rows() * local_columns(); }
   index_t logical_size() const { return layers * rows * columns; }
   index_t local_layers() const { return static_cast<index_t>(layer_numbers.size()); }
-  index_t offset_of(index_t local_layer) const { return offset + local_layer * layer_stride; }
+  index_t offset_of(index_t local_layer) const { return offset + layer_offsets[static_cast<std::size_t>(local_layer)]; }
+  /// The row of the stack that a layer is.
+  index_t stack_row(index_t local_layer) const {
+    const index_t number = layer_numbers[static_cast<std::size_t>(local_layer)];
+    return stack_layers.empty() ? number : std::ranges::lower_bound(stack_layers, number) - stack_layers.begin();
+  }
   /// The logical index of the elements of a layer's local matrix.
   LogicalIndex logical_index(index_t local_layer) const {
     const bool by_columns = partition == Partition::row_parallel;
-    const index_t layer = layer_numbers[static_cast<std::size_t>(local_layer)];
     return {.columns = local_columns(),
             .logical_columns = columns,
-            .first = layer * rows * columns + (by_columns ? local.begin : local.begin * columns)};
+            .first = stack_row(local_layer) * rows * columns + (by_columns ? local.begin : local.begin * columns)};
   }
 };
 

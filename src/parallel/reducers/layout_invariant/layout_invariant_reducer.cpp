@@ -34,7 +34,9 @@ std::vector<std::vector<Range>> params_1d_by_number(const model::ParameterTable&
   for (const nn::ParameterSpec& spec : table.specs) {
     if (!spec.is_1d) continue;
     for (index_t layer = 0; layer < spec.local_layers(); ++layer) {
-      const index_t number = spec.is_stacked ? table.layer_unit(layer) : head;
+      const index_t number =
+          spec.is_stacked ? table.layer_unit(table.local_layer(spec.layer_numbers[static_cast<std::size_t>(layer)]))
+                          : head;
       const index_t begin = spec.offset_of(layer);
       params_1d[static_cast<std::size_t>(number)].push_back({begin, begin + spec.local_size()});
     }

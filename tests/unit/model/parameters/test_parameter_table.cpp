@@ -22,6 +22,51 @@ deck::ModelConfig small(bool tied, bool bias, bool norm) {
   return m;
 }
 
+// Five layers, of which 1, 3 and 4 have experts, on two stages of two expert-parallel ranks.
+TEST(TableOfTwoKinds, LayersHaveTheirPartsOnly) {
+  deck::ModelConfig m = small(false, false, false);
+  m.num_hidden_layers = 5;
+  m.moe = {.num_experts = 4, .moe_intermediate_size = 7, .n_shared_experts = 2, .expert_layers = "1 3-4"};
+  index_t owned = 0;
+  for (const Range& stage : {Range{0, 3}, Range{3, 5}}) {
+    for (const int ep : {0, 1}) {
+      const ParameterTable table =
+          make_parameter_table(m, {.layers = {stage}, .ep_size = 2, .ep_rank = ep, .shards = 4});
+      const nn::ParameterSpec &dense = table["model/layers/mlp/up_proj/weight"],
+                              &router = table["model/layers/mlp/gate/weight"],
+                              &expert = table["model/layers/mlp/experts/2/up_proj/weight"];
+      EXPECT_EQ(dense.layers, 2);
+      EXPECT_EQ(router.layers, 3);
+      EXPECT_EQ(router.stack_layers, (std::vector<index_t>{1, 3, 4}));
+      using Numbers = std::vector<index_t>;
+      EXPECT_EQ(dense.layer_numbers, stage.begin == 0 ? Numbers({0, 2}) : Numbers{});
+      EXPECT_EQ(router.layer_numbers, stage.begin == 0 ? Numbers{1} : Numbers({3, 4}));
+      EXPECT_EQ(expert.local_layers(), ep == 0 ? 0 : stage.begin == 0 ? 1 : 2);
+      EXPECT_EQ(router.stack_row(0), stage.begin == 0 ? 0 : 1);
+      const Section& experts = table.sections.back();
+      EXPECT_EQ(experts.units.size(), stage.begin == 0 ? 1 : 2);
+      for (index_t l = 0; l < table.layers; ++l) {
+        const index_t unit = table.unit_of(table.layer_unit(l), experts);
+        EXPECT_EQ(unit != no_unit, l != 0 && l != 2 ? true : stage.begin > 0) << l;
+        EXPECT_EQ(table.unit(table.layer_unit(l)).range.size() % (4 * 64), 0);
+      }
+      for (const Range& r : owned_ranges(table)) owned += ep == 0 || r.begin >= experts.flat.begin ? r.size() : 0;
+    }
+  }
+  EXPECT_EQ(owned, make_parameter_table(m).logical_parameters());
+}
+
+// All layers of one kind are where they were before there were two.
+TEST(TableOfTwoKinds, OfOneKindIsEvenlySpaced) {
+  deck::ModelConfig m = small(false, false, false);
+  m.moe = {.num_experts = 4, .moe_intermediate_size = 7, .n_shared_experts = 1};
+  for (const nn::ParameterSpec& s : make_parameter_table(m).specs) {
+    EXPECT_TRUE(s.stack_layers.empty());
+    if (!s.is_stacked) continue;
+    EXPECT_EQ(s.offset_of(2) - s.offset_of(1), s.offset_of(1) - s.offset_of(0)) << s.name;
+  }
+}
+
 class Table : public testing::TestWithParam<std::tuple<bool, bool, bool>> {
  protected:
   deck::ModelConfig model_ = small(std::get<0>(GetParam()), std::get<1>(GetParam()), std::get<2>(GetParam()));

@@ -80,6 +80,17 @@ TEST(DeckFeatures, Experts) {
   decks.expect_refused({"moe.router_aux_loss_scale=hugging_face"}, "the model is dense");
   decks.expect_refused({"moe.router_aux_loss_scale=huggingface", experts}, "'per_layer' | 'hugging_face'");
   decks.expect_refused({"moe.receive_factor=2", experts}, "or ep > 1");
+  decks.expect_refused({"moe.n_group=4", experts}, "n_group a divisor of 6");
+  decks.expect_refused({"moe.topk_group=2", experts}, "at most 1");
+  decks.expect_refused({"moe.n_group=3", "moe.num_experts_per_tok=3", experts}, "more groups");
+  decks.expect_refused({"moe.n_shared_experts=1", "moe.shared_expert_intermediate_size=8", experts}, "one of the two");
+  decks.expect_refused({"moe.router_score=sigmoid", "moe.router_z_loss_coef=1", experts}, "router_score = 'softmax'");
+  decks.expect_refused({"moe.expert_layers=none", experts}, "no layer has experts");
+  decks.expect_refused({"moe.expert_layers=0-x", experts}, "a pattern");
+  decks.expect_refused({"moe.expert_layers=99", experts}, "counted from 0");
+  decks.expect_refused({"moe.expert_layers=!0", "optimizer.name=muon", experts}, "or expert_layers = 'all'");
+  decks.expect_refused({"moe.expert_layers=!0", "precision.compute=fp8", experts}, "or expert_layers = 'all'");
+  decks.expect_refused({"moe.expert_layers=!0"}, "the model is dense");
   decks.expect_refused({"moe.receive_factor=0.5", "parallel.dp=2", "parallel.ep=2", experts}, "more than 1, or 0", 2);
   decks.expect_refused({"parallel.gradient_sum=adasum", "parallel.dp=2", "parallel.ep=2", experts},
                        "or gradient_sum = 'sum'", 2);
