@@ -26,6 +26,7 @@
 #include "muon_layout.hpp"
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/optim/muon.hpp"
 #include "nanotron/model/parameters/parametrization.hpp"
@@ -291,7 +292,9 @@ comm::StepTraffic Muon<M>::traffic() const {
 }  // namespace
 
 void check_muon(const deck::Config& c, deck::Findings& f) {
-  if (c.optimizer.name == deck::OptimizerName::muon) refuse_layout(c, f, "optimizer.name", "Muon", "name = 'adamw'");
+  if (c.optimizer.name != deck::OptimizerName::muon) return;
+  refuse_layout(c, f, "optimizer.name", "Muon", "name = 'adamw'");
+  deck::refuse_two_networks(c, f, "optimizer.name", "Muon", "name = 'adamw'");
 }
 
 template <class M>

@@ -19,6 +19,14 @@
 namespace nanotron::simulation {
 namespace {
 
+// A layer of the kind that most layers have.
+std::int64_t typical_layer(const deck::ModelConfig& model) {
+  const deck::LayerKinds kinds(model);
+  const std::vector<std::int64_t> first = kinds.first_layers();
+  const auto count = [&](std::int64_t layer) { return kinds.count(kinds.of(layer), 0, model.num_hidden_layers); };
+  return *std::ranges::max_element(first, {}, count);
+}
+
 struct Ranked {
   GridOptions options;
   double seconds = 0.0;
@@ -91,9 +99,11 @@ class Search {
     std::optional<Layers> layers;
     if (config) {
       config->data.global_batch_size = small.dp * o.micro_batch;
-      config->model.num_hidden_layers = 1;
+      const deck::ModelConfig model = config->model;
+      const std::int64_t layer = typical_layer(model);
+      config->model = deck::only_layers(model, {layer});
       const double one = predict_step(*config, machine_).seconds;
-      config->model.num_hidden_layers = 2;
+      config->model = deck::only_layers(model, {layer, layer});
       const double two = predict_step(*config, machine_).seconds;
       layers = Layers{two - one, std::max(0.0, 2.0 * one - two)};
     }

@@ -15,6 +15,9 @@ from pathlib import Path
 # Idea: words in code, words in paths of its own files, most files of others.
 IDEAS = {
     "experts": (r"expert|router|\bmoe|_moe|moe_", r"moe|expert|router", 29),
+    "dense and routed layers": (r"routed_layer|two_networks", r"moe|expert|router|layer_kinds", 4),
+    "balance by a bias": (r"choice_?bias|e_score_correction|balance_bias", r"moe|expert|router|routing", 0),
+    "biases of experts": (r"expert_?bias", r"moe|expert", 0),
     "FP8": (r"fp8|e4m3|e5m2|quantis", r"fp8|quantis", 10),
     "Adasum": (r"adasum", r"adasum", 4),
     "PowerSGD": (r"power_?sgd|\blow_?rank", r"power_sgd|low_rank", 4),

@@ -34,6 +34,12 @@ std::string text(const deck::Config& c) {
 
 // The golden case that a model is, or changes.
 deck::Config config_of(const std::string& model) {
+  if (model == "gpt_oss") {
+    deck::Config config = test::golden_config("mixtral");
+    config.checkpoint.resume = "none";
+    config.model.mlp_bias = config.model.moe.router_bias = true;
+    return config;
+  }
   if (model == "every_other") {
     deck::Config config = test::golden_config("qwen2_moe");
     config.checkpoint.resume = "none";
@@ -315,9 +321,10 @@ TEST_P(Moe, InBf16TheLossStaysClose) {
     EXPECT_NEAR(ours.losses[i], exact.losses[i], 0.02 * exact.losses[i]) << i;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Models, Moe, testing::ValuesIn(test::turn_of({"mixtral", "qwen2_moe", "qwen3_moe", "deepseek", "every_other"})),
-    [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Models, Moe,
+                         testing::ValuesIn(test::turn_of({"mixtral", "qwen2_moe", "qwen3_moe", "deepseek",
+                                                          "every_other", "gpt_oss"})),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace nanotron

@@ -63,6 +63,30 @@ TEST_F(Ramp, IsTheSameTrainingOnEveryGrid) {
   }
 }
 
+// Experts over ep ranks; a bias balances the load of each step's own tokens.
+TEST_F(Ramp, OfExpertsIsTheSameTrainingOnEveryGrid) {
+  config_.model = test::golden_config("mixtral").model;
+  config_.model.num_hidden_layers = 4;
+  config_.model.moe.expert_layers = "!0";
+  config_.model.moe.router_bias_update_rate = 0.02;
+  const test::Numbers reference = test::serial(config_, steps);
+  using P = deck::ParallelConfig;
+  deck::Config experts = on(&P::dp);
+  experts.parallel.ep = ranks_;
+  deck::Config sharded = experts;
+  sharded.parallel.zero_stage = 3;
+  for (const deck::Config& config : {experts, sharded, on(&P::tp), pipeline(deck::PpSchedule::one_f_one_b)}) {
+    SCOPED_TRACE(deck::changed_keys(config));
+    const test::Numbers ours = test::run_training(config, test::world(), steps);
+    EXPECT_EQ(ours.hashes, reference.hashes);
+    EXPECT_LT(test::worst_loss_difference(ours, reference), 1e-11);
+    test::expect_same_state(ours.parameters, reference.parameters);
+    const std::string bias = "model/layers/mlp/gate/e_score_correction_bias";
+    EXPECT_EQ(ours.parameters.at(bias), reference.parameters.at(bias));
+    EXPECT_FALSE(ours.exp_avg.contains(bias));
+  }
+}
+
 // The loss of a step is the mean over its own targets, and those of its routers are means over its tokens: those of a
 // run whose batch has this size.
 TEST_F(Ramp, AStepIsThatOfItsBatch) {

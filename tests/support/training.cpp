@@ -3,6 +3,7 @@
 #include <hdf5.h>
 
 #include <numeric>
+#include <optional>
 
 #include "nanotron/base/random.hpp"
 #include "nanotron/deck/named_files.hpp"
@@ -37,14 +38,16 @@ void add_part(const std::vector<index_t>& global_shape, const io::StatePart& p, 
   }
 }
 
-// The logical tensors of which the ranks of `world` hold between them what `place`, of the buffer, says.
+// The logical tensors of which the ranks of `world` hold between them what `place`, of the buffer, says. Without `over`
+// those of parameters.
 template <class S>
-Tensors gather(const model::ParameterTable& table, optim::Covers over, const Vector<S>& values,
+Tensors gather(const model::ParameterTable& table, std::optional<optim::Covers> over, const Vector<S>& values,
                const nn::BufferLayout& place, const trainer::Parts& part, MPI_Comm world) {
   const auto host = Kokkos::create_mirror_view(values);
   Kokkos::deep_copy(host, values);
   Tensors all;
-  for (const io::StateTensor& t : trainer::moment_tensors<S>(table, over, place, host.data(), part)) {
+  for (const io::StateTensor& t : over ? trainer::moment_tensors<S>(table, *over, place, host.data(), part)
+                                       : trainer::state_tensors<S>(table, place, host.data(), part)) {
     const auto size = std::accumulate(t.global_shape.begin(), t.global_shape.end(), index_t{1}, std::multiplies<>());
     std::vector<double> logical(static_cast<std::size_t>(size), 0.0);
     for (const io::StatePart& p : t.parts) add_part<S>(t.global_shape, p, logical);
@@ -182,7 +185,7 @@ Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bo
           },
           moment.values);
     };
-    numbers.parameters = all({"", optim::Covers::all, parameters.layouts.master, parameters.master});
+    numbers.parameters = gather<M>(table, {}, parameters.master, parameters.layouts.master.common(owned), owner, world);
     for (const optim::Moment<M>& moment : state.optimizer->moments()) {
       (moment.name == "exp_avg"      ? numbers.exp_avg
        : moment.name == "exp_avg_sq" ? numbers.exp_avg_sq

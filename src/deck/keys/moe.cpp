@@ -18,7 +18,7 @@ std::vector<Parameter> moe_rows() {
         "Number of experts per layer (mixture of experts); 0: a dense feed-forward network."),
     KEY(num_experts_per_tok).at_least(1).at_most(64).says(
         "Experts per token (top-k): those with the largest router probability; ties go to the lower index."),
-    KEY(expert_layers).omitted().of_no_architecture().says(
+    KEY(expert_layers).omitted().says(
         "Layers with experts; the others have a dense network of intermediate_size: 'all'; a pattern such as '1:1', of "
         "each 2 layers the first; layers such as '1-5 8'; or all but some, such as '!0-2' (DeepSeek-V3)."),
     KEY(moe_intermediate_size).at_least(0).at_most(1e8).nonzero().says(
@@ -93,6 +93,15 @@ void check_routed_layers(const Config& c, Findings& f) {
     f.error({key, "moe.num_experts"}, "no layer has experts: expert_layers = " + quoted(layers),
             "a set with a layer, for example 'all' or '!0'", "or num_experts = 0");
   }
+}
+
+void refuse_two_networks(const Config& c, Findings& f, const std::string& key, const std::string& what,
+                         const std::string& expected) {
+  const std::int64_t routed = routed_layer_count(c.model);
+  if (routed == 0 || routed == c.model.num_hidden_layers || !f.is_valid({key, "moe.expert_layers"})) return;
+  f.error({key, "moe.expert_layers"},
+          what + " needs experts in all layers or in none: expert_layers = " + quoted(c.model.moe.expert_layers),
+          expected, "or expert_layers = 'all'");
 }
 
 FeedForwardSizes feed_forward_sizes(const ModelConfig& model) {

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "feed_forward_parts.hpp"
 #include "nanotron/deck/layer_kinds.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/nn/moe/moe.hpp"
 #include "sum_orders.hpp"
 
@@ -111,6 +113,12 @@ nn::MoeParts<T> parts_of(const TransformerSetup& setup, const ParameterTable& ta
                  .bias_segments = moe.router_bias ? parts.orders.tokens.shards_on_rank : 0,
                  .gemms = setup.expert_gemms,
                  .cuts = cuts_of(setup, parts.orders.tokens)};
+  if (moe.router_bias)
+    parts.sizes.bias_workspace =
+        kernels::bias_workspace_size(arena.processor(), tokens, moe.num_experts, parts.sizes.bias_segments);
+  if (setup.model.mlp_bias)
+    parts.sizes.bias_workspace =
+        std::max(parts.sizes.bias_workspace, nn::ExpertBiases<T>::workspace_size(arena.processor(), parts.sizes));
   if (parts.sizes.cuts.sequences > 1 && table.sections.back().units.size() > 0) {
     parts.gradient_stride = table.unit(table.sections.back().first_layer_unit).range.size();
   }
@@ -142,6 +150,7 @@ class Experts final : public FeedForwardParts<T> {
       : FeedForwardParts<T>({}),
         parts_(parts_of<T>(setup, table, tokens, device, arena)),
         shared_(detail::orders_of(setup).shared),
+        adds_down_bias_(setup.tp->rank() == 0),
         gate_up_{.out = gate_up_order(setup)},
         down_{.in = parts_.orders.width} {}
 
@@ -183,6 +192,7 @@ class Experts final : public FeedForwardParts<T> {
 
   nn::MoeParts<T> parts_;
   FeedForwardOrders shared_;
+  bool adds_down_bias_;  // on one rank, before the partial sums are reduced
   nn::LinearOrders gate_up_, down_;
 };
 
@@ -195,10 +205,15 @@ std::unique_ptr<const nn::FeedForward<T>> Experts<T>::make(const FeedForwardSour
     return detail::linear_weights(table, source.buffers, first, source.layer, rows);
   };
   std::vector<nn::LinearWeights<T>> gate_up, down;  // of the experts here
+  std::vector<nn::ExpertBias<T>> biases;
   for (index_t e = table.experts.begin; e < table.experts.end; ++e) {
     const MlpSpecs specs = table.expert(e);
     gate_up.push_back(weights(specs.first, specs.first_rows));
     down.push_back(weights(specs.down, specs.down.local_rows()));
+    if (gate_up.back().bias.extent(0) > 0) {
+      biases.push_back({std::exchange(gate_up.back().bias, {}), std::exchange(down.back().bias, {}),
+                        gate_up.back().bias_gradient, down.back().bias_gradient});
+    }
   }
   const auto experts = [&](const std::vector<nn::LinearWeights<T>>& w, const nn::LinearOrders& order) {
     return nn::make_expert_linear<T>(parts_.sizes.gemms, w,
@@ -207,6 +222,7 @@ std::unique_ptr<const nn::FeedForward<T>> Experts<T>::make(const FeedForwardSour
   nn::MoeWeights<T> all{.router = weights(table[mlp + "gate/weight"], parts_.sizes.columns),
                         .gate_up = experts(gate_up, gate_up_),
                         .down = experts(down, down_),
+                        .biases = {std::move(biases), adds_down_bias_},
                         .shared = {},
                         .act = nn::make_activation(source.activation)};
   if (all.router.bias.extent(0) > 0) {

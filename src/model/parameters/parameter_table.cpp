@@ -60,16 +60,29 @@ Layers by_network(const deck::ModelConfig& m, const std::vector<index_t>& stored
   return layers;
 }
 
+// What only layers with a dense and only those with a routed feed-forward block have.
+template <class Dense, class Routed>
+void add_networks(TableBuilder& build, const Layers& layers, const Dense& add_dense, const Routed& add_routed) {
+  if (!layers.dense.of_model.empty()) {
+    build.begin_some_layers(layers.dense);
+    add_dense();
+  }
+  if (!layers.routed.of_model.empty()) {
+    build.begin_some_layers(layers.routed);
+    add_routed();
+  }
+}
+
 }  // namespace
 
 ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayout& layout) {
   ParameterTable table{.layout = layout, .specs = {}};
   const int tp_size = layout.tp_size, tp_rank = layout.tp_rank, cuts = std::max(layout.tensor_shards, tp_size);
   table.heads = nn::shard_heads(m.num_attention_heads, m.num_key_value_heads, tp_size, tp_rank);
-  const std::vector<index_t> stored = layers_of(layout.layers, m.num_hidden_layers);
+  table.layer_numbers = layers_of(layout.layers, m.num_hidden_layers);
+  const std::vector<index_t>& stored = table.layer_numbers;
   const Layers layers = by_network(m, stored);
-  const index_t shared_width = deck::feed_forward_sizes(m).shared_width.size;
-  table.shared_width = shard_range(shared_width, cuts, tp_size, tp_rank);
+  table.shared_width = shard_range(deck::feed_forward_sizes(m).shared_width.size, cuts, tp_size, tp_rank);
   table.intermediate =
       layers.dense.of_model.empty() ? table.shared_width : shard_range(m.intermediate_size, cuts, tp_size, tp_rank);
   table.expert_width = shard_range(m.moe.moe_intermediate_size, cuts, tp_size, tp_rank);
@@ -82,23 +95,16 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
   const AttentionParts heads = attention_parts(m, table, tp_size);
 
   // With sequence-parallel hidden states a norm sees only this rank's tokens: its gradients are partial.
+  const bool routed_is_partial = layout.tensor_shards == 0;
   const bool is_sequence_parallel = layout.tp_mode == deck::TpMode::reduce_scatter && tp_size > 1;
 
   TableBuilder build(m, table, tp_rank);
   build.begin_section(comm::ReplicaSet::data_parallel, layout.shards);
-  table.layer_numbers = stored;
   build.begin_layers(layers.all);
   for (const std::string& norm : layer_layout(m).norms()) build.norm("model/layers/" + norm, is_sequence_parallel);
   add_attention_1d(build, m, heads);
-  const bool routed_is_partial = layout.tensor_shards == 0;
-  if (!layers.dense.of_model.empty()) {
-    build.begin_some_layers(layers.dense);
-    add_dense_1d(build, m, table);
-  }
-  if (!layers.routed.of_model.empty()) {
-    build.begin_some_layers(layers.routed);
-    add_routed_1d(build, m, routed_is_partial);
-  }
+  add_networks(
+      build, layers, [&] { add_dense_1d(build, m, table); }, [&] { add_routed_1d(build, m, routed_is_partial); });
   build.end_layers();
   build.hold(is_last);
   build.norm("model/norm/", is_sequence_parallel);
@@ -112,14 +118,8 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
   table.layers = static_cast<index_t>(stored.size());
   build.begin_layers(layers.all);
   add_attention(build, m, heads);
-  if (!layers.dense.of_model.empty()) {
-    build.begin_some_layers(layers.dense);
-    add_dense(build, m, table);
-  }
-  if (!layers.routed.of_model.empty()) {
-    build.begin_some_layers(layers.routed);
-    add_routed(build, m, table, routed_is_partial);
-  }
+  add_networks(
+      build, layers, [&] { add_dense(build, m, table); }, [&] { add_routed(build, m, table, routed_is_partial); });
   build.end_layer_units();
 
   if (!table.is_tied) {

@@ -5,10 +5,29 @@ namespace {
 
 using nn::BufferLayout;
 
-std::vector<Range> shards_of(const ParameterTable& table, const Sharding& sharding) {
+// In the order of the flat space. with_1d(section): whether the 1-D parameters of a section are among them.
+template <class F>
+std::vector<Range> shards_of(const ParameterTable& table, const Sharding& sharding, const F& with_1d) {
   std::vector<Range> shards;
-  for (const Unit& unit : table.units) shards.push_back(shard_of(unit, sharding));
+  for (const Section& section : table.sections) {
+    if (with_1d(section)) shards.push_back(section.params_1d);
+    for (index_t u = section.units.begin; u < section.units.end; ++u) {
+      shards.push_back(shard_of(table.unit(u), sharding));
+    }
+  }
   return shards;
+}
+
+// Units as in `units`, and the 1-D parameters where `reduced` has them.
+BufferLayout with_1d(const ParameterTable& table, const std::vector<BufferLayout::Part>& units,
+                     const BufferLayout& reduced) {
+  std::vector<BufferLayout::Part> parts;
+  for (const Section& section : table.sections) {
+    const Range& params_1d = section.params_1d;
+    if (params_1d.size() > 0) parts.push_back({params_1d, reduced.at(params_1d.begin)});
+    parts.insert(parts.end(), units.begin() + section.units.begin, units.begin() + section.units.end);
+  }
+  return BufferLayout(parts);
 }
 
 // Elements in the buffer: all gradients of the unit.
@@ -77,9 +96,7 @@ std::size_t slot_of(const ParameterTable& table, index_t unit) {
 
 nn::ParameterLayouts parameter_layouts(const ParameterTable& table, const Sharding& sharding, ComputeWeights compute) {
   const BufferLayout whole = BufferLayout::whole(table.size);
-  std::vector<Range> held = shards_of(table, sharding);
-  held.insert(held.begin(), table.params_1d);
-  const BufferLayout packed = BufferLayout::packed(held);
+  const BufferLayout packed = BufferLayout::packed(shards_of(table, sharding, [](const Section&) { return true; }));
   nn::ParameterLayouts p{.master = whole, .compute = whole, .gradient = whole, .reduced = whole, .moments = packed};
   const bool sharded = sharding.size() > 1 && sharding.stage > 0;
   if (sharded) {
@@ -90,24 +107,21 @@ nn::ParameterLayouts parameter_layouts(const ParameterTable& table, const Shardi
   if (compute == ComputeWeights::codes && sharding.size() == 1) p.compute = one_layer(table);
   if (sharded && sharding.gradients != UnitGradients::by_stage) p.reduced = packed;
   const index_t behind = p.reduced.size();
-  const BufferLayout::Part params_1d{table.params_1d, 0};
   const bool apart = sharding.gradients == UnitGradients::apart;
   if (apart || sharding.gradients == UnitGradients::in_slots || (sharded && sharding.stage >= 2)) {
-    std::vector<BufferLayout::Part> parts =
+    const std::vector<BufferLayout::Part> parts =
         apart ? side_by_side(table, behind, sharding) : in_slots(table, behind, sharding);
     for (std::size_t u = 0; u < parts.size(); ++u) {
       p.gradient_end = std::max(p.gradient_end, parts[u].at + gradients_of(table.units[u], sharding));
     }
-    parts.insert(parts.begin(), params_1d);
-    p.gradient = BufferLayout(parts);
+    p.gradient = with_1d(table, parts, p.reduced);
   }
   return p;
 }
 
 nn::BufferLayout owned_layout(const ParameterTable& table, const Sharding& sharding) {
-  std::vector<Range> ranges = shards_of(table, sharding);
-  if (sharding.rank() == 0) ranges.insert(ranges.begin(), table.params_1d);
-  return BufferLayout::packed(ranges);
+  return BufferLayout::packed(
+      shards_of(table, sharding, [&](const Section& section) { return sharding.rank(section.replicas) == 0; }));
 }
 
 }  // namespace nanotron::model

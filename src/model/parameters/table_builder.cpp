@@ -121,7 +121,7 @@ void TableBuilder::scalar_1d(const std::string& name, double value, bool partial
 }
 
 void TableBuilder::whole_1d(const std::string& name, index_t n, Initial initial, bool partial) {
-  ParameterSpec spec{.name = name, .rows = n, .is_1d = true, .initial = initial};
+  ParameterSpec spec{.name = name, .rows = n, .is_1d = true, .replicas = replicas_, .initial = initial};
   spec.local = {0, n};
   spec.owned = tp_rank_ == 0 ? spec.local : Range{0, 0};
   spec.gradient_is_partial = partial;
@@ -134,7 +134,8 @@ void TableBuilder::constant_1d(const std::string& name, index_t n) {
 }
 
 void TableBuilder::bias(const std::string& name, index_t n, const Held& held, Initial initial) {
-  ParameterSpec spec{.name = name, .rows = n, .is_1d = true, .partition = Partition::column_parallel};
+  ParameterSpec spec{
+      .name = name, .rows = n, .is_1d = true, .replicas = replicas_, .partition = Partition::column_parallel};
   spec.initial = initial;
   shard(spec, held);
 }

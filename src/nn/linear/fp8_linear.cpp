@@ -4,6 +4,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/mlp/swiglu_fp8.hpp"
 #include "nanotron/nn/checks.hpp"
@@ -130,7 +131,9 @@ void Fp8Linear::backward_weight(Device& device, Matrix<const bf16> dy, Matrix<co
 }
 
 void check_fp8(const deck::Config& c, deck::Findings& f) {
-  if (c.precision.compute != ScalarType::fp8 || c.precision.reproducible != deck::Reproducible::layout) return;
+  if (c.precision.compute != ScalarType::fp8) return;
+  deck::refuse_two_networks(c, f, "precision.compute", "compute = 'fp8'", "compute = 'bf16'");
+  if (c.precision.reproducible != deck::Reproducible::layout) return;
   if (!f.is_valid({"precision.compute", "precision.reproducible"})) return;
   f.error({"precision.compute", "precision.reproducible"},
           "FP8 scales follow from the values on a rank, so that their bits depend on the grid",

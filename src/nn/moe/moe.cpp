@@ -89,6 +89,7 @@ void Moe<T>::forward_to_last_gemm(Device& device, const TokenBatch& batch, Tenso
       region.all_gather_gemm(device, input, shared_gate_up(), first(act.shared_gate_up, batch.tokens()));
   route(device, batch, n, act, *w.routed);
   w_.gate_up->forward(device, *act.rows, act.input, act.gate_up);
+  w_.biases.add_gate_up(device, *act.rows, act.gate_up);
   compute_rows(device, act);
   if (w_.shared) compute_shared_hidden(device, act, batch.tokens());
 }
@@ -99,6 +100,7 @@ Pending Moe<T>::forward_output(Device& device, const TokenBatch& batch, TensorPa
                                Matrix<T> y) const {
   const RoutedActivations<T>& act = *a.routed;
   w_.down->forward(device, *act.rows, act.hidden, w.routed->output);
+  w_.biases.add_down(device, *act.rows, act.row_weights, w.routed->output);
   ExpertSums<T>& sums = *parts_->sums;
   const Matrix<T> part = region.partial_sum(y);
   if (w_.shared) {
@@ -138,6 +140,7 @@ Matrix<const T> Moe<T>::backward_inside(Device& device, TensorParallelRegion<T>&
   w_.down->backward_input(device, plan, act.doutput, work.dhidden);
   w_.act->backward_weighted(device, first(act.gate_up, here), act.row_weights, first(work.dhidden, here),
                             work.drow_weights, orders.width);
+  w_.biases.backward_weights(device, plan, act.doutput, work.drow_weights);
   return dy;
 }
 
@@ -210,8 +213,11 @@ void Moe<T>::backward_router(Device& device, const TokenBatch& batch, const Rout
 //   dWd += dy^T h
 template <class T>
 void Moe<T>::backward_output_weight(Device& device, Matrix<const T> dy, const FeedForwardActivations<T>& act,
-                                    const FeedForwardWorkspace<T>&) const {
-  w_.down->backward_weight(device, *act.routed->rows, act.routed->doutput, act.routed->hidden);
+                                    const FeedForwardWorkspace<T>& work) const {
+  const RoutedActivations<T>& routed = *act.routed;
+  w_.down->backward_weight(device, *routed.rows, routed.doutput, routed.hidden);
+  w_.biases.backward_down(device, *routed.rows, routed.doutput, routed.row_weights, work.routed->output,
+                          work.routed->bias_sums);
   if (w_.shared) w_.shared->down.backward_weight(device, dy, act.routed->shared_hidden);
 }
 
@@ -220,6 +226,7 @@ template <class T>
 void Moe<T>::backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act,
                                    const FeedForwardWorkspace<T>& work) const {
   w_.gate_up->backward_weight(device, *act.routed->rows, act.routed->gate_up, act.routed->input);
+  w_.biases.backward_gate_up(device, *act.routed->rows, act.routed->gate_up, work.routed->bias_sums);
   if (w_.shared) w_.shared->gate_up.backward_weight(device, act.routed->shared_gate_up, n);
   kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, act.routed->dlogits, n, 1.0,
                       MatrixRef<M>(w_.router.gradient), parts_->orders.tokens);

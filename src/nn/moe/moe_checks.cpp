@@ -6,7 +6,6 @@
 
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/deck/table/parameters.hpp"
 #include "nanotron/tensor/layout_checks.hpp"
 #include "nanotron/tensor/shard.hpp"
@@ -46,29 +45,27 @@ void check_receive_factor(const deck::Config& c, deck::Findings& f) {
   }
 }
 
-// Experts are gated networks without biases.
+// Experts are gated networks.
 void check_network(const deck::ModelConfig& m, deck::Findings& f) {
   if (!m.is_gated() && f.is_valid({"model.hidden_act"})) {
     f.error({"model.hidden_act", "moe.num_experts"}, "experts are gated networks",
             "hidden_act = 'silu', 'swiglu_clamped', 'geglu' or 'geglu_tanh'", "or num_experts = 0");
   }
-  if (m.mlp_bias && f.is_valid({"model.mlp_bias"})) {
-    f.error({"model.mlp_bias", "moe.num_experts"}, "experts have no biases", "mlp_bias = .false.",
-            "or num_experts = 0");
-  }
 }
 
-// What needs layers of one kind.
-void check_dense_layers(const deck::Config& c, deck::Findings& f) {
-  if (!f.is_valid({"moe.expert_layers"}) || deck::routed_layer_count(c.model) == c.model.num_hidden_layers) return;
-  const auto refuse = [&](const std::string& key, const std::string& what, const std::string& expected) {
-    if (!f.is_valid({key})) return;
-    f.error({key, "moe.expert_layers"},
-            what + " needs experts in all layers or in none: expert_layers = " + deck::quoted(c.model.moe.expert_layers),
-            expected, "or expert_layers = 'all'");
+// Biases of experts: of each row's expert, which the host must know.
+void check_biases(const deck::Config& c, deck::Findings& f) {
+  if (!c.model.mlp_bias || !f.is_valid({"model.mlp_bias"})) return;
+  const auto refuse = [&](const std::string& key, const std::string& found, const std::string& expected) {
+    if (f.is_valid({key})) f.error({key, "model.mlp_bias"}, found, expected, "or mlp_bias = .false.");
   };
-  if (c.precision.compute == ScalarType::fp8) refuse("precision.compute", "compute = 'fp8'", "compute = 'bf16'");
-  if (c.optimizer.name == deck::OptimizerName::muon) refuse("optimizer.name", "Muon", "name = 'adamw'");
+  if (c.run.expert_gemms == deck::ExpertGemms::grouped) {
+    refuse("run.expert_gemms", "grouped GEMMs of experts have no biases", "expert_gemms = 'library'");
+  }
+  if (deck::feed_forward_sizes(c.model).shared_width.size > 0) {
+    refuse("moe.n_shared_experts", "shared experts have no biases", "no shared experts");
+  }
+  refuse_layout(c, f, "model.mlp_bias", "biases of experts", "mlp_bias = .false.");
 }
 
 void check_shared(const deck::MoeConfig& moe, deck::Findings& f) {
@@ -182,7 +179,7 @@ void check_moe(const deck::Config& c, deck::Findings& f) {
             "a divisor of " + text(replicas));
   }
   check_network(c.model, f);
-  check_dense_layers(c, f);
+  check_biases(c, f);
   check_shared(moe, f);
   check_groups(moe, f);
   check_scores(moe, f);

@@ -1,6 +1,5 @@
 #include "nanotron/nn/moe/moe_memory.hpp"
 
-#include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/moe/expert_rows.hpp"
 
 namespace nanotron::nn {
@@ -75,9 +74,7 @@ void take_backward(Arena& arena, const MoeSizes& s, RoutedWorkspace<T>& work) {
   work.drow_weights = arena.take<M>(kind, s.rows);
   work.dweights = arena.take<M>(kind, s.assignments());
   work.dgate = arena.take<M>(kind, s.columns > s.experts ? s.tokens : 0);
-  work.bias_sums = arena.take<M>(
-      kind,
-      s.bias_segments == 0 ? 0 : kernels::bias_workspace_size(arena.processor(), s.tokens, s.experts, s.bias_segments));
+  work.bias_sums = arena.take<M>(kind, s.bias_workspace);
 }
 
 #define NANOTRON_INSTANTIATE(T)                                                             \

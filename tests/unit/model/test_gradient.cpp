@@ -112,6 +112,8 @@ constexpr deck::MoeConfig grouped(deck::RouterScore score) {
   return moe;
 }
 
+void to_biases(deck::ModelConfig& m) { m.mlp_bias = true; }  // of the experts too
+
 deck::MoeConfig in_layer_1(deck::MoeConfig moe) {
   moe.expert_layers = "1";
   return moe;
@@ -154,18 +156,21 @@ INSTANTIATE_TEST_SUITE_P(
                 balanced(deck::AuxLossScale::hugging_face)}),
     [](const auto& info) { return std::string(info.param.name); });
 
-INSTANTIATE_TEST_SUITE_P(Routers, Gradient,
-                         testing::Values(Variant{"sigmoid_groups", false, false, false, deck::TpMode::all_reduce,
-                                                 grouped(deck::RouterScore::sigmoid)},
-                                         Variant{"sigmoid_groups_split", false, false, false,
-                                                 deck::TpMode::reduce_scatter, grouped(deck::RouterScore::sigmoid)},
-                                         Variant{"softmax_groups", false, false, false, deck::TpMode::all_reduce,
-                                                 grouped(deck::RouterScore::softmax)},
-                                         Variant{"dense_first", false, false, false, deck::TpMode::all_reduce,
-                                                 in_layer_1(balanced(deck::AuxLossScale::per_layer))},
-                                         Variant{"dense_first_split", false, false, false, deck::TpMode::reduce_scatter,
-                                                 in_layer_1(grouped(deck::RouterScore::sigmoid))}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Routers, Gradient,
+    testing::Values(
+        Variant{"sigmoid_groups", false, false, false, deck::TpMode::all_reduce, grouped(deck::RouterScore::sigmoid)},
+        Variant{"sigmoid_groups_split", false, false, false, deck::TpMode::reduce_scatter,
+                grouped(deck::RouterScore::sigmoid)},
+        Variant{"softmax_groups", false, false, false, deck::TpMode::all_reduce, grouped(deck::RouterScore::softmax)},
+        Variant{"expert_biases", false, true, false, deck::TpMode::all_reduce, experts(0, true), to_biases},
+        Variant{"expert_biases_split", false, false, false, deck::TpMode::reduce_scatter, in_layer_1(experts(0, false)),
+                to_biases},
+        Variant{"dense_first", false, false, false, deck::TpMode::all_reduce,
+                in_layer_1(balanced(deck::AuxLossScale::per_layer))},
+        Variant{"dense_first_split", false, false, false, deck::TpMode::reduce_scatter,
+                in_layer_1(grouped(deck::RouterScore::sigmoid))}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace nanotron::model

@@ -49,7 +49,6 @@ class Transformer {
   /// stored here. Dense networks have none.
   Matrix<double> statistics() const { return statistics_; }
   index_t tokens() const { return micro_batches_.of(0, 0).tokens(); }  // of a micro-batch on this rank
-
   /// Casts (and, where sharded, all-gathers) the master weights into the weights that GEMMs read. Call it after every
   /// change of the master weights. finish_weights: call it before anything but the functions below reads parameters().
   void refresh_compute_weights();

@@ -31,6 +31,7 @@
 #include "nanotron/nn/linear/linear.hpp"
 #include "nanotron/nn/mlp/activation.hpp"
 #include "nanotron/nn/mlp/feed_forward.hpp"
+#include "nanotron/nn/moe/expert_biases.hpp"
 #include "nanotron/nn/moe/expert_capacity.hpp"
 #include "nanotron/nn/moe/expert_exchange.hpp"
 #include "nanotron/nn/moe/expert_linear.hpp"
@@ -63,6 +64,7 @@ struct MoeWeights {
   LinearWeights<T> router;                  // rows: the experts, then a shared expert's gate; bias: of experts
   Vector<const master_t<T>> choice_bias{};  // b of kernels/moe/routing.hpp; empty: none
   std::unique_ptr<const ExpertLinear<T>> gate_up, down;
+  ExpertBiases<T> biases;
   std::optional<MlpLinears<T>> shared;
   std::shared_ptr<const Activation<T>> act;
 };

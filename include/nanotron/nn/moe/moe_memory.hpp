@@ -31,11 +31,12 @@ struct MoeSizes {
   index_t experts = 0;  // of the layer, on all ranks; 0: a dense network
   index_t columns = 0;  // of the router's GEMM: experts, and the gate of a shared expert that has one
   index_t top_k = 0;
-  index_t width = 0;          // of an expert, local
-  index_t shared_width = 0;   // of the shared expert, local
-  index_t rows = 0;           // R
-  bool is_sigmoid = false;    // the router's scores
-  index_t bias_segments = 0;  // of the sum over tokens in the gradient of the router's bias; 0: none
+  index_t width = 0;           // of an expert, local
+  index_t shared_width = 0;    // of the shared expert, local
+  index_t rows = 0;            // R
+  bool is_sigmoid = false;     // the router's scores
+  index_t bias_segments = 0;   // of the sum over tokens in the gradient of the router's bias; 0: none
+  index_t bias_workspace = 0;  // of the gradients of biases, elements
   deck::ExpertGemms gemms = deck::ExpertGemms::library;
   ExpertCuts cuts{};
   index_t assignments() const { return tokens * top_k; }
@@ -95,7 +96,7 @@ struct RoutedWorkspace {
   Vector<M> dweights;                    // (tokens x top_k)
   Vector<M> dgate;                       // (tokens)
   Matrix<T> shared_dhidden;              // (tokens, width)
-  Vector<M> bias_sums;                   // of the gradient of the router's bias
+  Vector<M> bias_sums;                   // of the gradients of biases
 };
 
 /// Allocate the activations that are cheap to recompute, those that are not, doutput, and the workspaces; nothing for a

@@ -56,7 +56,6 @@ TEST(DeckFeatures, Architecture) {
   decks.expect_refused({"model.normalization=layer_norm", "model.rms_norm_eps=1e-6"},
                        "rms_norm_eps belongs to RMSNorm");
   decks.expect_refused({"model.hidden_act=gelu", "moe.num_experts=4"}, "hidden_act = 'silu'");
-  decks.expect_refused({"model.mlp_bias=t", "moe.num_experts=4"}, "experts have no biases");
   decks.expect_refused({"model.sliding_window=-1"}, "0 <= x");
   decks.expect_refused({"model.qk_norm_over=projection"}, "qk_norm_over belongs to a norm of queries and keys");
   EXPECT_EQ(decks.message(small_deck, {"model.qk_norm_over=projection", "model.qk_norm=t"}), "");
@@ -80,17 +79,6 @@ TEST(DeckFeatures, Experts) {
   decks.expect_refused({"moe.router_aux_loss_scale=hugging_face"}, "the model is dense");
   decks.expect_refused({"moe.router_aux_loss_scale=huggingface", experts}, "'per_layer' | 'hugging_face'");
   decks.expect_refused({"moe.receive_factor=2", experts}, "or ep > 1");
-  decks.expect_refused({"moe.n_group=4", experts}, "n_group a divisor of 6");
-  decks.expect_refused({"moe.topk_group=2", experts}, "at most 1");
-  decks.expect_refused({"moe.n_group=3", "moe.num_experts_per_tok=3", experts}, "more groups");
-  decks.expect_refused({"moe.n_shared_experts=1", "moe.shared_expert_intermediate_size=8", experts}, "one of the two");
-  decks.expect_refused({"moe.router_score=sigmoid", "moe.router_z_loss_coef=1", experts}, "router_score = 'softmax'");
-  decks.expect_refused({"moe.expert_layers=none", experts}, "no layer has experts");
-  decks.expect_refused({"moe.expert_layers=0-x", experts}, "a pattern");
-  decks.expect_refused({"moe.expert_layers=99", experts}, "counted from 0");
-  decks.expect_refused({"moe.expert_layers=!0", "optimizer.name=muon", experts}, "or expert_layers = 'all'");
-  decks.expect_refused({"moe.expert_layers=!0", "precision.compute=fp8", experts}, "or expert_layers = 'all'");
-  decks.expect_refused({"moe.expert_layers=!0"}, "the model is dense");
   decks.expect_refused({"moe.receive_factor=0.5", "parallel.dp=2", "parallel.ep=2", experts}, "more than 1, or 0", 2);
   decks.expect_refused({"parallel.gradient_sum=adasum", "parallel.dp=2", "parallel.ep=2", experts},
                        "or gradient_sum = 'sum'", 2);
