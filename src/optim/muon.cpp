@@ -40,10 +40,15 @@ constexpr double update_size = 0.2;  // root mean square, as of AdamW's update
 
 std::size_t count(index_t n) { return static_cast<std::size_t>(n); }
 
-// The units of the section's layers, in the flat space.
+// The units of the section's layers, in the flat space; empty, at the end of the section, if it has none.
 Range layers_range(const model::ParameterTable& table, const model::Section& section) {
-  return {table.unit(section.first_layer_unit).range.begin,
-          table.unit(section.first_layer_unit + table.layers - 1).range.end};
+  Range range{section.flat.end, section.flat.end};
+  for (const index_t unit : section.unit_of_layer) {
+    if (unit == model::no_unit) continue;
+    const Range& of_layer = table.unit(unit).range;
+    range = {std::min(range.begin, of_layer.begin), of_layer.end};
+  }
+  return range;
 }
 
 // Ranges of the flat space inside the layers' units, and outside of them.
@@ -106,7 +111,7 @@ class Muon : public Optimizer<M> {
     std::size_t matrix = 0;
     index_t in_unit = 0, in_shard = 0;
   };
-  /// The units of one section: stored on the same ranks.
+  /// The units of one section, which the same ranks store, that have the same matrices.
   struct Stack {
     MuonLayout layout;
     std::vector<MatrixShard> local;  // per matrix: the shard that this rank computes with
@@ -114,7 +119,8 @@ class Muon : public Optimizer<M> {
     index_t unit_size = 0;                   // on this rank
     std::vector<std::vector<Piece>> layers;  // per layer
   };
-  Stack stack_of(const deck::Config& config, const OptimizerSetup& setup, const model::Section& section) const;
+  Stack stack_of(const deck::ModelConfig& model, const OptimizerSetup& setup, const model::Section& section,
+                 const std::vector<index_t>& units) const;
   std::vector<Stack> stacks_of(const deck::Config& config, const OptimizerSetup& setup) const;
   index_t most(index_t MuonLayout::*of) const;
 
@@ -160,26 +166,42 @@ index_t Muon<M>::most(index_t MuonLayout::*of) const {
 template <class M>
 std::vector<typename Muon<M>::Stack> Muon<M>::stacks_of(const deck::Config& config, const OptimizerSetup& setup) const {
   std::vector<Stack> stacks;
-  for (const model::Section& section : setup.table.sections) stacks.push_back(stack_of(config, setup, section));
+  const deck::LayerKinds kinds(config.model);
+  for (const model::Section& section : setup.table.sections) {
+    for (const bool is_routed : {false, true}) {
+      std::vector<index_t> units;
+      for (index_t l = 0; l < setup.table.layers; ++l) {
+        const index_t unit = section.unit_of_layer[count(l)];
+        if (unit != model::no_unit && kinds[setup.table.layer_numbers[count(l)]].is_routed == is_routed)
+          units.push_back(unit);
+      }
+      if (units.empty()) continue;
+      const auto model = deck::with_routed_layers(config.model, is_routed ? "all" : "none");
+      stacks.push_back(stack_of(model, setup, section, units));
+    }
+  }
   return stacks;
 }
 
+// model: of layers of one kind, whose units are alike.
 template <class M>
-typename Muon<M>::Stack Muon<M>::stack_of(const deck::Config& config, const OptimizerSetup& setup,
-                                          const model::Section& section) const {
-  const model::ParameterTable& table = setup.table;
-  Stack stack{.layout = muon_layout(config.model, table.layout, section.replicas),
-              .local = local_shards(table, section),
+typename Muon<M>::Stack Muon<M>::stack_of(const deck::ModelConfig& model, const OptimizerSetup& setup,
+                                          const model::Section& section, const std::vector<index_t>& units) const {
+  model::TableLayout all_layers = setup.table.layout;
+  all_layers.layers.clear();
+  const model::ParameterTable alike = model::make_parameter_table(model, all_layers);
+  Stack stack{.layout = muon_layout(model, all_layers, section.replicas),
+              .local = local_shards(alike, alike.section(section.replicas)),
               .shards = setup.sharding.of(section.replicas).group,
-              .unit_size = table.unit(section.first_layer_unit).range.size(),
-              .layers = std::vector<std::vector<Piece>>(count(table.layers))};
-  for (index_t layer = 0; layer < table.layers; ++layer) {
-    const index_t unit = table.unit(section.first_layer_unit + layer).range.begin;
+              .unit_size = setup.table.unit(units.front()).range.size(),
+              .layers = std::vector<std::vector<Piece>>(units.size())};
+  for (std::size_t layer = 0; layer < units.size(); ++layer) {
+    const index_t unit = setup.table.unit(units[layer]).range.begin;
     for (std::size_t m = 0; m < stack.local.size(); ++m) {
       const MatrixShard& s = stack.local[m];
       const index_t begin = unit + s.offset;
       for (const UpdatePart& part : update_parts(Range{begin, begin + s.rows * s.columns}, layouts_)) {
-        stack.layers[count(layer)].push_back({part, m, part.range.begin - unit, part.range.begin - begin});
+        stack.layers[layer].push_back({part, m, part.range.begin - unit, part.range.begin - begin});
       }
     }
   }
@@ -292,9 +314,7 @@ comm::StepTraffic Muon<M>::traffic() const {
 }  // namespace
 
 void check_muon(const deck::Config& c, deck::Findings& f) {
-  if (c.optimizer.name != deck::OptimizerName::muon) return;
-  refuse_layout(c, f, "optimizer.name", "Muon", "name = 'adamw'");
-  deck::refuse_two_networks(c, f, "optimizer.name", "Muon", "name = 'adamw'");
+  if (c.optimizer.name == deck::OptimizerName::muon) refuse_layout(c, f, "optimizer.name", "Muon", "name = 'adamw'");
 }
 
 template <class M>

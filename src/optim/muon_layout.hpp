@@ -34,8 +34,8 @@ struct MuonLayout {
   index_t workspace = 0;   // elements for the largest orthogonalisation
 };
 
-/// For one layer unit of the section with these replicas. model is resolved; layout.tp_rank and layout.layers are
-/// ignored.
+/// For one layer unit of the section with these replicas. model is resolved and its layers are alike; layout.tp_rank
+/// and layout.layers are ignored.
 MuonLayout muon_layout(const deck::ModelConfig& model, model::TableLayout layout, comm::ReplicaSet replicas);
 
 /// Whether a tensor is a 2-D parameter of the layers with this replica set, and stored on this rank.

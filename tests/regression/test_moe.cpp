@@ -38,6 +38,8 @@ deck::Config config_of(const std::string& model) {
     deck::Config config = test::golden_config("mixtral");
     config.checkpoint.resume = "none";
     config.model.mlp_bias = config.model.moe.router_bias = true;
+    config.model.hidden_act = deck::HiddenAct::swiglu_clamped;
+    config.model.swiglu_limit = 0.05;
     return config;
   }
   if (model == "every_other") {

@@ -38,7 +38,10 @@ std::vector<Case> cases_of(int ranks) {
               {"llama", 1, 1, whole, 1, 0, 1, 2},
               {"mixtral", 1, 2, whole, 0, 0, 1, 1, 2},
               {"qwen2_moe", 2, 1, split},
-              {"qwen3_moe", 1, 2, whole, 3}};
+              {"qwen3_moe", 1, 2, whole, 3},
+              {"two_kinds", 1, 2, whole, 3, 0, 1, 1, 2},
+              {"two_kinds", 2, 1, split},
+              {"two_kinds", 1, 1, whole, 0, 0, 2}};
     case 3:
       return {{"llama", 3, 1}, {"qwen2", 3, 1}, {"qwen3", 3, 1, split}};
     case 4:
@@ -50,7 +53,8 @@ std::vector<Case> cases_of(int ranks) {
               {"qwen3", 2, 1, whole, 0, 0, 2},
               {"qwen2_moe", 2, 2, split, 1, 0, 1, 1, 2},
               {"mixtral", 1, 4, whole, 2, 0, 1, 1, 2},
-              {"qwen3_moe", 2, 1, whole, 0, 0, 2}};
+              {"qwen3_moe", 2, 1, whole, 0, 0, 2},
+              {"two_kinds", 2, 2, whole, 2}};
     case 6:
       return {{"llama", 3, 2},
               {"qwen2", 3, 2, split, 1},
@@ -65,8 +69,14 @@ class Muon : public testing::Test {
  protected:
   void SetUp() override { MPI_Comm_size(test::world(), &ranks_); }
 
+  // two_kinds: a dense layer, then layers with experts.
   static deck::Config config_of(const std::string& model) {
-    deck::Config config = test::golden_config(model);
+    deck::Config config = test::golden_config(model == "two_kinds" ? "qwen2_moe" : model);
+    if (model == "two_kinds") {
+      config.checkpoint.resume = "none";
+      config.model.num_hidden_layers = 3;
+      config.model.moe.expert_layers = "!0";
+    }
     config.optimizer.name = deck::OptimizerName::muon;
     return config;
   }

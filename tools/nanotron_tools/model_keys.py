@@ -74,6 +74,7 @@ class ModelKeys:
     mlp_bias: bool = omitted(False)
     num_experts: int = of_experts(0)
     num_experts_per_tok: int = of_experts(2)
+    expert_layers: str = omitted_of_experts("all")
     moe_intermediate_size: int = of_experts(0)
     shared_expert_intermediate_size: int = of_experts(0)
     n_shared_experts: int = omitted_of_experts(0)

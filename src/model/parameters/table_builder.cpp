@@ -49,7 +49,7 @@ void TableBuilder::begin_some_layers(const LayerNumbers& layers) {
 }
 
 // Where each layer of the first part lies. The cursor is then behind them.
-std::vector<Range> TableBuilder::lay_out_layers() {
+std::vector<Range> TableBuilder::lay_out_layers(index_t shards) {
   parts_.back().end = cursor_;
   std::vector<Range> layers;
   index_t at = begin_;
@@ -58,7 +58,7 @@ std::vector<Range> TableBuilder::lay_out_layers() {
     for (const Part& part : parts_) {
       if (std::ranges::binary_search(part.layers.here, number)) cursor_ = part.end;
     }
-    align(shards_);
+    align(shards);
     layers.push_back({at, at + cursor_ - begin_});
     at = layers.back().end;
   }
@@ -90,7 +90,7 @@ void TableBuilder::place(ParameterSpec& spec, const Part& part, const std::vecto
 
 void TableBuilder::end_layer_units() {
   first_layer_unit_ = static_cast<index_t>(table_.units.size());
-  for (const Range& layer : lay_out_layers()) table_.units.push_back({layer, 1, replicas_});
+  for (const Range& layer : lay_out_layers(shards_)) table_.units.push_back({layer, 1, replicas_});
   unit_of_layer_.clear();
   index_t unit = first_layer_unit_;
   for (const index_t number : table_.layer_numbers) {

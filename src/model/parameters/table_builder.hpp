@@ -53,7 +53,7 @@ class TableBuilder {
   void begin_layers(const LayerNumbers& layers);
   void begin_some_layers(const LayerNumbers& layers);
   /// Repeats it for every layer; end_layer_units makes each a unit.
-  void end_layers() { lay_out_layers(); }
+  void end_layers() { lay_out_layers(1); }
   void end_layer_units();
 
   /// The 1-D parameters of a norm of hidden states; the weights of one of n columns.
@@ -79,7 +79,7 @@ class TableBuilder {
     std::size_t first_spec = 0;
     index_t end = 0;  // where its first layer ends
   };
-  std::vector<Range> lay_out_layers();
+  std::vector<Range> lay_out_layers(index_t shards);
   void place(ParameterSpec& spec, const Part& part, const std::vector<Range>& layers) const;
   void shard(ParameterSpec& spec, const Held& held);
   void add(ParameterSpec& spec);

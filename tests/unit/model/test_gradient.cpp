@@ -112,7 +112,12 @@ constexpr deck::MoeConfig grouped(deck::RouterScore score) {
   return moe;
 }
 
-void to_biases(deck::ModelConfig& m) { m.mlp_bias = true; }  // of the experts too
+// GPT-OSS without its attention.
+void to_biases(deck::ModelConfig& m) {
+  m.mlp_bias = m.moe.router_bias = true;
+  m.hidden_act = deck::HiddenAct::swiglu_clamped;
+  m.swiglu_limit = 0.5;
+}
 
 deck::MoeConfig in_layer_1(deck::MoeConfig moe) {
   moe.expert_layers = "1";

@@ -24,7 +24,6 @@ TEST(RoutingFeatures, RefuseWhatDoesNotFit) {
   decks.expect_refused({"moe.expert_layers=none", experts}, "no layer has experts");
   decks.expect_refused({"moe.expert_layers=0-x", experts}, "a pattern");
   decks.expect_refused({"moe.expert_layers=99", experts}, "counted from 0");
-  decks.expect_refused({"moe.expert_layers=!0", "optimizer.name=muon", experts}, "or expert_layers = 'all'");
   decks.expect_refused({"moe.expert_layers=!0", "precision.compute=fp8", experts}, "or expert_layers = 'all'");
   decks.expect_refused({"moe.expert_layers=!0"}, "the model is dense");
 }
