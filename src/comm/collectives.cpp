@@ -262,6 +262,18 @@ Request start_reduce_scatter(Group& group, T* send, T* recv, std::size_t n, Redu
 }
 
 template <class T>
+Request start_all_to_all(Group& group, const T* send, std::size_t n, T* recv, const Stream& stream) {
+  if (group.size() == 1) return copy_alone(group, send, recv, n * sizeof(T), stream), Request();
+  if (n == 0) return {};
+  const std::size_t bytes = n * sizeof(T) * static_cast<std::size_t>(group.size());
+  const Recorded recorded = record_start(group, "all_to_all", bytes, alike(Call::all_to_all, bytes, type_code<T>));
+  const Clock clock(group, &OperationNames::all_to_all, bytes);
+  const std::uint64_t watched = give(group, group.account().watched, send, bytes);
+  return {group.account(), group.channel(), group.channel().start_all_to_all(send, n, recv, data_type<T>, stream),
+          recorded, watched};
+}
+
+template <class T>
 Request start_send(Group& group, const T* data, std::size_t n, Neighbour to, const Stream& stream, int lane) {
   if (n == 0) return {};
   Messages& messages = group.messages();
@@ -359,6 +371,7 @@ std::int64_t max_and_check_call_order(Group& world, std::int64_t value) {
   template Request start_all_reduce<T>(Group&, T*, std::size_t, ReduceOp, const Stream&);                       \
   template Request start_all_gather<T>(Group&, const T*, std::size_t, T*, const Stream&);                       \
   template Request start_reduce_scatter<T>(Group&, T*, T*, std::size_t, ReduceOp, const Stream&);               \
+  template Request start_all_to_all<T>(Group&, const T*, std::size_t, T*, const Stream&);                       \
   template Request start_send<T>(Group&, const T*, std::size_t, Neighbour, const Stream&, int);                 \
   template Request start_receive<T>(Group&, T*, std::size_t, Neighbour, const Stream&, int);                    \
   template void all_gather<T>(Group&, const T*, std::size_t, T*, const Stream&);                                \

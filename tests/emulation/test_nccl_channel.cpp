@@ -56,11 +56,19 @@ TEST_F(NcclCollectives, EveryOneInEveryOrder) {
     Request scattered = start_reduce_scatter(group_, all.data(), mine.data(), n, ReduceOp::sum, stream());
     scattered.wait();
     const auto shard = mine.values(stream_.get());
+    const DeviceArray<double> parts(n * size()), exchanged(n * size());
+    fill(parts, value);
+    Request parts_exchanged = start_all_to_all(group_, parts.data(), n, exchanged.data(), stream());
+    parts_exchanged.wait();
+    const auto of_all = exchanged.values(stream_.get());
+    const auto me = static_cast<std::size_t>(group_.rank());
     for (std::size_t i = 0; i < n; ++i) {
       const double half = 0.5 * static_cast<double>(i);
       ASSERT_EQ(sums[i], of_ranks + ranks * half) << order;
       ASSERT_EQ(shard[i], ranks * value(group_.rank(), i)) << order;
       for (std::size_t r = 0; r < size(); ++r) ASSERT_EQ(everything[r * n + i], value(static_cast<int>(r), i)) << order;
+      for (std::size_t r = 0; r < size(); ++r)
+        ASSERT_EQ(of_all[r * n + i], value(static_cast<int>(r), me * n + i)) << order;
     }
     broadcast(group_, b.data(), n, group_.size() - 1, stream());
     all_reduce(group_, b.data(), n, ReduceOp::max, stream());

@@ -36,6 +36,7 @@ IDEAS = {
     "LongRoPE": (r"long_?rope", r"rotary|rotation|position_checks", 2),
     "partial rotary": (r"partial_rotary|rope_interleaved|rotated_width", r"rotary|rotation|position_checks", 4),
     "QK norm of the projection": (r"qk_norm_over|QkNormOver|projection_norm", r"query_key_norm|projection_norm", 3),
+    "bf16 gradients": (r"compression::bf16|bf16_reducer|bf16_shard_sum|make_bf16|check_bf16|add_rounded", r"bf16_", 4),
     "goldfish loss": (r"goldfish", r"goldfish", 4),
 }
 COMMENT = re.compile(r"//.*")

@@ -85,6 +85,22 @@ const std::vector<Case> tied{{"llama",
                              {"qwen3",
                               {"precision.compute=fp32", "precision.context_shards=2", "precision.tensor_shards=1",
                                "model.tie_word_embeddings=.true."}}};
+// Gradients of 24 shards of the batch, each rounded to bf16, for up to 8 replicas.
+const std::vector<Case> rounded{
+    {"llama",
+     {"precision.compute=fp32", "model.num_key_value_heads=4", "precision.tensor_shards=4", "parallel.compression=bf16",
+      "data.global_batch_size=24"}},
+    {"qwen2",
+     {"precision.compute=bf16", "precision.tensor_shards=2", "precision.batch_shards=24", "parallel.compression=bf16",
+      "data.global_batch_size=48"}},
+    {"qwen3",
+     {"precision.compute=fp64", "precision.tensor_shards=1", "model.tie_word_embeddings=.true.",
+      "parallel.compression=bf16", "data.global_batch_size=24"}}};
+const Case rounded_mixture{
+    "qwen3_moe",
+    {"precision.compute=fp32", "precision.tensor_shards=2", "parallel.compression=bf16", "data.global_batch_size=24"},
+    {2, 4, 8}};
+const std::vector<std::string> only_dp{"parallel.tp=1", "parallel.pp=1", "parallel.cp=1"};
 const std::vector<std::string> two_parts{"parallel.pp=2", "parallel.pp_schedule=zero_bubble",
                                          "parallel.recompute=none"};
 
@@ -217,6 +233,23 @@ TEST_F(Layout, SameBitsOfTiedWords) {
     for (const Case& c : tied) compare(c, two_parts);
   }
   EXPECT_GE(runs_, enough(ranks_ == 1 ? 6 : 8));
+}
+
+TEST_F(Layout, SameBitsOfGradientsRoundedToBf16) {
+  for (const Case& c : rounded) {
+    compare(c);
+    compare(c, only_dp);
+    EXPECT_TRUE(ranks_ == 1 || cut_["dp"] > 0);
+  }
+  if (ranks_ % 2 == 0) compare(rounded[1], two_parts);
+  compare(rounded_mixture);
+  for (const int ep : rounded_mixture.ep) {
+    if (ranks_ % ep == 0) compare(rounded_mixture, {fmt::format("parallel.ep={}", ep)});
+  }
+  deck::Config config = *config_of(rounded[0], {"parallel.dp=0"});
+  const test::Numbers ours = test::serial(config, steps);
+  config.parallel.compression = deck::Compression::none;
+  EXPECT_NE(ours.parameters, test::serial(config, steps).parameters) << "nothing was rounded";
 }
 
 TEST_F(Layout, SameBitsOfExperts) {

@@ -228,6 +228,8 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
       Mode{.tp = 2, .tp_mode = split, .chunks = 16, .inputs = deck::GatheredInputs::keep},
       Mode{.tp = 1, .tp_mode = {}, .compression = deck::Compression::fp16},
       Mode{.tp = 1, .tp_mode = {}, .compression = deck::Compression::powersgd},
+      Mode{.tp = 1, .tp_mode = {}, .zero_stage = 1, .compression = deck::Compression::bf16},
+      Mode{.tp = 1, .tp_mode = {}, .zero_stage = 3, .compression = deck::Compression::bf16},
       Mode{.tp = 1, .tp_mode = {}, .pp = 2},
       Mode{.tp = 1, .tp_mode = {}, .pp = 2, .schedule = deck::PpSchedule::zero_bubble},
       Mode{.tp = 1, .tp_mode = {}, .rule = deck::GradientRule::adasum},

@@ -26,12 +26,15 @@ class Request;
 template <class T>
 [[nodiscard]] Request start_all_reduce(Group& group, T* data, std::size_t n, ReduceOp op, const Stream& stream = {});
 
-/// Nonblocking all_gather and reduce_scatter: both buffers belong to the operation.
+/// Nonblocking all_gather and reduce_scatter, and all_to_all of n elements to each rank: both buffers belong to the
+/// operation.
 template <class T>
 [[nodiscard]] Request start_all_gather(Group& group, const T* send, std::size_t n, T* recv, const Stream& stream = {});
 template <class T>
 [[nodiscard]] Request start_reduce_scatter(Group& group, T* send, T* recv, std::size_t n, ReduceOp op,
                                            const Stream& stream = {});
+template <class T>
+[[nodiscard]] Request start_all_to_all(Group& group, const T* send, std::size_t n, T* recv, const Stream& stream = {});
 
 /// Sends or receives n elements to or from the next or previous rank of the group, a ring; both sides give the same n.
 /// Messages of one lane (0, 1, ...) from one rank to another arrive in the order of their sends. Wait for the requests
@@ -66,6 +69,8 @@ class Request {
   friend Request start_all_gather(Group&, const T*, std::size_t, T*, const Stream&);
   template <class T>
   friend Request start_reduce_scatter(Group&, T*, T*, std::size_t, ReduceOp, const Stream&);
+  template <class T>
+  friend Request start_all_to_all(Group&, const T*, std::size_t, T*, const Stream&);
   template <class T>
   friend Request start_send(Group&, const T*, std::size_t, Neighbour, const Stream&, int);
   template <class T>

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <deque>
+#include <vector>
 
 #include "comm/transport/host_data.hpp"
 #include "nanotron/base/error.hpp"
@@ -130,6 +131,18 @@ class MpiChannel final : public Channel {
     NANOTRON_CHECK_TRANSFER(MPI_Ireduce_scatter_block(overlaps ? MPI_IN_PLACE : send, overlaps ? send : recv,
                                                       static_cast<int>(n), mpi(type), mpi(type, op), comm_, &request));
     running_.push_back({request, started_ + 1, {send, overlaps ? recv : send, n * bytes_of(type)}});
+    return ++started_;
+  }
+
+  std::uint64_t start_all_to_all(const void* send, std::size_t n, void* recv, DataType type, const Stream&) override {
+    if (n > max_count_) {
+      const std::vector<std::size_t> counts(static_cast<std::size_t>(size_), n);
+      return complete_at_once([&] { pairwise_exchange(comm_, send, counts, recv, counts, type, max_count_); });
+    }
+    const int count = static_cast<int>(n);
+    MPI_Request request = MPI_REQUEST_NULL;
+    NANOTRON_CHECK_TRANSFER(MPI_Ialltoall(send, count, mpi(type), recv, count, mpi(type), comm_, &request));
+    running_.push_back({request, started_ + 1});
     return ++started_;
   }
 

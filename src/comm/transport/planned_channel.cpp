@@ -45,6 +45,9 @@ class PlannedChannel final : public Channel {
   std::uint64_t start_reduce_scatter(void*, void*, std::size_t n, DataType type, ReduceOp, const Stream&) override {
     return begin(Operation::reduce_scatter, n * ranks_, type);
   }
+  std::uint64_t start_all_to_all(const void*, std::size_t n, void*, DataType type, const Stream&) override {
+    return begin(Operation::all_to_all, n * ranks_, type);
+  }
   std::string path() const override { return "planned"; }
   std::size_t staging_bytes() const override { return 0; }
   bool test(std::uint64_t) override { return true; }

@@ -41,7 +41,7 @@ struct Progress {
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && sizeof(Progress) <= page);
 
-enum class Kind { all_reduce, direct_all_reduce, all_gather, reduce_scatter, broadcast };
+enum class Kind { all_reduce, direct_all_reduce, all_gather, reduce_scatter, all_to_all, broadcast };
 
 struct Operation {
   Kind kind;
@@ -109,8 +109,10 @@ class SharedMemoryChannel final : public Channel {
   }
   std::uint64_t start_reduce_scatter(void* send, void* recv, std::size_t n, DataType type, ReduceOp op,
                                      const Stream&) override {
-    const std::size_t piece = slot_bytes / bytes_of(type) / static_cast<std::size_t>(size_);
-    return push(Kind::reduce_scatter, type, op, 0, send, recv, n, piece);
+    return push(Kind::reduce_scatter, type, op, 0, send, recv, n, elements_of_rank(type));
+  }
+  std::uint64_t start_all_to_all(const void* send, std::size_t n, void* recv, DataType type, const Stream&) override {
+    return push(Kind::all_to_all, type, ReduceOp::sum, 0, send, recv, n, elements_of_rank(type));
   }
 
   bool test(std::uint64_t ticket) override {
@@ -131,6 +133,11 @@ class SharedMemoryChannel final : public Channel {
   std::size_t staging_bytes() const override { return page + slots * slot_bytes; }
 
  private:
+  // Of a chunk that has a part for each rank.
+  std::size_t elements_of_rank(DataType type) const {
+    return slot_bytes / bytes_of(type) / static_cast<std::size_t>(size_);
+  }
+
   // An operation's ticket is one past the number of its last chunk.
   std::uint64_t push(Kind kind, DataType type, ReduceOp op, int root, const void* send, void* recv, std::size_t n,
                      std::size_t chunk_elements) {
@@ -227,6 +234,7 @@ class SharedMemoryChannel final : public Channel {
         std::memcpy(mine, o.send + at, bytes);
         return;
       case Kind::reduce_scatter:
+      case Kind::all_to_all:
         for (int r = 0; r < size_; ++r) {
           const auto owner = static_cast<std::size_t>(r);
           if (r != rank_) {
@@ -269,8 +277,12 @@ class SharedMemoryChannel final : public Channel {
       return;
     }
     for (int r = 0; r < size_; ++r) {
-      if (o.kind == Kind::all_gather) {
-        std::byte* to = o.recv + static_cast<std::size_t>(r) * o.n * size + at;
+      std::byte* const to = o.recv + static_cast<std::size_t>(r) * o.n * size + at;
+      if (o.kind == Kind::all_to_all) {
+        const auto me = static_cast<std::size_t>(rank_);
+        std::memcpy(to, r == rank_ ? o.send + me * o.n * size + at : slot(r, c.slot) + me * o.chunk_elements * size,
+                    bytes);
+      } else if (o.kind == Kind::all_gather) {
         if (r != rank_) {
           std::memcpy(to, slot(r, c.slot), bytes);
         } else if (to != o.send + at) {

@@ -87,6 +87,12 @@ class TreeChannel final : public Channel {
     reduce_scatter(send, recv, n, type, op, stream);
     return complete;
   }
+  std::uint64_t start_all_to_all(const void* send, std::size_t n, void* recv, DataType type,
+                                 const Stream& stream) override {
+    std::fill(counts_.begin(), counts_.end(), n);
+    all_to_all(send, counts_, recv, counts_, type, stream);
+    return complete;
+  }
   bool test(std::uint64_t) override { return true; }
   void wait(std::uint64_t) override {}
   std::string path() const override { return host_->path() + ", tree reduction"; }

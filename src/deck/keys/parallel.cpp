@@ -81,8 +81,10 @@ std::vector<Parameter> parallel_rows() {
     ENUM(compression,
         {"none", Compression::none}, {"bf16", Compression::bf16}, {"fp16", Compression::fp16},
         {"powersgd", Compression::powersgd}).of_training().says(
-        "Compression of the gradient all-reduce: none; bf16, or fp16 with a scale per block (half the bytes); or a "
-        "low-rank approximation of each 2-D gradient, with error feedback into the next step (PowerSGD)."),
+        "Compression of the gradient reduction: none; bf16 (half the bytes; from zero_stage = 1 on each gradient of a "
+        "2-D parameter is rounded once and summed in fp32 by the owner of its shard); and with zero_stage = 0 fp16 "
+        "with a scale per block (half the bytes), or a low-rank approximation of each 2-D gradient, with error "
+        "feedback into the next step (PowerSGD)."),
     KEY(powersgd_rank).of_training().at_least(1).at_most(1024).says(
         "Rank of the approximation of compression = 'powersgd'; m x n elements become (m + n) x powersgd_rank."),
     KEY(bucket_mb).at_least(0).at_most(1e6).in("MiB").says(

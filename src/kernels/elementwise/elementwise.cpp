@@ -77,6 +77,28 @@ void add(Device& device, Vector<const T> x, Vector<T> y) {
       });
 }
 
+template <class M>
+void add_rows(Device& device, Matrix<const bf16> x, Vector<M> y) {
+  const KernelRegion kernel(device, "add_rows", reads(x, y), writes(y));
+  const auto rows = static_cast<index_t>(x.extent(0)), n = static_cast<index_t>(x.extent(1));
+  NANOTRON_REQUIRE(x.extent(1) == y.extent(0), "add_rows: rows of {} elements to {}", n, y.extent(0));
+  const bf16* const from = x.data();
+  M* const to = y.data();
+  for_each_piece<bf16>(
+      device, "add_rows", n, KOKKOS_LAMBDA(const Row& row, const index_t first, const index_t count) {
+        row.template for_each_chunk<bf16>(count, [=](const index_t i, const auto width) {
+          const bf16* source = from + first + i;
+          M* const target = to + first + i;
+          auto sum = load(target, width);
+          for (index_t r = 0; r < rows; ++r, source += n) {
+            const auto addend = load(source, width);
+            sum += chunk(width, [&](const int k) { return static_cast<M>(addend[k]); });
+          }
+          store(target, width, [&](const int k) { return sum[k]; });
+        });
+      });
+}
+
 template <class T>
 void bias_add(Device& device, MatrixRef<T> y, Vector<const master_t<T>> bias) {
   const KernelRegion kernel(device, "bias_add", reads(y, bias), writes(y));
@@ -143,7 +165,9 @@ index_t bias_workspace_size(Processor processor, index_t rows, index_t columns, 
   template void bias_backward<T>(Device&, MatrixRef<const T>, Vector<master_t<T>>, Vector<master_t<T>>, index_t);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
-#define NANOTRON_INSTANTIATE(M) template void swap<M>(Device&, Vector<M>, Vector<M>);
+#define NANOTRON_INSTANTIATE(M)                         \
+  template void swap<M>(Device&, Vector<M>, Vector<M>); \
+  template void add_rows<M>(Device&, Matrix<const bf16>, Vector<M>);
 NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 template void fill<std::int64_t>(Device&, Vector<std::int64_t>, double);
@@ -174,6 +198,7 @@ void copy(Device& device, Vector<const T> from, Vector<T> to) {
 #define NANOTRON_INSTANTIATE(M) template void copy<M>(Device&, Vector<const M>, Vector<M>);
 NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
+template void copy<bf16>(Device&, Vector<const bf16>, Vector<bf16>);
 template void copy<std::int32_t>(Device&, Vector<const std::int32_t>, Vector<std::int32_t>);
 template void copy<std::int64_t>(Device&, Vector<const std::int64_t>, Vector<std::int64_t>);
 #define NANOTRON_INSTANTIATE(T) template void copy_matrix<T>(Device&, MatrixRef<const T>, MatrixRef<T>);

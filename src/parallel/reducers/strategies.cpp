@@ -5,6 +5,7 @@
 #include "nanotron/base/types.hpp"
 #include "nanotron/parallel/reducers/reducers.hpp"
 #include "nanotron/tensor/layout_checks.hpp"
+#include "parallel/reducers/low_precision/bf16_reducers.hpp"
 
 namespace nanotron::parallel {
 namespace {
@@ -44,16 +45,19 @@ constexpr Strategy<T> strategies[] = {
     {[](const auto&) { return true; }, make_all_reduce<T>},
 };
 
-// Compression is for the gradient all-reduce.
+// Addends rounded to bf16 are added in any order of ranks, and so with every stage. The other kinds are for the
+// gradient all-reduce.
 void check_compression(const deck::Config& c, deck::Findings& f) {
   const deck::ParallelConfig& p = c.parallel;
   if (p.compression == deck::Compression::none) return;
+  if (p.compression == deck::Compression::bf16) return check_bf16(c, f);
   if (p.zero_stage > 0 && f.is_valid({"parallel.compression", "parallel.zero_stage"})) {
     f.error({"parallel.compression", "parallel.zero_stage"},
-            "compression is for the gradient all-reduce, which zero_stage = " + text(p.zero_stage) + " does not have",
-            "compression = 'none', or zero_stage = 0");
+            "compression in fp16 or by PowerSGD is for the gradient all-reduce, which zero_stage = " +
+                text(p.zero_stage) + " does not have",
+            "compression = 'bf16' or 'none'", "or zero_stage = 0");
   }
-  refuse_layout(c, f, "parallel.compression", "compression", "compression = 'none'");
+  refuse_layout(c, f, "parallel.compression", "compression in fp16 or by PowerSGD", "compression = 'bf16' or 'none'");
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #pragma once
 
 // Functions that make the strategies of gradient reduction, and checks of keys for some. The classes are in the
-// sources.
+// sources. Of compression = 'bf16', with and without sharding: low_precision/bf16_reducers.hpp.
 
 #include <memory>
 
@@ -19,9 +19,11 @@ void check_adasum(const deck::Config& config, deck::Findings& findings);
 template <class T>
 std::unique_ptr<GradientReducer<T>> make_all_reduce(const ReducerContext<T>& context);
 
+/// zero_stage = 1.
 template <class T>
 std::unique_ptr<GradientReducer<T>> make_zero_1(const ReducerContext<T>& context);
 
+/// zero_stage = 2 and 3.
 template <class T>
 std::unique_ptr<GradientReducer<T>> make_zero_23(const ReducerContext<T>& context);
 
@@ -30,9 +32,6 @@ std::unique_ptr<GradientReducer<T>> make_layout_invariant(const ReducerContext<T
 
 template <class T>
 std::unique_ptr<GradientReducer<T>> make_adasum(const ReducerContext<T>& context);
-
-template <class T>
-std::unique_ptr<GradientReducer<T>> make_bf16(const ReducerContext<T>& context);
 
 template <class T>
 std::unique_ptr<GradientReducer<T>> make_fp16(const ReducerContext<T>& context);

@@ -170,6 +170,33 @@ TEST_P(Collectives, StartedGathersAndScattersGiveWhatBlockingOnesGive) {
   }
 }
 
+// Two at once, with a sum between them.
+TEST_P(Collectives, StartedExchangesGiveEachRankItsParts) {
+  Group group = make();
+  const auto ranks = static_cast<std::size_t>(group.size()), me = static_cast<std::size_t>(group.rank());
+  for (const std::size_t n : {std::size_t{0}, std::size_t{1}, std::size_t{4099}, std::size_t{50021}}) {
+    const std::vector<bf16> sent = contribution<bf16>(group.rank(), n * ranks);
+    const std::vector<float> also_sent = contribution<float>(group.rank(), n * ranks, 5);
+    std::vector<bf16> received(n * ranks);
+    std::vector<float> also_received(n * ranks), added = contribution<float>(group.rank(), n);
+    Request first = start_all_to_all(group, sent.data(), n, received.data());
+    Request sum = start_all_reduce(group, added.data(), n, ReduceOp::sum);
+    Request second = start_all_to_all(group, also_sent.data(), n, also_received.data());
+    while (!first.test()) std::this_thread::yield();
+    sum.wait();
+    second.wait();
+    std::size_t bad = 0;
+    for (std::size_t r = 0; r < ranks; ++r) {
+      for (std::size_t i = 0; i < n; ++i) {
+        bad += !(received[r * n + i] == value_of<bf16>(static_cast<int>(r), me * n + i));
+        bad += also_received[r * n + i] != value_of<float>(static_cast<int>(r), me * n + i + 5);
+      }
+    }
+    EXPECT_EQ(bad, 0u) << n;
+    EXPECT_EQ(wrong(added, [&](std::size_t i) { return oracle<float>(group.size(), i, ReduceOp::sum); }), 0u);
+  }
+}
+
 TEST_P(Collectives, ADroppedRequestIsFinished) {
   Group group = make();
   std::vector<float> data = contribution<float>(group.rank(), 70001);

@@ -14,16 +14,21 @@ const test::DeckReader decks{
     [](const std::string& text, const test::Settings& set) { return read_deck_text(text, "t.deck", set); },
     [](deck::Config& c, int ranks) { trainer::resolve(c, ranks); }};
 
-TEST(DeckFeaturesBetweenRanks, CompressionNeedsTheWholeGradient) {
-  EXPECT_EQ(decks.message(small_deck, {"parallel.compression='bf16'"}), "");
-  decks.expect_refused({"parallel.compression='bf16'", "parallel.zero_stage=1"},
-                       "compression = 'none', or zero_stage = 0");
+TEST(DeckFeaturesBetweenRanks, CompressionInBf16HasEveryStageAndOthersNeedTheWholeGradient) {
+  const std::string bf16 = "parallel.compression='bf16'", layout = "precision.reproducible='layout'";
+  for (const char* const stage : {"0", "1", "2", "3"}) {
+    EXPECT_EQ(decks.message(small_deck, {bf16, std::string("parallel.zero_stage=") + stage}), "");
+    EXPECT_EQ(decks.message(small_deck, {bf16, layout, std::string("parallel.zero_stage=") + stage}), "");
+  }
+  decks.expect_refused({bf16, layout, "parallel.cp=2", "parallel.cp_mode=all_to_all", "precision.context_shards=2"},
+                       "cp = 1, or compression = 'none'");
+  EXPECT_EQ(decks.message(small_deck, {bf16, "parallel.cp=2"}), "");
   EXPECT_EQ(decks.message(small_deck, {"parallel.compression='fp16'"}), "");
-  decks.expect_refused({"parallel.compression='fp16'", "parallel.zero_stage=2"},
-                       "compression = 'none', or zero_stage = 0");
+  decks.expect_refused({"parallel.compression='fp16'", "parallel.zero_stage=2"}, "compression = 'bf16' or 'none'");
+  decks.expect_refused({"parallel.compression='fp16'", layout}, "compression = 'bf16' or 'none'");
   decks.expect_refused({"parallel.compression='fp8'"}, "'bf16'");
   decks.expect_refused({"parallel.compression='powersgd'", "parallel.zero_stage=3"},
-                       "compression = 'none', or zero_stage = 0");
+                       "by PowerSGD is for the gradient all-reduce, which zero_stage = 3 does not have");
   decks.expect_refused({"parallel.compression='powersgd'", "parallel.powersgd_rank=0"}, "powersgd_rank");
   EXPECT_EQ(decks.message(small_deck, {"parallel.bucket_mb=0"}), "");
   decks.expect_refused({"parallel.bucket_mb=-1"}, "bucket_mb");

@@ -38,6 +38,8 @@ class Channel : public Operations {
                                          const Stream& stream) = 0;
   virtual std::uint64_t start_reduce_scatter(void* send, void* recv, std::size_t n, DataType type, ReduceOp op,
                                              const Stream& stream) = 0;
+  virtual std::uint64_t start_all_to_all(const void* send, std::size_t n, void* recv, DataType type,
+                                         const Stream& stream) = 0;
   virtual std::string path() const = 0;
   virtual std::size_t staging_bytes() const = 0;
 };

@@ -19,6 +19,10 @@ void fill_normal(Device& device, Vector<M> x, std::uint32_t stream);
 template <class T>
 void add(Device& device, Vector<const T> x, Vector<T> y);
 
+/// y(i) = (((y(i) + x(0, i)) + x(1, i)) + ...) in M, which is double or float; x (rows, n), y (n).
+template <class M>
+void add_rows(Device& device, Matrix<const bf16> x, Vector<M> y);
+
 /// x <-> y. T is double or float.
 template <class T>
 void swap(Device& device, Vector<T> x, Vector<T> y);

@@ -42,7 +42,8 @@ ncclUniqueId shared_id(const Communicator& communicator) {
 class NcclChannel final : public Channel {
  public:
   NcclChannel(const Communicator& communicator, deck::CollectiveEngine engine)
-      : nccl_(shared_id(communicator), communicator.size(), communicator.rank(), {.engine = engine}) {}
+      : nccl_(shared_id(communicator), communicator.size(), communicator.rank(), {.engine = engine}),
+        size_(communicator.size()) {}
 
   void all_reduce(void* data, std::size_t n, DataType type, ReduceOp op, const Stream& stream) override {
     NANOTRON_CHECK_NCCL(ncclAllReduce(data, data, n, nccl(type), nccl(op), nccl_.comm(), stream.get()));
@@ -60,17 +61,7 @@ class NcclChannel final : public Channel {
 
   void all_to_all(const void* send, std::span<const std::size_t> send_counts, void* recv,
                   std::span<const std::size_t> recv_counts, DataType type, const Stream& stream) override {
-    const auto* from = static_cast<const std::byte*>(send);
-    auto* to = static_cast<std::byte*>(recv);
-    NANOTRON_CHECK_NCCL(ncclGroupStart());
-    for (std::size_t r = 0; r < send_counts.size(); ++r) {
-      const int rank = static_cast<int>(r);
-      NANOTRON_CHECK_NCCL(ncclSend(from, send_counts[r], nccl(type), rank, nccl_.comm(), stream.get()));
-      NANOTRON_CHECK_NCCL(ncclRecv(to, recv_counts[r], nccl(type), rank, nccl_.comm(), stream.get()));
-      from += send_counts[r] * bytes_of(type);
-      to += recv_counts[r] * bytes_of(type);
-    }
-    NANOTRON_CHECK_NCCL(ncclGroupEnd());
+    exchange(send, recv, type, stream.get(), [&](std::size_t r) { return Counts{send_counts[r], recv_counts[r]}; });
   }
 
   std::uint64_t start_all_reduce(void* data, std::size_t n, DataType type, ReduceOp op, const Stream& stream) override {
@@ -91,6 +82,13 @@ class NcclChannel final : public Channel {
     });
   }
 
+  std::uint64_t start_all_to_all(const void* send, std::size_t n, void* recv, DataType type,
+                                 const Stream& stream) override {
+    return order_.after(stream, nccl_.stream(), [&] {
+      exchange(send, recv, type, nccl_.stream(), [n](std::size_t) { return Counts{n, n}; });
+    });
+  }
+
   bool test(std::uint64_t ticket) override { return order_.test(ticket); }
   void wait(std::uint64_t ticket) override { order_.wait(ticket); }
 
@@ -100,7 +98,27 @@ class NcclChannel final : public Channel {
   std::size_t staging_bytes() const override { return 0; }
 
  private:
+  struct Counts {
+    std::size_t sent, received;
+  };
+
+  template <class CountsOf>
+  void exchange(const void* send, void* recv, DataType type, cudaStream_t stream, const CountsOf& counts_of) {
+    const auto* from = static_cast<const std::byte*>(send);
+    auto* to = static_cast<std::byte*>(recv);
+    NANOTRON_CHECK_NCCL(ncclGroupStart());
+    for (int rank = 0; rank < size_; ++rank) {
+      const Counts counts = counts_of(static_cast<std::size_t>(rank));
+      NANOTRON_CHECK_NCCL(ncclSend(from, counts.sent, nccl(type), rank, nccl_.comm(), stream));
+      NANOTRON_CHECK_NCCL(ncclRecv(to, counts.received, nccl(type), rank, nccl_.comm(), stream));
+      from += counts.sent * bytes_of(type);
+      to += counts.received * bytes_of(type);
+    }
+    NANOTRON_CHECK_NCCL(ncclGroupEnd());
+  }
+
   NcclCommunicator nccl_;
+  int size_;
   StreamOrder order_;
 };
 

@@ -22,7 +22,8 @@ class StagedChannel final : public Channel {
         rank_(static_cast<std::size_t>(communicator.rank())),
         size_(static_cast<std::size_t>(communicator.size())),
         sent_(size_),
-        received_(size_) {
+        received_(size_),
+        equal_(size_) {
     void* memory = nullptr;
     NANOTRON_CHECK_CUDA(cudaMallocHost(&memory, buffer_bytes));
     buffer_ = static_cast<std::byte*>(memory);
@@ -110,6 +111,12 @@ class StagedChannel final : public Channel {
     reduce_scatter(send, recv, n, type, op, stream);
     return 0;
   }
+  std::uint64_t start_all_to_all(const void* send, std::size_t n, void* recv, DataType type,
+                                 const Stream& stream) override {
+    std::fill(equal_.begin(), equal_.end(), n);
+    all_to_all(send, equal_, recv, equal_, type, stream);
+    return 0;
+  }
   bool test(std::uint64_t) override { return true; }
   void wait(std::uint64_t) override {}
 
@@ -140,6 +147,7 @@ class StagedChannel final : public Channel {
   std::size_t rank_;
   std::size_t size_;
   std::vector<std::size_t> sent_, received_;  // of a round of all_to_all
+  std::vector<std::size_t> equal_;            // of start_all_to_all
   std::byte* buffer_ = nullptr;
 };
 

@@ -9,6 +9,9 @@
 // shard); it adds them to its sum. After the last round the parts are all-gathered over the data-parallel group, with
 // ZeRO over the replicate group.
 //
+// With compression = 'bf16' each g_i of a 2-D parameter is rounded to bf16 once, whether it is sent or not, and added
+// in the master type. Then c = 1.
+//
 // 1-D parameters are few: the gradients of each sequence are kept, and added in the same order after the last
 // micro-batch. backward_input and backward_weight of one micro-batch both add to them, with other micro-batches in
 // between: each moves its contribution to the buffer of its micro-batch.
@@ -92,6 +95,13 @@ class LayoutInvariantReducer final : public GradientReducer<T> {
 
   void set_1d_apart(index_t number, index_t micro_batch);
   void add_round(index_t number);
+  void add_rounded(index_t number);
+  // The gradients of a unit, by rank that owns the part and by sequence.
+  template <class U>
+  void pack(index_t number, const Vector<U>& to) const;
+  // Of all ranks, this rank's part, by rank and by sequence.
+  template <class U>
+  void exchange(index_t number, const Vector<U>& send, const Vector<U>& receive);
   void add_in_order(const Vector<M>& parts, const Vector<M>& sum);
   void sum_1d();
   void add_head();
@@ -101,14 +111,16 @@ class LayoutInvariantReducer final : public GradientReducer<T> {
   index_t rounds_;
   int sequences_;  // gradients of a unit, stored one after the other
   int context_;    // consecutive ranks that share a sequence
+  bool to_bf16_;   // g_i are rounded to bf16
   bool tied_;      // head and embedding are one unit here
 
-  Vector<M> send_, receive_;           // one unit each
-  Vector<M> gradients_1d_;             // (sequences of this rank, 1-D parameters)
-  Vector<M> batch_shard_1d_, sum_1d_;  // 1-D parameters: the sum of one batch shard; of all
-  Vector<M> gathered_;                 // (ranks, 1-D parameters)
-  Vector<M> head_sum_;                 // tied weights: this rank's shard of H
-  Vector<M> other_part_;               // tied weights: gradient of head or embedding, whichever is not in the unit
+  Vector<M> send_, receive_;                     // one unit each
+  Vector<bf16> rounded_send_, rounded_receive_;  // instead of them
+  Vector<M> gradients_1d_;                       // (sequences of this rank, 1-D parameters)
+  Vector<M> batch_shard_1d_, sum_1d_;            // 1-D parameters: the sum of one batch shard; of all
+  Vector<M> gathered_;                           // (ranks, 1-D parameters)
+  Vector<M> head_sum_;                           // tied weights: this rank's shard of H
+  Vector<M> other_part_;  // tied weights: gradient of head or embedding, whichever is not in the unit
 
   index_t in_place_ = 0;                       // tied weights: the number whose gradient is stored in the unit
   std::vector<index_t> uses_, inputs_;         // by number: calls of after_use and after_inputs in this step
@@ -123,6 +135,7 @@ LayoutInvariantReducer<T>::LayoutInvariantReducer(const ReducerContext<T>& c)
       rounds_(deck::sum_shards(c.config).batch / c.config.parallel.dp),
       sequences_(c.sharding.of(c.section.replicas).gradients),
       context_(context_of(c)),
+      to_bf16_(c.config.parallel.compression == deck::Compression::bf16),
       tied_(c.section.units.begin == 0 && c.model.table().units.front().uses > 1),
       uses_(c.model.table().units.size() + 1),
       inputs_(uses_.size()),
@@ -132,12 +145,17 @@ LayoutInvariantReducer<T>::LayoutInvariantReducer(const ReducerContext<T>& c)
   constexpr auto kind = MemoryKind::gradients;
   const index_t ranks = this->data().size(), params_1d = has_1d(c.section) ? c.section.params_1d.size() : 0;
   index_t unit = 0;
-  for (index_t u = c.section.units.begin; u < c.section.units.end && ranks > 1; ++u) {
+  for (index_t u = c.section.units.begin; u < c.section.units.end && (ranks > 1 || to_bf16_); ++u) {
     unit = std::max(unit, this->unit(u).range.size() * sequences_);
   }
   const index_t tied = tied_ ? this->unit(0).range.size() : 0;
-  send_ = c.arena.template take<M>(kind, unit);
-  receive_ = c.arena.template take<M>(kind, unit);
+  if (to_bf16_) {
+    rounded_send_ = c.arena.template take<bf16>(kind, unit);
+    rounded_receive_ = c.arena.template take<bf16>(kind, ranks > 1 ? unit : 0);
+  } else {
+    send_ = c.arena.template take<M>(kind, unit);
+    receive_ = c.arena.template take<M>(kind, unit);
+  }
   gradients_1d_ = c.arena.template take<M>(kind, c.config.data.global_batch_size / c.config.parallel.dp * params_1d);
   batch_shard_1d_ = c.arena.template take<M>(kind, params_1d);
   sum_1d_ = c.arena.template take<M>(kind, params_1d);
@@ -233,6 +251,7 @@ void LayoutInvariantReducer<T>::set_1d_apart(index_t number, index_t micro_batch
 
 template <class T>
 void LayoutInvariantReducer<T>::add_round(index_t number) {
+  if (to_bf16_) return add_rounded(number);
   const Range whole = this->unit(number).range;
   const int ranks = this->data().size();
   if (ranks == 1) {
@@ -241,15 +260,44 @@ void LayoutInvariantReducer<T>::add_round(index_t number) {
     return;
   }
   const Range mine = part_of_rank(number, this->data().rank());
-  std::ranges::fill(send_counts_, static_cast<std::size_t>(sequences_ * mine.size()));
-  for (int r = 0; r < ranks; ++r) {
+  pack(number, send_);
+  exchange(number, send_, receive_);
+  add_in_order(slice(receive_, 0, ranks * sequences_ * mine.size()), kept_of(number, mine));
+}
+
+template <class T>
+void LayoutInvariantReducer<T>::add_rounded(index_t number) {
+  const Range mine = part_of_rank(number, this->data().rank());
+  const int ranks = this->data().size();
+  pack(number, rounded_send_);
+  if (ranks > 1) exchange(number, rounded_send_, rounded_receive_);
+  const Vector<bf16>& addends = ranks > 1 ? rounded_receive_ : rounded_send_;
+  kernels::add_rows<M>(this->device(), Matrix<const bf16>(addends.data(), ranks * sequences_, mine.size()),
+                       kept_of(number, mine));
+}
+
+template <class T>
+template <class U>
+void LayoutInvariantReducer<T>::pack(index_t number, const Vector<U>& to) const {
+  for (int r = 0; r < this->data().size(); ++r) {
+    const Range part = part_of_rank(number, r);
     for (index_t s = 0; s < sequences_; ++s) {
-      kernels::copy<M>(this->device(), gradient_of(part_of_rank(number, r), s),
-                       slice(send_, (r * sequences_ + s) * mine.size(), mine.size()));
+      const Vector<U> packed = slice(to, (r * sequences_ + s) * part.size(), part.size());
+      if constexpr (std::is_same_v<U, M>) {
+        kernels::copy<M>(this->device(), gradient_of(part, s), packed);
+      } else {
+        kernels::cast<M, U>(this->device(), gradient_of(part, s), packed);
+      }
     }
   }
-  comm::all_to_all<M>(this->data(), send_.data(), send_counts_, receive_.data(), send_counts_, this->device().stream());
-  add_in_order(slice(receive_, 0, ranks * sequences_ * mine.size()), kept_of(number, mine));
+}
+
+template <class T>
+template <class U>
+void LayoutInvariantReducer<T>::exchange(index_t number, const Vector<U>& send, const Vector<U>& receive) {
+  const index_t mine = part_of_rank(number, this->data().rank()).size();
+  std::ranges::fill(send_counts_, static_cast<std::size_t>(sequences_ * mine));
+  comm::all_to_all<U>(this->data(), send.data(), send_counts_, receive.data(), send_counts_, this->device().stream());
 }
 
 // parts (ranks x sequences_, size of sum): a binary tree over the context_ parts of a sequence, sequences in order.
@@ -324,9 +372,10 @@ template <class T>
 comm::StepTraffic LayoutInvariantReducer<T>::strategy_traffic() const {
   const int ranks = this->data().size(), shards = this->sharding().size(this->section().replicas);
   const auto bytes = [](index_t n) { return n * static_cast<index_t>(sizeof(M)); };
+  const index_t addend = to_bf16_ ? sizeof(bf16) : sizeof(M);
   const index_t params_1d = this->section().params_1d.size(), params_2d = this->section().flat.size() - params_1d;
   const index_t twice = tied_ ? this->unit(0).range.size() : 0;
-  return {.data_parallel = rounds_ * (comm::all_to_all_bytes(bytes(sequences_ * params_2d + twice), ranks) +
+  return {.data_parallel = rounds_ * (comm::all_to_all_bytes(addend * (sequences_ * params_2d + twice), ranks) +
                                       comm::all_gather_bytes(bytes(params_1d), ranks)) +
                            comm::all_gather_bytes(bytes(params_2d / ranks), ranks / shards)};
 }

@@ -1,6 +1,6 @@
-// ZeRO: the gradient of each unit is reduce-scattered over the shard group, so that each rank gets the shard it updates
-// (ZeRO, Rajbhandari et al. 2020). A unit is reduce-scattered over the shard group; after the last micro-batch each
-// shard is all-reduced over the replicate group, and 1-D parameters over the data-parallel group.
+// ZeRO: the gradient of each unit is summed over the shard group (ShardSum), so that each rank gets the shard it
+// updates (ZeRO, Rajbhandari et al. 2020). After the last micro-batch each shard is all-reduced over the replicate
+// group, and 1-D parameters over the data-parallel group, both in the master type.
 
 #include <algorithm>
 #include <memory>
@@ -8,7 +8,9 @@
 
 #include "nanotron/deck/config.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
+#include "parallel/reducers/low_precision/bf16_reducers.hpp"
 #include "parallel/reducers/strategies.hpp"
+#include "parallel/reducers/zero/shard_sum.hpp"
 
 namespace nanotron::parallel {
 namespace {
@@ -23,6 +25,43 @@ std::vector<Range> intervals(const nn::BufferLayout& layout, const Range& range)
   return found;
 }
 
+/// By reduce-scatter in the master type, in place.
+template <class T>
+class MasterShardSum final : public ShardSum<T> {
+ public:
+  using M = master_t<T>;
+  explicit MasterShardSum(const ReducerContext<T>& c) : group_(&c.groups.shard), device_(&c.device) {}
+
+  comm::Request start(const Vector<M>& whole) const override {
+    const Vector<M> mine = this->shard_of_rank(whole, *group_);
+    return comm::start_reduce_scatter(*group_, whole.data(), mine.data(), mine.extent(0), comm::ReduceOp::sum,
+                                      device_->stream());
+  }
+  void store(const Vector<M>&) const override {}
+  void add(const Vector<M>& whole, const Vector<M>& shard) const override {
+    kernels::add<M>(*device_, this->shard_of_rank(whole, *group_), shard);
+  }
+  comm::Bytes bytes(index_t elements) const override {
+    return comm::reduce_scatter_bytes(elements * static_cast<index_t>(sizeof(M)), group_->size());
+  }
+
+ private:
+  comm::Group* group_;
+  Device* device_;
+};
+
+template <class T>
+std::unique_ptr<ShardSum<T>> make_shard_sum(const ReducerContext<T>& c) {
+  const bool rounds = c.groups.shard.size() > 1 && c.config.parallel.compression == deck::Compression::bf16;
+  if (rounds) return make_bf16_shard_sum(c);
+  return std::make_unique<MasterShardSum<T>>(c);
+}
+
+struct PendingReduction {
+  index_t unit;
+  comm::Request request;
+};
+
 /// The collectives of both reducers.
 template <class T>
 class ZeroReducer : public GradientReducer<T> {
@@ -30,15 +69,16 @@ class ZeroReducer : public GradientReducer<T> {
   using M = master_t<T>;
   ZeroReducer(const ReducerContext<T>& context, index_t micro_batches_of_unit);
 
-  M* gradient_of(index_t unit) const;
-  /// In place, where backward accumulated the unit; this rank's shard is stored at its offset in the unit.
-  comm::Request start_reduce_scatter(index_t unit) const;
+  /// Where backward accumulated the unit.
+  Vector<M> gradient_of(index_t unit) const;
+  const ShardSum<T>& shard_sum() const { return *shard_sum_; }
   void reduce_1d();
   void reduce_over_replicates();
   /// times: reduce-scatters of each unit per step.
   comm::StepTraffic zero_traffic(index_t times) const;
 
  private:
+  std::unique_ptr<ShardSum<T>> shard_sum_;
   std::vector<Range> shards_;  // of the gradient buffer: this rank's shards of 2-D parameters
 };
 
@@ -54,9 +94,9 @@ class Zero1Reducer final : public ZeroReducer<T> {
   void completed(index_t unit) override;
   void finish_step() override;
   comm::StepTraffic strategy_traffic() const override { return this->zero_traffic(1); }
-  void start(index_t unit) { running_[started_++] = this->start_reduce_scatter(unit); }
+  void start(index_t unit);
 
-  std::vector<comm::Request> running_;  // in the order of their start
+  std::vector<PendingReduction> running_;  // in the order of their start
   std::size_t started_ = 0, done_ = 0;
 };
 
@@ -69,10 +109,6 @@ class Zero23Reducer final : public ZeroReducer<T> {
   explicit Zero23Reducer(const ReducerContext<T>& context);
 
  private:
-  struct PendingReduction {
-    index_t unit;
-    comm::Request request;
-  };
   void start_step() override;
   void before_first_use(index_t unit) override;
   void completed(index_t unit) override;
@@ -86,22 +122,14 @@ class Zero23Reducer final : public ZeroReducer<T> {
 template <class T>
 ZeroReducer<T>::ZeroReducer(const ReducerContext<T>& c, index_t micro_batches_of_unit)
     : GradientReducer<T>(c, {.micro_batches = micro_batches_of_unit}),
+      shard_sum_(make_shard_sum(c)),
       shards_(intervals(c.model.parameters().layouts.reduced, {c.section.params_1d.end, c.section.flat.end})) {}
 
 template <class T>
-auto ZeroReducer<T>::gradient_of(index_t unit) const -> M* {
+auto ZeroReducer<T>::gradient_of(index_t unit) const -> Vector<M> {
   const nn::ParameterBuffers<T>& p = this->model().parameters();
-  return p.gradient.data() + p.layouts.gradient.at(this->unit(unit).range.begin);
-}
-
-template <class T>
-comm::Request ZeroReducer<T>::start_reduce_scatter(index_t u) const {
-  const model::Unit& unit = this->unit(u);
-  const Range mine = shard_of(unit, this->sharding());
-  M* const whole = gradient_of(u);
-  return comm::start_reduce_scatter(this->groups().shard, whole, whole + (mine.begin - unit.range.begin),
-                                    static_cast<std::size_t>(mine.size()), comm::ReduceOp::sum,
-                                    this->device().stream());
+  const Range& range = this->unit(unit).range;
+  return Vector<M>(p.gradient.data() + p.layouts.gradient.at(range.begin), range.size());
 }
 
 template <class T>
@@ -129,7 +157,7 @@ comm::StepTraffic ZeroReducer<T>::zero_traffic(index_t times) const {
   const index_t params_1d = master * s.params_1d.size(), params_2d = master * s.flat.size() - params_1d;
   return {.data_parallel = comm::all_reduce_bytes(params_1d, g.data.size()) +
                            comm::all_reduce_bytes(params_2d / g.shard.size(), g.replicate.size()) +
-                           times * comm::reduce_scatter_bytes(params_2d, g.shard.size())};
+                           times * shard_sum_->bytes(s.flat.size() - s.params_1d.size())};
 }
 
 template <class T>
@@ -142,10 +170,15 @@ void Zero1Reducer<T>::start_step() {
 }
 
 template <class T>
+void Zero1Reducer<T>::start(index_t unit) {
+  running_[started_++] = {unit, this->shard_sum().start(this->gradient_of(unit))};
+}
+
+template <class T>
 void Zero1Reducer<T>::completed(index_t unit) {
   const Region region(this->device().timers(), "gradient reduction, overlapped");
   if (this->overlap()) start(unit);
-  while (done_ < started_ && running_[done_].test()) ++done_;
+  while (done_ < started_ && running_[done_].request.test()) ++done_;
 }
 
 template <class T>
@@ -155,7 +188,10 @@ void Zero1Reducer<T>::finish_step() {
   if (!this->overlap()) {
     for (index_t u = units.end - 1; u >= units.begin; --u) start(u);
   }
-  while (done_ < started_) running_[done_++].wait();
+  for (std::size_t i = 0; i < started_; ++i) {
+    running_[i].request.wait();
+    this->shard_sum().store(this->gradient_of(running_[i].unit));
+  }
   started_ = done_ = 0;
   this->reduce_1d();
   this->reduce_over_replicates();
@@ -176,14 +212,14 @@ void Zero23Reducer<T>::before_first_use(index_t unit) {
   const model::ParameterTable& table = this->table();
   const auto in_slot = [&](const PendingReduction& f) { return slot_of(table, f.unit) == slot_of(table, unit); };
   while (std::ranges::any_of(pending_, in_slot)) finish_first();
-  kernels::fill<M>(this->device(), Vector<M>(this->gradient_of(unit), this->unit(unit).range.size()), 0.0);
+  kernels::fill<M>(this->device(), this->gradient_of(unit), 0.0);
 }
 
 template <class T>
 void Zero23Reducer<T>::completed(index_t unit) {
   {
     const Region region(this->device().timers(), "gradient reduction, overlapped");
-    pending_.push_back({unit, this->start_reduce_scatter(unit)});
+    pending_.push_back({unit, this->shard_sum().start(this->gradient_of(unit))});
   }
   if (!this->overlap()) finish_first();
 }
@@ -192,12 +228,11 @@ template <class T>
 void Zero23Reducer<T>::finish_first() {
   const typename GradientReducer<T>::Exposed exposed(*this);
   pending_.front().request.wait();
-  const model::Unit& unit = this->unit(pending_.front().unit);
-  const Range mine = shard_of(unit, this->sharding());
+  const index_t unit = pending_.front().unit;
+  const Range mine = shard_of(this->unit(unit), this->sharding());
   const nn::ParameterBuffers<T>& p = this->model().parameters();
-  const M* const sum = this->gradient_of(pending_.front().unit) + (mine.begin - unit.range.begin);
-  kernels::add<M>(this->device(), Vector<const M>(sum, mine.size()),
-                  Vector<M>(p.gradient.data() + p.layouts.reduced.at(mine.begin), mine.size()));
+  this->shard_sum().add(this->gradient_of(unit),
+                        Vector<M>(p.gradient.data() + p.layouts.reduced.at(mine.begin), mine.size()));
   pending_.erase(pending_.begin());
 }
 

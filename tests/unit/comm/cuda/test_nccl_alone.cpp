@@ -53,6 +53,8 @@ TEST(NcclAlone, EveryCollectiveIsACopy) {
   nccl->wait(nccl->start_all_reduce(scattered.data(), n, type, ReduceOp::max, stream));
   nccl->all_to_all(scattered.data(), counts, exchanged.data(), counts, type, stream);
   EXPECT_EQ(exchanged.values(stream), values);
+  nccl->wait(nccl->start_all_to_all(exchanged.data(), n, gathered.data(), type, stream));
+  EXPECT_EQ(gathered.values(stream), values);
   NANOTRON_CHECK_CUDA(cudaStreamDestroy(own));
 }
 
