@@ -47,6 +47,7 @@ int main(int argc, char** argv) {
       const auto machine = trainer::load_machine(world.get(), line->machine);
       std::string plan = trainer::describe_plan(config, machine);
       if (machine) plan += simulation::describe_prediction(config, *machine);
+      plan += trainer::describe_blend(config, world.get());
       if (world.rank() == 0) fmt::print("{}", plan);
       return static_cast<int>(ExitCode::ok);
     }

@@ -1,8 +1,10 @@
 #include "nanotron/comm/communicator.hpp"
 
+#include <algorithm>
 #include <climits>
 #include <cstdint>
 #include <exception>
+#include <numeric>
 #include <utility>
 
 #include "nanotron/base/error.hpp"
@@ -99,6 +101,25 @@ std::string text_of_root(MPI_Comm world, const std::function<std::string()>& mak
   });
   broadcast(world, text, 0);
   return text;
+}
+
+std::vector<std::string> texts_of_ranks(MPI_Comm world, const std::string& mine) {
+  int ranks = 1;
+  NANOTRON_CHECK_MPI(MPI_Comm_size(world, &ranks));
+  NANOTRON_REQUIRE(mine.size() <= INT_MAX, "a text of {} bytes", mine.size());
+  const int size = static_cast<int>(mine.size());
+  std::vector<int> sizes(static_cast<std::size_t>(ranks)), begins(sizes.size());
+  NANOTRON_CHECK_MPI(MPI_Allgather(&size, 1, MPI_INT, sizes.data(), 1, MPI_INT, world));
+  const std::int64_t bytes = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  NANOTRON_REQUIRE(bytes <= INT_MAX, "texts of {} bytes", bytes);
+  std::exclusive_scan(sizes.begin(), sizes.end(), begins.begin(), 0);
+  std::string all(static_cast<std::size_t>(bytes), '\0');
+  NANOTRON_CHECK_MPI(
+      MPI_Allgatherv(mine.data(), size, MPI_CHAR, all.data(), sizes.data(), begins.data(), MPI_CHAR, world));
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < sizes.size(); ++r)
+    texts.push_back(all.substr(static_cast<std::size_t>(begins[r]), static_cast<std::size_t>(sizes[r])));
+  return texts;
 }
 
 }  // namespace nanotron::comm

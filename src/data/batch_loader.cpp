@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/data/order/training_stages.hpp"
+#include "nanotron/deck/blend_stages.hpp"
 #include "nanotron/deck/named_files.hpp"
 
 namespace nanotron::data {
@@ -18,10 +20,12 @@ void require_sequences(const deck::DataConfig& data, std::span<const TokenFile> 
   const bool training = split == Split::training, fraction = data.validation_path.empty();
   index_t tokens = 0;
   std::string paths;
-  for (const TokenFile& file : files) {
-    tokens += file.size();
-    paths += (paths.empty() ? "" : ", ") + file.path();
+  constexpr std::size_t told = 8;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    tokens += files[i].size();
+    if (i < told) paths += (i == 0 ? "" : ", ") + files[i].path();
   }
+  if (files.size() > told) paths += fmt::format(" and {} more", files.size() - told);
   fail(ExitCode::data_error,
        {training && needed > 1 ? "the training data are smaller than one global batch"
         : training             ? "a file of the training data has no sequence"
@@ -34,6 +38,22 @@ void require_sequences(const deck::DataConfig& data, std::span<const TokenFile> 
         training   ? "use more text, shorter sequences or a smaller batch"
         : fraction ? "use more text or shorter sequences, or raise data%validation_fraction"
                    : "use more text or shorter sequences, or another file in data%validation_path"});
+}
+
+// The weights of the files of one validation set, of so many sequences.
+std::vector<double> validation_weights(const deck::DataConfig& data, const std::vector<index_t>& sequences) {
+  std::vector<double> weights;
+  if (data.validation_batches > 0 && sequences.size() > 1) {
+    if (data.validation_path.empty()) {
+      weights = deck::blend_stages(data).front().weights;
+    } else {
+      for (const deck::NamedFile& file : deck::named_files(data.validation_path)) weights.push_back(file.weight);
+    }
+  }
+  const index_t all = std::accumulate(sequences.begin(), sequences.end(), index_t{0});
+  const bool takes_all = all <= data.validation_batches * data.global_batch_size;
+  if (weights.empty() || weights.front() < 0.0 || takes_all) weights.assign(sequences.begin(), sequences.end());
+  return weights;
 }
 
 // Number of samples of one validation; 0 for training.
@@ -83,23 +103,28 @@ BatchLoader::BatchLoader(const deck::DataConfig& data, std::unique_ptr<Sequences
     : BatchLoader(data, only(std::move(sequences)), {{0, {1.0}}}, BatchRamp(data.global_batch_size), dp_rank, dp_size,
                   tokens, neighbours) {
   samples_ = number_of_sequences();
+  samples_of_ = {samples_};
 }
 
 BatchLoader::BatchLoader(const deck::DataConfig& data, std::uint64_t seed, std::span<const TokenFile> files,
                          Split split, int dp_rank, int dp_size, const SequenceShard& tokens, index_t neighbours)
     : BatchLoader(data, open(data, seed, files, split),
-                  split == Split::training ? blend_parts(data) : std::vector<BlendPart>{{0, {1.0}}},
+                  split == Split::training ? blend_parts(data) : std::vector<BlendPart>{},
                   split == Split::training ? BatchRamp(data) : BatchRamp(data.global_batch_size), dp_rank, dp_size,
                   tokens, neighbours) {
   samples_ = samples_of(data, split, number_of_sequences());
-  if (split == Split::training) first_sample_ = data.cut.first_sample;
+  if (split == Split::training) {
+    first_sample_ = data.cut.first_sample;
+  } else {
+    samples_of_ = blend_.counts_before(samples_);
+  }
 }
 
 BatchLoader::BatchLoader(const deck::DataConfig& data, std::vector<File> files, const std::vector<BlendPart>& blend,
                          const BatchRamp& ramp, int dp_rank, int dp_size, const SequenceShard& tokens,
                          index_t neighbours)
     : files_(std::move(files)),
-      blend_(blend),
+      blend_(blend.empty() ? std::vector<BlendPart>{{0, validation_weights(data, sequences_of(files_))}} : blend),
       ramp_(ramp),
       sequence_length_(data.sequence_length),
       global_batch_size_(data.global_batch_size),
@@ -118,6 +143,12 @@ BatchLoader::BatchLoader(const deck::DataConfig& data, std::vector<File> files, 
           fmt::format("global_batch_size {}, dp {}, micro_batch_size {}", global_batch_size_, dp_size,
                       micro_batch_size_),
           "the deck, group &data", "data%global_batch_size, data%micro_batch_size or parallel%dp"});
+}
+
+std::vector<index_t> BatchLoader::sequences_of(const std::vector<File>& files) {
+  std::vector<index_t> sequences;
+  for (const File& file : files) sequences.push_back(file.sequences->count());
+  return sequences;
 }
 
 index_t BatchLoader::number_of_sequences() const {
@@ -145,8 +176,10 @@ BatchLoader::Source BatchLoader::source_of(index_t sample) const {
     const File& file = files_[place.file];
     return {file.sequences.get(), file.order.sequence_of(place.index)};
   }
-  const Sequences* const own = files_.front().sequences.get();
-  return {own, spread(sample % samples_, samples_, own->count())};
+  const Blend::Sample place = blend_.at(sample % samples_);
+  const Sequences* const own = files_[place.file].sequences.get();
+  const index_t count = own->count(), samples = std::min(samples_of_[place.file], count);
+  return {own, spread(place.index % samples, samples, count)};
 }
 
 std::uint64_t BatchLoader::load(index_t first_sample, index_t micro_batch, std::int32_t* inputs,

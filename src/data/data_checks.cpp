@@ -22,9 +22,21 @@ bool check_files(const std::string& key, const std::string& text, const std::str
   if (mistake.empty() || !f.is_valid({key})) return mistake.empty();
   f.error({key}, "in the list of " + what + " " + mistake,
           "the path of one file, or name=path for each " + what.substr(0, what.size() - 1) +
-              ", separated by blanks; a name begins with a letter and has letters, digits and '_', at most 32",
+              ", separated by blanks; a name begins with a letter and has letters, digits and '_', at most 32; or an "
+              "array of paths, each with a weight before it or none",
           "a path with a '=' in it can be written as ./path");
   return false;
+}
+
+// Sets with names are evaluated one by one.
+void check_validation_weights(const deck::Config& c, deck::Findings& f) {
+  if (!f.is_valid({"data.validation_path"})) return;
+  for (const deck::NamedFile& file : deck::named_files(c.data.validation_path)) {
+    if (!file.is_named || file.weight < 0.0) continue;
+    f.error({"data.validation_path"}, "the validation set '" + file.name + "' has a weight: nothing adds up sets",
+            "sets with names and without weights; or files without names, which are one set");
+    return;
+  }
 }
 
 void check_blend(const deck::Config& c, deck::Findings& f) {
@@ -41,6 +53,7 @@ void check_data(const deck::Config& c, deck::Findings& f) {
     f.error({"data.path"}, "path is empty", "a token file");
   }
   check_files("data.validation_path", c.data.validation_path, "validation sets", f);
+  check_validation_weights(c, f);
   if (check_files("data.path", c.data.path, "training files", f)) check_blend(c, f);
   const bool fraction = c.data.validation_fraction > 0;
   if (fraction && !c.data.validation_path.empty() && f.is_valid({"data.validation_fraction"})) {

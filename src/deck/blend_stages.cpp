@@ -1,10 +1,10 @@
 #include "nanotron/deck/blend_stages.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <optional>
 
+#include "deck/table/lines.hpp"
 #include "nanotron/deck/named_files.hpp"
 #include "nanotron/deck/table/parameters.hpp"
 
@@ -13,27 +13,55 @@ namespace {
 
 constexpr double largest_token = 1e18;
 
-// The whole text as a number; nothing else.
-std::optional<double> number(std::string_view text) {
-  double value = 0.0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
-  return value;
-}
-
 std::string_view trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t");
-  return first == text.npos ? "" : text.substr(first, text.find_last_not_of(" \t") - first + 1);
+  constexpr std::string_view blanks = " \t\n";
+  const std::size_t first = text.find_first_not_of(blanks);
+  return first == text.npos ? "" : text.substr(first, text.find_last_not_of(blanks) - first + 1);
 }
 
 std::string listed(const std::vector<NamedFile>& files) {
+  constexpr std::size_t shown = 8;
   std::string text;
-  for (const NamedFile& file : files) text += (text.empty() ? "" : ", ") + file.name;
-  return text;
+  for (std::size_t i = 0; i < std::min(files.size(), shown); ++i) text += (i == 0 ? "" : ", ") + files[i].name;
+  return files.size() > shown ? text + ", ... (" + std::to_string(files.size()) + " files)" : text;
 }
 
-// The weights of `files` in a list of name=weight; -1 of a file that it does not name.
+bool have_names(const std::vector<NamedFile>& files) { return !files.empty() && files.front().is_named; }
+
+// Whether they are weights without names, in the order of the files.
+bool are_numbers(std::string_view text) {
+  const std::vector<std::string_view> words = words_of(text);
+  return !words.empty() &&
+         std::ranges::all_of(words, [](std::string_view word) { return finite_number(word).has_value(); });
+}
+
+// "0.3 0.7"
+std::vector<double> weights_in_order(std::string_view text, const std::vector<NamedFile>& files, BlendMistake& wrong) {
+  std::vector<double> weights;
+  double sum = 0.0;
+  for (const std::string_view word : words_of(text)) {
+    weights.push_back(*finite_number(word));
+    sum += weights.back();
+    if (weights.back() < 0.0 && wrong.found.empty()) {
+      wrong.found = "the weight '" + std::string(word) + "' is not a number of 0 or more";
+      wrong.expected = "for example 0.5";
+    }
+  }
+  if (wrong.found.empty() && weights.size() != files.size()) {
+    wrong.found = std::to_string(weights.size()) + " weights for " + std::to_string(files.size()) + " files";
+    wrong.expected = "one for each of " + listed(files);
+  }
+  if (wrong.found.empty() && (sum <= 0.0 || !std::isfinite(sum))) {
+    wrong.found = "the sum of the weights is not positive";
+    wrong.expected = "a positive weight";
+  }
+  weights.resize(files.size());
+  return weights;
+}
+
+// The weights of `files` in their order or in a list of name=weight; -1 of a file that it does not name.
 std::vector<double> weights_in(std::string_view text, const std::vector<NamedFile>& files, BlendMistake& wrong) {
+  if (are_numbers(text)) return weights_in_order(text, files, wrong);
   std::vector<double> weights(files.size(), -1.0);
   double sum = 0.0;
   const auto is_wrong = [&](std::string found, std::string expected) {
@@ -42,7 +70,7 @@ std::vector<double> weights_in(std::string_view text, const std::vector<NamedFil
   std::string mistake;
   for (const auto& [name, value] : named_words(text, "weight", &mistake)) {
     const auto file = std::ranges::find(files, name, &NamedFile::name);
-    const std::optional<double> weight = number(value);
+    const std::optional<double> weight = finite_number(value);
     if (file == files.end()) {
       is_wrong("there is no file '" + name + "' in data%path", "one of " + listed(files));
     } else if (!weight || *weight < 0.0) {
@@ -61,16 +89,26 @@ std::vector<double> weights_in(std::string_view text, const std::vector<NamedFil
 void read_weights(const DataConfig& data, const std::vector<NamedFile>& files, std::vector<BlendStage>& stages,
                   BlendMistake& wrong) {
   wrong.key = "data.weights";
-  const bool is_list = !files.empty() && !files.front().name.empty();
-  if (trimmed(data.weights).empty() && files.size() <= 1) {
-    stages.push_back({0, std::vector<double>(files.size(), 1.0), {}});
+  const bool is_list = have_names(files), given = !trimmed(data.weights).empty();
+  const bool in_path = std::ranges::any_of(files, [](const NamedFile& file) { return file.weight > 0.0; });
+  if (!given && (files.size() <= 1 || in_path || !is_list)) {
+    stages.push_back({0, {}, {}});
+    for (const NamedFile& file : files)  // without any they are known when the files are open: weights_by_tokens()
+      stages.back().weights.push_back(file.weight >= 0.0 && files.size() > 1 ? file.weight : 1.0);
     return;
   }
-  if (!is_list || trimmed(data.weights).empty()) {
-    wrong.found =
-        is_list ? "data%path has several files, and there are no weights" : "the file of data%path has no name";
-    wrong.expected =
-        is_list ? "name=weight for each of " + listed(files) : "data%path = 'name=path ...', or no weights";
+  if (given && in_path) {
+    wrong.found = "data%path has weights already";
+    wrong.expected = "weights in one of them";
+    return;
+  }
+  if (!given || (!is_list && !are_numbers(data.weights))) {
+    wrong.found = is_list            ? "data%path has several files, and there are no weights"
+                  : files.size() > 1 ? "the files of data%path have no names"
+                                     : "the file of data%path has no name";
+    wrong.expected = is_list            ? "name=weight for each of " + listed(files)
+                     : files.size() > 1 ? "a number for each of " + listed(files) + ", in this order; or no weights"
+                                        : "data%path = 'name=path ...', or no weights";
     return;
   }
   stages.push_back({0, weights_in(data.weights, files, wrong), {}});
@@ -86,7 +124,7 @@ std::optional<Scalar> legal_value(const Parameter& key, const std::string& text)
   if (key.type == ValueType::string)
     return std::ranges::find(key.legal_values, text) != key.legal_values.end() ? std::optional(Scalar(text))
                                                                                : std::nullopt;
-  const std::optional<double> value = number(text);
+  const std::optional<double> value = finite_number(text);
   const ValueRange& range = key.range;
   if (!value || *value < range.min || *value > range.max || (range.min_open && *value == range.min) ||
       (range.max_open && *value == range.max))
@@ -121,26 +159,23 @@ std::vector<StageSetting> settings_in(std::string_view text, std::string& weight
     }
     if (legal && !twice) settings.push_back({key, *legal});
   }
-  for (std::size_t at = 0; (at = text.find_first_not_of(" \t", at)) != text.npos;) {
-    const std::size_t end = std::min(text.find_first_of(" \t", at), text.size());
-    const std::string_view word = text.substr(at, end - at);
+  for (const std::string_view word : words_of(text)) {
     const std::size_t equals = word.find('=');
     if (equals == word.npos || stage_key(word.substr(0, equals)) == nullptr) weights += std::string(word) + " ";
-    at = end;
   }
   return settings;
 }
-
-bool have_names(const std::vector<NamedFile>& files) { return !files.empty() && !files.front().name.empty(); }
 
 // The weights of a stage: those of the one before if it names no file and has settings.
 std::vector<double> stage_weights(const std::string& text, const BlendStage& before, bool has_settings,
                                   const std::vector<NamedFile>& files, BlendMistake& wrong) {
   if (has_settings && text.empty()) return before.weights;
-  if (!have_names(files)) {
-    wrong.found = "the file of data%path has no name";
+  if (!have_names(files) && (files.size() <= 1 || !are_numbers(text))) {
+    wrong.found = files.size() > 1 ? "the files of data%path have no names" : "the file of data%path has no name";
     wrong.expected =
-        "data%path = 'name=path ...', or no weights in stages; keys that a stage may set are " + listed_keys();
+        files.size() > 1
+            ? "a number for each of " + listed(files) + ", in this order, or @list"
+            : "data%path = 'name=path ...', or no weights in stages; keys that a stage may set are " + listed_keys();
     return before.weights;
   }
   std::vector<double> weights = weights_in(text, files, wrong);
@@ -153,7 +188,7 @@ std::vector<double> stage_weights(const std::string& text, const BlendStage& bef
 void read_stage(std::string_view text, const std::vector<NamedFile>& files, std::vector<BlendStage>& stages,
                 BlendMistake& wrong) {
   const std::size_t colon = text.find(':');
-  const std::optional<double> from = number(trimmed(text.substr(0, std::min(colon, text.size()))));
+  const std::optional<double> from = finite_number(trimmed(text.substr(0, std::min(colon, text.size()))));
   if (colon == text.npos || !from || *from < 1.0 || *from > largest_token || *from != std::floor(*from)) {
     wrong.found = "'" + std::string(trimmed(text)) + "' does not begin with a number of tokens and ':'";
     wrong.expected = "for example '2e9: " + (have_names(files) ? files.front().name + "=1'" : "sequence_length=8192'");
@@ -176,7 +211,8 @@ void read_stages(const DataConfig& data, const std::vector<NamedFile>& files, st
                  BlendMistake& wrong) {
   wrong.key = "data.stages";
   std::string_view rest = trimmed(data.stages);
-  const auto taken = std::ranges::find_if(files, [](const NamedFile& f) { return stage_key(f.name) != nullptr; });
+  const auto taken =
+      std::ranges::find_if(files, [](const NamedFile& f) { return f.is_named && stage_key(f.name) != nullptr; });
   if (!rest.empty() && taken != files.end()) {
     wrong.found = "the file '" + taken->name + "' of data%path has the name of a key that stages may set";
     wrong.expected = "another name than " + listed_keys();

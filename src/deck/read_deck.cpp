@@ -1,24 +1,20 @@
 #include "nanotron/deck/read_deck.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <utility>
 
 #include "deck/checks/nearest_grids.hpp"
+#include "deck/list_files.hpp"
 #include "deck/namelist/namelist_reader.hpp"
+#include "deck/table/lines.hpp"
 #include "nanotron/base/error.hpp"
-#include "nanotron/base/files.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/table/parameters.hpp"
 
 namespace nanotron::deck {
 namespace {
-
-constexpr std::size_t largest_deck = 1 << 20;
 
 std::string_view trimmed(std::string_view line) {
   while (!line.empty() && detail::is_blank(line.front())) line.remove_prefix(1);
@@ -106,7 +102,7 @@ bool lies_in(const std::filesystem::path& path, const std::filesystem::path& fol
 /// What is wrong with `word`, a path or several with their names.
 void check_paths(const Parameter& p, const std::string& word, Diagnostic& d) {
   namespace fs = std::filesystem;
-  if (word.starts_with('~') || word.find("=~") != std::string::npos) {
+  if (word.starts_with('~') || word.starts_with("@~") || word.find("=~") != std::string::npos) {
     const char* home = std::getenv("HOME");
     d.message = "a path that begins with '~' in " + p.name + ": only a shell replaces that";
     d.expected = "the whole path";
@@ -147,15 +143,35 @@ Diagnostic check_value(const Parameter& p, const Value& value) {
   return d;
 }
 
+void apply_array(const Parameter& row, const Assigned& assigned, std::size_t source, Config& config, Origin& origin,
+                 Findings& findings) {
+  const std::string name = row.group + "." + row.name;
+  const bool is_first = origin.spots.count(name) == 0;
+  bool is_legal = true;
+  for (const auto& value : assigned.elements) {
+    if (!value) continue;
+    if (is_legal) origin.spots[name] = {source, value->offset, value->length};
+    Diagnostic wrong = check_value(row, *value);
+    if (wrong.message.empty()) continue;
+    is_legal = false;
+    findings.add(source, std::move(wrong));
+    findings.distrust(name);
+  }
+  if (!is_legal || origin.spots.count(name) == 0) return;
+  detail::note_lines(assigned, name, source, origin);
+  row.set(config, Scalar(detail::lines_from(assigned, is_first ? "" : std::get<std::string>(row.get(config)))));
+}
+
 /// Moves what was read from one source into the config.
 void apply(const Namelists& read, std::size_t source, Config& config, Origin& origin, Findings& findings) {
   for (const Diagnostic& d : read.diagnostics) findings.add(source, d);
   for (const auto& key : read.refused) findings.distrust(key.first + "." + key.second);
   for (const auto& [key, assigned] : read.assigned) {
     const std::string name = key.first + "." + key.second;
-    if (!assigned.elements[0]) continue;  // a null keeps what was there
-    const Value& value = *assigned.elements[0];
     const Parameter& row = parameter(key.first, key.second);
+    if (row.extent > 0) apply_array(row, assigned, source, config, origin, findings);
+    if (row.extent > 0 || !assigned.elements[0]) continue;  // a null keeps what was there
+    const Value& value = *assigned.elements[0];
     origin.spots[name] = {source, value.offset, value.length};
     Diagnostic wrong = check_value(row, value);
     if (!wrong.message.empty()) {
@@ -250,49 +266,59 @@ void fill_grid(Config& c, std::int64_t world_size, Features features, Findings& 
 
 }  // namespace
 
-std::string read_deck_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text;
-  if (file) {
-    std::vector<char> bytes(largest_deck + 1);
-    file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    text.assign(bytes.data(), static_cast<std::size_t>(file.gcount()));
-  }
-  if (!file.eof()) {
-    const bool large = text.size() > largest_deck;
-    const int error = errno;
-    const bool is_folder = !large && files::kind_of(path) == files::Kind::folder;
-    const bool is_of_system = !large && !is_folder && error != ENOENT && error != ENOTDIR && error != EACCES;
-    fail(is_of_system ? ExitCode::system_error : ExitCode::deck_error,
-         {large ? "the namelist file is too large" : "the namelist file cannot be read",
-          large ? "at most 1 MiB of text" : "a namelist file",
-          large       ? ""
-          : is_folder ? "a directory"
-                      : std::strerror(error),
-          whole_path(path), large ? "is this the token file?" : "check the path and its permissions"});
-  }
-  return text;
-}
-
 Config read_deck(const std::string& path, Features features, const std::vector<std::string>& overrides,
                  std::string* warnings) {
   return read_deck_text(read_deck_file(path), path, features, overrides, warnings);
 }
 
-Config read_deck_text(const std::string& text, const std::string& file_name, Features features,
-                      const std::vector<std::string>& overrides, std::string* warnings,
-                      std::optional<std::int64_t> ranks) {
-  require_namelist(text, file_name);
-  const auto origin = std::make_shared<Origin>();
+namespace {
+
+std::shared_ptr<Origin> origin_of(const std::string& text, const std::string& file_name,
+                                  const std::vector<std::string>& overrides) {
+  auto origin = std::make_shared<Origin>();
   origin->sources.emplace_back(file_name, text);
   for (const std::string& o : overrides) origin->sources.emplace_back("--set", o);
+  return origin;
+}
+
+/// The values of the deck and of `overrides` overrides.
+Config values_of(std::size_t overrides, Origin& origin, Findings& findings) {
   Config config;
-  Findings findings(*origin);
-  for (std::size_t i = 0; i < origin->sources.size(); ++i) {
-    const SourceText& source = origin->sources[i];
+  for (std::size_t i = 0; i < 1 + overrides; ++i) {
+    const SourceText& source = origin.sources[i];
     apply(i == 0 ? read_namelists(source, parameter_groups()) : read_override(source, parameter_groups()), i, config,
-          *origin, findings);
+          origin, findings);
   }
+  return config;
+}
+
+}  // namespace
+
+ListTexts read_lists(const std::string& text, const std::vector<std::string>& overrides) {
+  const auto has_list = [](const std::string& source) { return source.find('@') != std::string::npos; };
+  if (!has_list(text) && std::ranges::none_of(overrides, has_list)) return {};
+  const std::shared_ptr<Origin> origin = origin_of(text, "", overrides);
+  Findings of_the_deck(*origin);  // reported when it is read
+  ListTexts texts;
+  for (const std::string& path : detail::lists_in(values_of(overrides.size(), *origin, of_the_deck).data)) {
+    if (!texts.contains(path)) texts[path] = read_deck_file(path, "list of token files");
+  }
+  return texts;
+}
+
+Config read_deck_text(const std::string& text, const std::string& file_name, Features features,
+                      const std::vector<std::string>& overrides, std::string* warnings,
+                      std::optional<std::int64_t> ranks, const std::optional<ListTexts>& given_lists) {
+  require_namelist(text, file_name);
+  const std::shared_ptr<Origin> origin = origin_of(text, file_name, overrides);
+  std::map<std::string, std::size_t> lists;
+  for (const auto& [path, list] : given_lists ? *given_lists : read_lists(text, overrides)) {
+    lists[path] = origin->sources.size();
+    origin->sources.emplace_back(path, list);
+  }
+  Findings findings(*origin);
+  Config config = values_of(overrides.size(), *origin, findings);
+  if (!lists.empty()) detail::expand_lists(lists, config.data, *origin, findings);
   require_keys(*origin, findings);
   const bool known = findings.is_valid({"parallel.dp", "parallel.tp", "parallel.pp", "parallel.cp"});
   if (ranks && known) fill_grid(config, *ranks, features, findings);
@@ -324,8 +350,13 @@ std::optional<Config> config_of(const std::string& text) {
   Config config;
   for (const Parameter& p : parameters()) {
     const auto found = old.assigned.find({p.group, p.name});
-    const bool was_set = found != old.assigned.end() && !found->second.elements.empty() && found->second.elements[0];
-    if (was_set) p.set(config, found->second.elements[0]->scalar);
+    if (found == old.assigned.end() || found->second.elements.empty()) continue;
+    const Assigned& was = found->second;
+    if (p.extent > 0) {
+      p.set(config, Scalar(detail::lines_from(was, "")));
+    } else if (was.elements[0]) {
+      p.set(config, was.elements[0]->scalar);
+    }
   }
   return config;
 }
@@ -337,7 +368,7 @@ std::vector<Change> changes_since(const std::string& before, const Config& confi
   for (const Parameter& p : parameters()) {
     if (p.influence == Influence::none || p.part_of != PartOf::no_model) continue;
     const Scalar was = p.get(*old), is = p.get(config);
-    if (was != is) changes.push_back({p.group + "%" + p.name, spelled(was), spelled(is), p.influence});
+    if (was != is) changes.push_back({p.group + "%" + p.name, shortened(was), shortened(is), p.influence});
   }
   return changes;
 }

@@ -1,4 +1,5 @@
-// A deck, with overrides after zero bytes: read, checked, resolved and written. What is written says the same.
+// A deck, with overrides after zero bytes, or list files ("@name", a new line, its text): read, checked, resolved and
+// written. What is written says the same.
 #include <algorithm>
 #include <vector>
 
@@ -27,9 +28,21 @@ std::int64_t ranks_of(deck::ParallelConfig p) {
   return deck::grid_size(p);
 }
 
-deck::Config resolved(const std::string& text, const std::vector<std::string>& overrides) {
+// Those parts that are lists, taken out of the others.
+deck::ListTexts take_lists(std::vector<std::string>& parts) {
+  deck::ListTexts lists;
+  for (const std::string& part : parts) {
+    const std::size_t end = std::min(part.find('\n'), part.size());
+    if (part.starts_with('@')) lists[part.substr(1, end - 1)] = part.substr(std::min(end + 1, part.size()));
+  }
+  std::erase_if(parts, [](const std::string& part) { return part.starts_with('@'); });
+  return lists;
+}
+
+deck::Config resolved(const std::string& text, const std::vector<std::string>& overrides,
+                      const deck::ListTexts& lists) {
   std::string warnings;
-  deck::Config config = trainer::read_deck_text(text, "deck", overrides, &warnings);
+  deck::Config config = trainer::read_deck_text(text, "deck", overrides, &warnings, std::nullopt, lists);
   trainer::resolve(config, ranks_of(config.parallel));
   return config;
 }
@@ -40,14 +53,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::vector<std::string> overrides = split({reinterpret_cast<const char*>(data), size});
   const std::string text = overrides.front();
   overrides.erase(overrides.begin());
+  const deck::ListTexts lists = take_lists(overrides);
   deck::changes_since(text, deck::Config());  // as the deck of a checkpoint
 
   std::string written;
-  const bool is_good =
-      fuzz::ends_well({ExitCode::deck_error}, [&] { written = deck::canonical_deck(resolved(text, overrides)); });
+  const bool is_good = fuzz::ends_well({ExitCode::deck_error},
+                                       [&] { written = deck::canonical_deck(resolved(text, overrides, lists)); });
   if (!is_good) return 0;
   try {
-    const deck::Config again = resolved(written, {});
+    const deck::Config again = resolved(written, {}, {});
     fuzz::require(deck::canonical_deck(again) == written, "deck.nml is read as another deck:\n" + written);
     fuzz::require(deck::changes_since(written, again).empty(), "deck.nml differs from itself:\n" + written);
   } catch (const Error& error) {

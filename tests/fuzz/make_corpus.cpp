@@ -138,6 +138,9 @@ void decks(const fs::path& folder) {
 )");
   using namespace std::string_literals;
   fuzz::write(folder / "override.nml", deck::default_deck() + "\0parallel.tp=2\0data%path=a.h5\0run.steps = 10"s);
+  fuzz::write(folder / "lists.nml",
+              deck::default_deck() +
+                  "\0data.path=@l/b\0data.stages=9: @s; 10: 0 0 1\0@l/b\n# list\n0.5 a.h5 1.5 'b c.h5'\0@s\n1 z/a.h5"s);
 }
 
 }  // namespace

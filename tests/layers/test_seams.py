@@ -37,6 +37,8 @@ IDEAS = {
     "partial rotary": (r"partial_rotary|rope_interleaved|rotated_width", r"rotary|rotation|position_checks", 4),
     "QK norm of the projection": (r"qk_norm_over|QkNormOver|projection_norm", r"query_key_norm|projection_norm", 3),
     "bf16 gradients": (r"compression::bf16|bf16_reducer|bf16_shard_sum|make_bf16|check_bf16|add_rounded", r"bf16_", 4),
+    "list files": (r"list_?files|\blists?_in\b|expand_lists|ListTexts|read_lists", r"list_files", 4),
+    "long lists": (r"is_long_list|stays_open|open_files|OpenFiles|TokenHead", r"open_files|token_head|token_file", 4),
     "goldfish loss": (r"goldfish", r"goldfish", 4),
 }
 COMMENT = re.compile(r"//.*")

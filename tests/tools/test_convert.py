@@ -510,3 +510,10 @@ def test_damaged_checkpoint_is_not_exported(golden, tmp_path, tool):
     assert "differ from what was written" in error
     assert "no valid checkpoint" in tool("convert", *TO_HF, tmp_path / "back",
                                          tmp_path / "again", rc=65).stderr
+
+
+@pytest.mark.parametrize("paths, first", [("a.h5", "a.h5"), ("web=w.h5 code=c.h5", "w.h5"), ("0.5 a.h5", "a.h5"),
+                                          ("0.5 a.h5 .7 b.h5", "a.h5"), ("1 web=my.h5 2 x=b.h5", "my.h5"),
+                                          ("1e-3 my a.h5", "my a.h5"), ("2024.h5", "2024.h5")])
+def test_first_file_of_the_deck(paths, first):
+    assert nc.first_file(paths) == first

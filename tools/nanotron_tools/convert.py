@@ -188,7 +188,10 @@ def warn_of_other_eos(ours: int | None, origin: dict[str, Any], options: argpars
 
 
 def first_file(paths: str) -> str:
-    """Of the deck's data%path: a path, or 'name=path ...', whose files are of one tokenizer."""
+    """Of the deck's data%path: a path, 'name=path ...' or 'weight path ...', whose files are of one tokenizer."""
+    number = r"[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?"
+    if weighted := re.match(rf"\s*{number}\s+(\S.*?)(?:\s+{number}\s.*)?$", paths):
+        paths = weighted.group(1)
     named = re.match(r"\s*[A-Za-z][A-Za-z0-9_]*=(\S+)", paths)
     return named.group(1) if named else paths
 

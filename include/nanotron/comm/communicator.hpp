@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace nanotron::comm {
 
@@ -48,5 +49,8 @@ void collectively(MPI_Comm world, const std::function<void()>& work);
 /// Runs `make` on rank 0 only and returns its text on every rank. Its error is thrown on every rank.
 /// Collective.
 std::string text_of_root(MPI_Comm world, const std::function<std::string()>& make);
+
+/// The texts of all ranks, on every rank; 2 GiB in all. Collective.
+std::vector<std::string> texts_of_ranks(MPI_Comm world, const std::string& mine);
 
 }  // namespace nanotron::comm

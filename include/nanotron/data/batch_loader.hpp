@@ -27,10 +27,13 @@ class BatchLoader {
   /// `files` must outlive the loader. Training: the files of data.path, blended (data/order/blend.hpp), each in an
   /// order of its own (data/order/sample_order.hpp). Validation: one file, of data.path or validation_path; it takes n
   /// samples of the split's V sequences: n = V for validation_batches = 0, else n = min(V, validation_batches * GBS);
-  /// sample i < n is sequence spread(i, n, V) (data/order/sample_order.hpp). Error(data_error) when training has less
-  /// than one global batch or a file has no sequence; Error(deck_error) when GBS is not a multiple of dp_size *
-  /// micro_batch_size. Loads the part `tokens` of each sequence. dp ranks take `neighbours` samples each in turn
-  /// (round-robin); neighbours divides GBS/dp. Training samples are those of data.cut, from its first on.
+  /// sample i < n is sequence spread(i, n, V) (data/order/sample_order.hpp). Several files are one set, of V sequences
+  /// in all: file k has n_k of the n samples, blended by the weights of the list, of the beginning of the run with
+  /// validation_fraction; by V_k for n = V or without weights. With m_k = min(n_k, V_k) its j-th sample is spread(j mod
+  /// m_k, m_k, V_k). Error(data_error) when training has less than one global batch or a file has no sequence;
+  /// Error(deck_error) when GBS is not a multiple of dp_size * micro_batch_size. Loads the part `tokens` of each
+  /// sequence. dp ranks take `neighbours` samples each in turn (round-robin); neighbours divides GBS/dp. Training
+  /// samples are those of data.cut, from its first on.
   BatchLoader(const deck::DataConfig& data, std::uint64_t seed, std::span<const TokenFile> files, Split split,
               int dp_rank, int dp_size, const SequenceShard& tokens, index_t neighbours);
   /// Takes each of these sequences once, in their order, as in validation.
@@ -99,9 +102,11 @@ class BatchLoader {
   static std::vector<File> open(const deck::DataConfig& data, std::uint64_t seed, std::span<const TokenFile> files,
                                 Split split);
   static std::vector<File> only(std::unique_ptr<Sequences> sequences);
+  static std::vector<index_t> sequences_of(const std::vector<File>& files);
 
   std::vector<File> files_;
   Blend blend_;
+  std::vector<index_t> samples_of_;  // of validation, for each file
   BatchRamp ramp_;
   index_t sequence_length_, global_batch_size_, micro_batch_size_;
   index_t dp_rank_, dp_size_, neighbours_;

@@ -6,7 +6,8 @@
 //   weights = 'web=0.7 code=0.3'
 //   stages  = '2e9: web=0.5 code=0.5; 3e9: code=1 sequence_length=32768 global_batch_size=4 rope_theta=5e6'
 //
-// From token 2e9 on half and half, from 3e9 on only code, in steps of four sequences of 32768 tokens.
+// From token 2e9 on half and half, from 3e9 on only code, in steps of four sequences of 32768 tokens. Weights without
+// names are those of the files in their order: weights = '0.7 0.3', stages = '2e9: 0.5 0.5'.
 
 #include <cstdint>
 #include <string>
@@ -40,7 +41,8 @@ struct BlendMistake {
 };
 
 /// The stages, the first from token 0 with data%weights; a file that a later stage does not name has weight 0 there. A
-/// stage that names no file keeps the weights of the one before. One file needs no weights. Stops at the first mistake.
+/// stage that names no file keeps the weights of the one before. One file needs no weights. Where the numbers of tokens
+/// are the weights (named_files.hpp) and not filled in yet, they are 1. Stops at the first mistake.
 std::vector<BlendStage> blend_stages(const DataConfig& data, BlendMistake* mistake = nullptr);
 
 }  // namespace nanotron::deck

@@ -31,7 +31,7 @@ std::int64_t vocabulary_of(const deck::Config& config) {
   }
   fail(ExitCode::deck_error, {.what = "vocabulary size unknown",
                               .expected = "model%vocab_size in the deck, or its token file",
-                              .where = config.data.path,
+                              .where = deck::files_text(config.data.path),
                               .change = "--set model.vocab_size=8192"});
 }
 

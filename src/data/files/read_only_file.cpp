@@ -50,11 +50,63 @@ ReadOnlyFile::ReadOnlyFile(const std::filesystem::path& path)
   fail(exit_code_of(errno), {.what = fmt::format("{} cannot be opened: {}", name_, std::strerror(errno))});
 }
 
-ReadOnlyFile::~ReadOnlyFile() { ::close(descriptor_); }
+ReadOnlyFile::ReadOnlyFile(const std::filesystem::path& path, const FileStatus& known,
+                           std::shared_ptr<OpenFiles> open_files)
+    : name_(path.string()), known_(known), open_files_(std::move(open_files)) {}
+
+ReadOnlyFile::~ReadOnlyFile() {
+  if (stays_open()) {
+    ::close(descriptor_);
+  } else {
+    open_files_->descriptors.close(this);
+  }
+}
+
+struct ReadOnlyFile::Descriptor {
+  explicit Descriptor(const std::string& name) : number(::open(name.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (number < 0)
+      fail(exit_code_of(errno), {.what = fmt::format("{} cannot be opened: {}", name, std::strerror(errno))});
+  }
+  ~Descriptor() { ::close(number); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+
+  // Of the file that the list had.
+  static std::shared_ptr<Descriptor> checked(const ReadOnlyFile& file) {
+    auto opened = std::make_shared<Descriptor>(file.name_);
+    const FileStatus here = status_of(opened->number, file.name_);
+    if (here.is_same_file(file.known_) && here.bytes == file.known_.bytes) return opened;
+    fail(ExitCode::data_error,
+         {.what = "token file changed during the run",
+          .expected = "the file that the path led to at the start: a long list is opened file by file",
+          .found = "another file, or another size",
+          .where = file.name_,
+          .change = "restore the files that the run started with, and resume from the last checkpoint"});
+  }
+
+  int number;
+};
+
+// Keeps the file open as long as it lives.
+class ReadOnlyFile::Lease {
+ public:
+  explicit Lease(const ReadOnlyFile& file) : number_(file.descriptor_) {
+    if (file.stays_open()) return;
+    held_ =
+        file.open_files_->descriptors.get(&file, [&]() -> std::shared_ptr<void> { return Descriptor::checked(file); });
+    number_ = static_cast<const Descriptor*>(held_.get())->number;
+  }
+  int number() const { return number_; }
+
+ private:
+  std::shared_ptr<void> held_;
+  int number_;
+};
 
 void ReadOnlyFile::read(void* target, std::int64_t bytes, std::int64_t position) const {
+  const Lease lease(*this);
   for (auto* to = static_cast<char*>(target); bytes > 0;) {
-    const ssize_t got = ::pread(descriptor_, to, static_cast<std::size_t>(bytes), position);
+    const ssize_t got = ::pread(lease.number(), to, static_cast<std::size_t>(bytes), position);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) {
       fail(got == 0 ? ExitCode::data_error : ExitCode::system_error,
@@ -68,15 +120,16 @@ void ReadOnlyFile::read(void* target, std::int64_t bytes, std::int64_t position)
 }
 
 void ReadOnlyFile::drop_from_cache(std::int64_t bytes, std::int64_t position) const {
-  ::posix_fadvise(descriptor_, position, bytes, POSIX_FADV_DONTNEED);
+  ::posix_fadvise(Lease(*this).number(), position, bytes, POSIX_FADV_DONTNEED);
 }
 
 ReadOnlyFile::Hole ReadOnlyFile::find_hole(std::int64_t bytes, std::int64_t position, std::int64_t smallest) const {
+  const Lease lease(*this);
   const std::int64_t end = position + bytes;
   for (std::int64_t at = position; at < end;) {
-    const std::int64_t hole = ::lseek(descriptor_, at, SEEK_HOLE);
+    const std::int64_t hole = ::lseek(lease.number(), at, SEEK_HOLE);
     if (hole < 0 || hole >= end) return {};
-    const std::int64_t data = ::lseek(descriptor_, hole, SEEK_DATA), last = data < 0 ? end : std::min(data, end);
+    const std::int64_t data = ::lseek(lease.number(), hole, SEEK_DATA), last = data < 0 ? end : std::min(data, end);
     if (last - hole >= smallest) return {hole, last - hole};
     at = last;
   }

@@ -55,6 +55,22 @@ StoredArray::StoredArray(hdf5::Dataset dataset, const std::string& name, int wid
   scratch(piece_bytes());
 }
 
+StoredArray::StoredArray(const Place& place, const std::string& name, const FileStatus& opened,
+                         std::shared_ptr<const ReadOnlyFile> disk)
+    : name_(name),
+      path_(disk->name()),
+      size_(std::max<index_t>(place.size, 0)),
+      width_(place.width),
+      is_plain_(place.is_plain),
+      unpacked_again_(place.unpacked_again),
+      offset_(place.offset),
+      disk_(std::move(disk)),
+      opened_(opened) {
+  if (place.size < 0) return;
+  source_ = is_plain_ ? open_plain(name_, offset_, disk_) : open_converted_later(name_, width_, disk_);
+  scratch(piece_bytes());
+}
+
 StoredArray::~StoredArray() = default;
 StoredArray::StoredArray(StoredArray&&) noexcept = default;
 StoredArray& StoredArray::operator=(StoredArray&&) noexcept = default;

@@ -144,52 +144,78 @@ class PlainValues final : public BlockSource {
 class ConvertedValues final : public BlockSource {
  public:
   ConvertedValues(hdf5::Dataset dataset, const std::string& name, int width, std::shared_ptr<const ReadOnlyFile> disk)
-      : file_(H5Iget_file_id(dataset.id())),
-        path_(name),
-        disk_(std::move(disk)),
-        name_(fmt::format("{} of {}", name, disk_->name())),
-        width_(width),
-        access_(H5Pcreate(H5P_DATASET_ACCESS)) {
-    constexpr std::size_t slots = 1009;  // for the chunks of a cache, which are larger than HDF5's own
-    const hdf5::Datatype type(H5Dget_type(dataset.id()));
-    const hdf5::Dataspace space(H5Dget_space(dataset.id()));
-    const std::int64_t chunk = packed_chunk(dataset, name, *disk_);
-    const auto all = H5Sget_simple_extent_npoints(space.id()) * static_cast<std::int64_t>(H5Tget_size(type.id()));
-    if (chunk > 0)
-      H5Pset_chunk_cache(access_.id(), slots, static_cast<std::size_t>(kept_unpacked(chunk, all)),
-                         H5D_CHUNK_CACHE_W0_DEFAULT);
+      : ConvertedValues(name, width, std::move(disk)) {
+    hdf5::File file(H5Iget_file_id(dataset.id()));
+    access_ = access_to(dataset);
     dataset = {};  // HDF5 makes a cache for what is opened first
-    open();
+    held_ = opened(std::move(file));
   }
+  ConvertedValues(const std::string& name, int width, std::shared_ptr<const ReadOnlyFile> disk)
+      : path_(name), disk_(std::move(disk)), name_(fmt::format("{} of {}", name, disk_->name())), width_(width) {}
+  ~ConvertedValues() override {
+    if (!disk_->stays_open()) disk_->open_files()->hdf5.close(this);
+  }
+
   const std::string& name() const override { return name_; }
   void read(void* target, std::int64_t bytes, std::int64_t position) const override {
+    const std::shared_ptr<const Open> open = now_open();
     const hsize_t start = static_cast<hsize_t>(position / width_), extent = static_cast<hsize_t>(bytes / width_);
-    const hdf5::Dataspace file_space(H5Dget_space(dataset_.id()));
+    const hdf5::Dataspace file_space(H5Dget_space(open->dataset.id()));
     const hdf5::Dataspace memory_space(H5Screate_simple(1, &extent, nullptr));
     H5Sselect_hyperslab(file_space.id(), H5S_SELECT_SET, &start, nullptr, &extent, nullptr);
-    hdf5::check(H5Dread(dataset_.id(), native_type(width_), memory_space.id(), file_space.id(), H5P_DEFAULT, target),
-                ExitCode::data_error, fmt::format("reading {}", name_));
+    hdf5::check(
+        H5Dread(open->dataset.id(), native_type(width_), memory_space.id(), file_space.id(), H5P_DEFAULT, target),
+        ExitCode::data_error, fmt::format("reading {}", name_));
   }
   // HDF5 does not say where its chunks are: the advice is about the whole file.
   void drop_from_cache(std::int64_t, std::int64_t) const override {
     disk_->drop_from_cache(0, 0);
-    dataset_ = {};
-    open();
+    if (!disk_->stays_open()) return disk_->open_files()->hdf5.close(this);
+    hdf5::File file(H5Iget_file_id(held_->dataset.id()));
+    held_.reset();
+    held_ = opened(std::move(file));
   }
 
  private:
-  void open() const {
-    dataset_ = hdf5::Dataset(hdf5::check(H5Dopen2(file_.id(), path_.c_str(), access_.id()), ExitCode::data_error,
-                                         fmt::format("opening {}", name_)));
+  struct Open {
+    hdf5::File file;
+    hdf5::Dataset dataset;
+  };
+
+  // A cache of chunks: all of a small dataset that stays open, else two of them.
+  hdf5::PropertyList access_to(const hdf5::Dataset& dataset) const {
+    constexpr std::size_t slots = 1009;  // for the chunks of a cache, which are larger than HDF5's own
+    hdf5::PropertyList access(H5Pcreate(H5P_DATASET_ACCESS));
+    const hdf5::Datatype type(H5Dget_type(dataset.id()));
+    const hdf5::Dataspace space(H5Dget_space(dataset.id()));
+    const std::int64_t chunk = packed_chunk(dataset, path_, *disk_);
+    const auto all = H5Sget_simple_extent_npoints(space.id()) * static_cast<std::int64_t>(H5Tget_size(type.id()));
+    const std::int64_t kept = disk_->stays_open() ? kept_unpacked(chunk == 0 ? 1 : chunk, all) : 2 * chunk;
+    if (chunk > 0) H5Pset_chunk_cache(access.id(), slots, static_cast<std::size_t>(kept), H5D_CHUNK_CACHE_W0_DEFAULT);
+    return access;
   }
 
-  hdf5::File file_;
+  std::shared_ptr<Open> opened(hdf5::File file) const {
+    hdf5::Dataset dataset(hdf5::check(H5Dopen2(file.id(), path_.c_str(), access_.id()), ExitCode::data_error,
+                                      fmt::format("opening {}", name_)));
+    return std::make_shared<Open>(Open{std::move(file), std::move(dataset)});
+  }
+
+  std::shared_ptr<const Open> now_open() const {
+    if (disk_->stays_open()) return held_;
+    return std::static_pointer_cast<const Open>(disk_->open_files()->hdf5.get(this, [&]() -> std::shared_ptr<void> {
+      hdf5::File file = hdf5::open_read_only(disk_->name());
+      access_ = access_to(hdf5::open_dataset(file.id(), path_.substr(1), disk_->name()));
+      return opened(std::move(file));
+    }));
+  }
+
   std::string path_;  // in the file
   std::shared_ptr<const ReadOnlyFile> disk_;
   std::string name_;
   int width_;
-  hdf5::PropertyList access_;
-  mutable hdf5::Dataset dataset_;
+  mutable hdf5::PropertyList access_;
+  mutable std::shared_ptr<Open> held_;  // of a file that stays open
 };
 
 [[noreturn]] void never_written(const std::string& name, const std::string& found, const ReadOnlyFile& disk) {
@@ -306,6 +332,11 @@ std::unique_ptr<BlockSource> open_plain(const std::string& name, std::int64_t of
 std::unique_ptr<BlockSource> open_converted(hdf5::Dataset dataset, const std::string& name, int width,
                                             std::shared_ptr<const ReadOnlyFile> disk) {
   return std::make_unique<ConvertedValues>(std::move(dataset), name, width, std::move(disk));
+}
+
+std::unique_ptr<BlockSource> open_converted_later(const std::string& name, int width,
+                                                  std::shared_ptr<const ReadOnlyFile> disk) {
+  return std::make_unique<ConvertedValues>(name, width, std::move(disk));
 }
 
 }  // namespace nanotron::data

@@ -48,5 +48,8 @@ std::int64_t kept_unpacked(std::int64_t chunk, std::int64_t all);
 /// The values through HDF5: of any layout, filters and byte order. drop_from_cache() drops the chunks that were kept.
 std::unique_ptr<BlockSource> open_converted(hdf5::Dataset dataset, const std::string& name, int width,
                                             std::shared_ptr<const ReadOnlyFile> disk);
+/// The same of a file that does not stay open: HDF5 opens it when it is read, and keeps at most two chunks.
+std::unique_ptr<BlockSource> open_converted_later(const std::string& name, int width,
+                                                  std::shared_ptr<const ReadOnlyFile> disk);
 
 }  // namespace nanotron::data

@@ -64,7 +64,7 @@ TokenFile::TokenFile(const std::filesystem::path& path, Hashes hashes)
   open_loss_mask();
   read_vocabulary();
   if (vocab_size_ == 0 && has_vocabulary()) vocab_size_ = index_t(vocabulary_offsets_.size()) - 1;
-  id_limit_ = vocab_size_ > 0 ? vocab_size_ : std::numeric_limits<std::int32_t>::max();
+  set_id_limit();
   if (eos_token_id_ && (*eos_token_id_ < 0 || *eos_token_id_ >= id_limit_))
     fail(ExitCode::data_error, {"the attribute eos_token_id is outside of the vocabulary",
                                 fmt::format("0 to {}", id_limit_ - 1), fmt::format("{}", *eos_token_id_), path_, ""});
@@ -72,6 +72,49 @@ TokenFile::TokenFile(const std::filesystem::path& path, Hashes hashes)
   open_hashes();
   if (!hashes_.exist()) require_written();
 }
+
+TokenFile::TokenFile(const TokenHead& head, std::shared_ptr<OpenFiles> open_files)
+    : path_(head.path),
+      disk_(std::make_shared<const ReadOnlyFile>(head.path, head.status, std::move(open_files))),
+      opened_(head.status),
+      hashes_(head.hashes),
+      metadata_(head.metadata),
+      vocab_size_(head.vocab_size),
+      eos_token_id_(head.eos_token_id),
+      bos_token_id_(head.bos_token_id),
+      unigram_entropy_(head.unigram_entropy),
+      tokenizer_(head.tokenizer) {
+  set_id_limit();
+  const auto array = [&](const StoredArray::Place& place, const StoredArray::Place& hashes, const std::string& name) {
+    StoredArray made(place, "/" + name, opened_, disk_);
+    if (hashes.size >= 0) made.compare_with({hashes, "/hashes/" + name, opened_, disk_}, hashes_.block);
+    return made;
+  };
+  tokens_ = array(head.tokens, head.token_hashes, "tokens");
+  documents_ = array(head.documents, head.document_hashes, "documents");
+  if (head.loss_mask.size >= 0)
+    loss_mask_ = LossMask(array(head.loss_mask, head.loss_mask_hashes, "loss_mask"), path_, size());
+}
+
+TokenHead TokenFile::head() const {
+  return {.path = path_,
+          .status = opened_,
+          .tokens = tokens_.place(),
+          .documents = documents_.place(),
+          .loss_mask = loss_mask_.values().place(),
+          .token_hashes = tokens_.place_of_hashes(),
+          .document_hashes = documents_.place_of_hashes(),
+          .loss_mask_hashes = loss_mask_.values().place_of_hashes(),
+          .hashes = hashes_,
+          .metadata = metadata_hash(),
+          .vocab_size = vocab_size_,
+          .eos_token_id = eos_token_id_,
+          .bos_token_id = bos_token_id_,
+          .unigram_entropy = unigram_entropy_,
+          .tokenizer = tokenizer_};
+}
+
+void TokenFile::set_id_limit() { id_limit_ = vocab_size_ > 0 ? vocab_size_ : std::numeric_limits<std::int32_t>::max(); }
 
 void TokenFile::open_tokens() {
   auto tokens = hdf5::open_dataset(file_.id(), "tokens", path_);
@@ -177,7 +220,17 @@ std::string TokenFile::metadata() const {
   return text;
 }
 
+std::uint64_t TokenFile::metadata_hash() const {
+  const std::string text = metadata_ ? "" : metadata();
+  return metadata_ ? *metadata_ : block_hash(text);
+}
+
 TokenFile::Change TokenFile::change_since(const FileStatus& before) const {
+  if (!stays_open()) {
+    const std::optional<FileStatus> here = find_status(path_);
+    if (!here || !here->is_same_file(before)) return Change::replaced;
+    return here->is_unwritten_since(before) ? Change::none : Change::written;
+  }
   if (!disk_->status().is_unwritten_since(before)) return Change::written;
   const std::optional<FileStatus> now = find_status(path_);
   return now && now->is_same_file(before) ? Change::none : Change::replaced;
@@ -213,6 +266,7 @@ void TokenFile::read_vocabulary() {
 }
 
 StoredArray TokenFile::open_column(const std::string& name) const {
+  NANOTRON_REQUIRE(stays_open(), "{} is one of a long list", path_);
   if (!hdf5::exists(file_.id(), name)) return {};
   auto dataset = hdf5::open_dataset(file_.id(), name, path_);
   hdf5::checked_shape(dataset, "/" + name, path_);

@@ -11,15 +11,17 @@ namespace nanotron::deck {
 // clang-format off
 std::vector<Parameter> data_rows() {
   return {
-    KEY(path).of_files().of_training().needed().says(
-        "Token file (HDF5) to train on; or several with their names, blended by weights: 'web=w.h5 code=c.h5'."),
-    KEY(weights).orders_data().says(
-        "Share of the samples of each file of path, relative to the sum: 'web=0.7 code=0.3'; needed with several "
-        "files."),
-    KEY(stages).of_training().says(
+    KEY(path).lines().of_files().of_training().needed().says(
+        "Token file (HDF5) to train on; or several, blended by weights: 'web=w.h5 code=c.h5' with names, '0.7 w.h5', "
+        "'0.3 c.h5' with weights, '@blend.txt' for those of a list file."),
+    KEY(weights).lines().orders_data().says(
+        "Share of the samples of each file of path, relative to the sum: 'web=0.7 code=0.3', or '0.7 0.3' in their "
+        "order; needed with several files with names. Without weights, files without names are blended in proportion "
+        "to their tokens."),
+    KEY(stages).lines().of_training().says(
         "Other weights from a given number of tokens on (sequence_length tokens per sample): '2e9: web=0.5 code=0.5; "
-        "3e9: code=1'; files not named in a stage have weight 0. A stage may also set sequence_length, "
-        "global_batch_size, micro_batch_size, rope_theta and recompute: '3e9: sequence_length=32768 "
+        "3e9: code=1', or '2e9: @list.txt'; files not named in a stage have weight 0. A stage may also set "
+        "sequence_length, global_batch_size, micro_batch_size, rope_theta and recompute: '3e9: sequence_length=32768 "
         "global_batch_size=4 rope_theta=5e6'; it starts with the next step, and keeps the weights if it names no "
         "file."),
     KEY(sequence_length).orders_data().needed().at_least(1).at_most(1e9).in("tokens").says(
@@ -62,9 +64,9 @@ std::vector<Parameter> data_rows() {
     ENUM(on_change, {"refuse", OnChange::refuse}, {"warn", OnChange::warn}).says(
         "Response of a resumed run to changed data files, or to a deck with which samples would be repeated or "
         "skipped: an error that lists the differences ('refuse') or a warning ('warn')."),
-    KEY(validation_path).of_files().says(
-        "Token file of the validation data, or several sets with their names: 'code=code.h5 wiki=wiki.h5'; empty: see "
-        "validation_fraction."),
+    KEY(validation_path).lines().of_files().says(
+        "Token file of the validation data, or several sets with their names: 'code=code.h5 wiki=wiki.h5'; files "
+        "without names are one set ('0.7 a.h5', '0.3 b.h5', '@valid.txt'); empty: see validation_fraction."),
     KEY(validation_fraction).orders_data().at_least(0).below(1).says(
         "Fraction of the training file held out for validation, in up to 256 evenly spaced segments."),
     KEY(validation_every).at_least(0).at_most(1e12).in("steps").says(

@@ -18,6 +18,8 @@ std::vector<Parameter> output_rows() {
     KEY(peak_tflops).at_least(0).at_most(1e9).in("TFLOP/s").says(
         "Stated peak of a rank's device for GEMMs in the compute type, which mfu is measured against; 0: that of the "
         "data sheet for the GPUs that the program knows, on other devices mfu is not a number (NaN)."),
+    KEY(blend_rows).at_least(0).at_most(1e9).in("files").says(
+        "Rows of the table of a blend at the start and of --plan: the files with the most samples; 0: all files."),
   };
 }
 // clang-format on

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "deck/table/lines.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/table/parameters.hpp"
 
@@ -49,6 +50,7 @@ struct Row : Parameter {
   Row&& at_most(double x) && { return with(range.max, x); }
   Row&& above(double x) && { return std::move(*this).at_least(x).with(range.min_open, true); }
   Row&& below(double x) && { return std::move(*this).at_most(x).with(range.max_open, true); }
+  Row&& lines() && { return with(extent, max_lines); }
   Row&& of_files() && { return with(paths, Paths::read); }
   Row&& of_folder() && { return with(paths, Paths::written); }
   Row&& in(std::string u) && { return with(unit, std::move(u)); }

@@ -217,7 +217,8 @@ void NamelistReader::read_object(const NamelistGroup* group, const std::string& 
   object.target.count = variable == nullptr ? 1 : std::max<std::int64_t>(variable->extent, 1);
   skip_blanks();
   bool good = true;
-  if (!done() && peek() == '(') good = read_subscript(object);
+  object.has_subscript = !done() && peek() == '(';
+  if (object.has_subscript) good = read_subscript(object);
   if (good && !done() && peek() == '%') {
     error(at_, 1, "keys have no components", "'=' after " + quoted(word),
           "inside a group write only the key, without 'group%'");
@@ -267,6 +268,7 @@ void NamelistReader::store(Object& object) {
   assigned.elements.resize(object.values.elements.size());
   assigned.key_offset = object.name_offset;
   assigned.key_length = object.name_length;
+  assigned.is_whole = assigned.is_whole || !object.has_subscript;
   for (std::size_t i = 0; i < assigned.elements.size(); ++i) {
     if (object.values.elements[i]) assigned.elements[i] = std::move(object.values.elements[i]);
   }

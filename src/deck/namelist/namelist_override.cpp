@@ -37,8 +37,7 @@ Namelists NamelistReader::read_override() {
   skip_blanks();
   const auto variable =
       std::find_if(found->variables.begin(), found->variables.end(), [&](const Variable& v) { return v.name == name; });
-  const bool text_key =
-      variable != found->variables.end() && variable->extent == 0 && variable->type == ValueType::string;
+  const bool text_key = variable != found->variables.end() && variable->type == ValueType::string;
   if (text_key && !done() && peek() == '=') {
     std::size_t from = at_ + 1;
     while (from < text_.size() && text_[from] == ' ') ++from;
@@ -47,6 +46,7 @@ Namelists NamelistReader::read_override() {
       Assigned& assigned = result_.assigned[{group_name, name}];
       assigned.key_offset = key;
       assigned.key_length = name.size();
+      assigned.is_whole = true;
       const std::string value(text_.substr(from));
       assigned.elements.emplace_back(
           Value{Scalar(value), from < text_.size() ? from : key, std::max<std::size_t>(value.size(), 1)});

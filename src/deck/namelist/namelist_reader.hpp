@@ -34,6 +34,7 @@ class NamelistReader {
     std::size_t name_offset = 0;
     std::size_t name_length = 0;
     bool refused = false;  // one message about its values is enough
+    bool has_subscript = false;
     Assigned values;
   };
 

@@ -3,10 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
+#include <cstring>
+#include <fstream>
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/base/files.hpp"
 
 namespace nanotron::deck {
 namespace {
@@ -174,6 +180,30 @@ std::string format_all(const SourceText& source, std::vector<Diagnostic> diagnos
     out += source.name() + ": and " + std::to_string(shown - shown_errors) + " more\n";
   }
   return out;
+}
+
+std::string read_deck_file(const std::string& path, const std::string& what) {
+  constexpr std::size_t largest = 1 << 20;
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  if (file) {
+    std::vector<char> bytes(largest + 1);
+    file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    text.assign(bytes.data(), static_cast<std::size_t>(file.gcount()));
+  }
+  if (!file.eof()) {
+    const bool large = text.size() > largest;
+    const int error = errno;
+    const bool is_folder = !large && files::kind_of(path) == files::Kind::folder;
+    const bool is_of_system = !large && !is_folder && error != ENOENT && error != ENOTDIR && error != EACCES;
+    fail(is_of_system ? ExitCode::system_error : ExitCode::deck_error,
+         {"the " + what + (large ? " is too large" : " cannot be read"), large ? "at most 1 MiB of text" : "a " + what,
+          large       ? ""
+          : is_folder ? "a directory"
+                      : std::strerror(error),
+          whole_path(path), large ? "is this the token file?" : "check the path and its permissions"});
+  }
+  return text;
 }
 
 std::string quoted(std::string_view word) {

@@ -45,7 +45,7 @@ const std::vector<NamelistGroup>& parameter_groups() {
     std::vector<NamelistGroup> out;
     for (const Parameter& p : parameters()) {
       if (out.empty() || out.back().name != p.group) out.push_back({p.group, {}});
-      out.back().variables.push_back({p.name, p.type});
+      out.back().variables.push_back({p.name, p.type, p.extent});
     }
     return out;
   }();

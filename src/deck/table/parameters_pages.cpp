@@ -18,7 +18,7 @@ std::string type_word(const Parameter& p) {
     case ValueType::logical:
       return "logical";
     case ValueType::string:
-      return "string";
+      return p.extent > 0 ? "strings" : "string";
   }
   return "";
 }

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <sstream>
 
+#include "deck/table/lines.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/table/parameters.hpp"
 
@@ -43,6 +44,16 @@ std::string wrapped(const std::string& text, std::size_t indent, std::size_t col
 
 std::string default_word(const Parameter& p) { return p.required ? "required" : spelled(p.get(Config{})); }
 
+/// As a deck spells it, each element of an array on a line.
+std::string in_deck(const Parameter& p, const Config& config) {
+  const Scalar value = p.get(config);
+  if (p.extent == 0) return spelled(value);
+  std::string text;
+  for (const std::string_view line : lines_of(std::get<std::string>(value)))
+    text += (text.empty() ? "" : ",\n" + std::string(24, ' ')) + spelled(Scalar(std::string(line)));
+  return text.empty() ? "''" : text;
+}
+
 /// Every key, group by group, with `remark` after the value.
 template <class Remark>
 std::string deck_text(const Config& config, Remark remark) {
@@ -52,7 +63,7 @@ std::string deck_text(const Config& config, Remark remark) {
       out += (group.empty() ? "&" : "/\n\n&") + p.group + "\n";
       group = p.group;
     }
-    const std::string line = "  " + padded(p.name, 19) + " = " + spelled(p.get(config));
+    const std::string line = "  " + padded(p.name, 19) + " = " + in_deck(p, config);
     const std::string comment = remark(p);
     out += comment.empty() ? line + "\n" : padded(line, 40) + "  ! " + comment + "\n";
   }
@@ -70,8 +81,18 @@ std::string spelled(const Scalar& scalar) {
     return text;
   }
   std::string text = "'";
-  for (char c : std::get<std::string>(scalar)) text += c == '\'' ? "''" : std::string(1, c);
+  for (char c : std::get<std::string>(scalar)) text += c == '\'' ? "''" : c == '\n' ? "', '" : std::string(1, c);
   return text + "'";
+}
+
+std::string shortened(const Scalar& scalar) {
+  constexpr std::size_t shown = 3;
+  const auto* text = std::get_if<std::string>(&scalar);
+  const std::vector<std::string_view> lines = text != nullptr ? lines_of(*text) : std::vector<std::string_view>{};
+  if (lines.size() <= shown + 1) return spelled(scalar);
+  std::string first;
+  for (std::size_t i = 0; i < shown; ++i) add_line(first, lines[i]);
+  return spelled(Scalar(first)) + ", ... (" + std::to_string(lines.size()) + " values)";
 }
 
 std::string legal_values(const Parameter& p) {
@@ -150,7 +171,7 @@ std::string changed_keys(const Config& config) {
       out += ", ";
     }
     group = p.group;
-    out += p.name + " = " + spelled(p.get(config));
+    out += p.name + " = " + shortened(p.get(config));
   }
   return out;
 }

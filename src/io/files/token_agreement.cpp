@@ -130,15 +130,15 @@ std::string text_of(const std::vector<Finding>& all) {
 
 }  // namespace
 
-std::uint64_t hash_part(const data::TokenFile& file, bool sample, bool documents, int part, int parts) {
+std::uint64_t hash_part(const data::TokenFile& file, bool sample, bool documents, int part, int parts, index_t blocks) {
   const index_t all = (file.size() - 1) / token_block + 1;
-  const bool some = sample && all > sampled_blocks;
-  const index_t count = some ? sampled_blocks : all;
+  const bool some = sample && all > blocks;
+  const index_t count = some ? blocks : all;
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(std::min(file.size(), token_block)));
   std::vector<std::uint8_t> mask;
   std::uint64_t sum = part == 0 ? hash_of_head(file, documents) : 0;
   for (index_t i = count * part / parts; i < count * (part + 1) / parts; ++i) {
-    const index_t block = some ? i * (all - 1) / (sampled_blocks - 1) : i;
+    const index_t block = some ? i * (all - 1) / std::max<index_t>(blocks - 1, 1) : i;
     const index_t length = std::min(token_block, file.size() - block * token_block);
     file.read_unchecked(block * token_block, length, tokens.data());
     sum += XXH3_64bits_withSeed(tokens.data(), static_cast<std::size_t>(length) * sizeof(std::int32_t),

@@ -66,6 +66,7 @@ ExitCode evaluate(const deck::Config& of_deck, MPI_Comm world) {
   comm::ProcessGrid grid = make_grid(world, config);
   Log log(grid.world().rank() == 0, grid.world().rank());
   const std::unique_ptr<TokenFiles> files = open_token_files(config, world, log);
+  fill_weights(*files, config);
   Loaders loaders = make_loaders(config, *files, grid.coordinate());
   if (loaders.validation.empty()) {
     fail(ExitCode::deck_error, {.what = "there is nothing to evaluate",

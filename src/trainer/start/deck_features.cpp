@@ -101,8 +101,9 @@ deck::Config read_deck(const std::string& path, const std::vector<std::string>& 
 
 deck::Config read_deck_text(const std::string& text, const std::string& file_name,
                             const std::vector<std::string>& overrides, std::string* warnings,
-                            std::optional<std::int64_t> ranks) {
-  return deck::read_deck_text(text, file_name, features, overrides, warnings, ranks);
+                            std::optional<std::int64_t> ranks,
+                            const std::optional<std::map<std::string, std::string>>& lists) {
+  return deck::read_deck_text(text, file_name, features, overrides, warnings, ranks, lists);
 }
 
 void resolve(deck::Config& config, std::int64_t world_size) { deck::resolve(config, world_size, features); }

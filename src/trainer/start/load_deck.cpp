@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "nanotron/base/error.hpp"
@@ -14,18 +15,31 @@
 namespace nanotron::trainer {
 namespace {
 
-// The overrides of rank 0's command line, on every rank.
-std::vector<std::string> overrides_of_root(MPI_Comm world, const std::vector<std::string>& overrides) {
+// Texts that rank 0 makes, on every rank.
+std::vector<std::string> texts_of_root(MPI_Comm world, const std::function<std::vector<std::string>()>& make) {
   const std::string packed = comm::text_of_root(world, [&] {
     std::string all;
-    for (const std::string& set : overrides) all += set + '\0';
+    for (const std::string& text : make()) all += fmt::format("{} ", text.size()) + text;
     return all;
   });
-  std::vector<std::string> list;
-  for (std::size_t begin = 0; begin < packed.size(); begin = packed.find('\0', begin) + 1) {
-    list.emplace_back(packed.substr(begin, packed.find('\0', begin) - begin));
+  std::vector<std::string> texts;
+  for (std::size_t at = 0; at < packed.size();) {
+    const std::size_t begin = packed.find(' ', at) + 1, size = std::stoul(packed.substr(at, begin - at));
+    texts.push_back(packed.substr(begin, size));
+    at = begin + size;
   }
-  return list;
+  return texts;
+}
+
+deck::ListTexts lists_of_root(MPI_Comm world, const std::string& deck, const std::vector<std::string>& overrides) {
+  const std::vector<std::string> texts = texts_of_root(world, [&] {
+    std::vector<std::string> all;
+    for (const auto& [path, text] : deck::read_lists(deck, overrides)) all.insert(all.end(), {path, text});
+    return all;
+  });
+  deck::ListTexts lists;
+  for (std::size_t i = 0; i < texts.size(); i += 2) lists[texts[i]] = texts[i + 1];
+  return lists;
 }
 
 // The pp that the layer counts in pp_layers imply.
@@ -46,7 +60,7 @@ std::int64_t named_ranks(const deck::ParallelConfig& p) {
 
 }  // namespace
 
-deck::Config load_config(MPI_Comm world, const std::string& path, const std::vector<std::string>& overrides,
+deck::Config load_config(MPI_Comm world, const std::string& path, const std::vector<std::string>& own_overrides,
                          GridRanks ranks) {
   const std::string text = comm::text_of_root(world, [&] { return deck::read_deck_file(path); });
   std::string warnings;
@@ -55,7 +69,9 @@ deck::Config load_config(MPI_Comm world, const std::string& path, const std::vec
   NANOTRON_CHECK_MPI(MPI_Comm_size(world, &world_size));
   std::optional<std::int64_t> known;
   if (ranks == GridRanks::of_world) known = world_size;
-  deck::Config config = read_deck_text(text, path, overrides_of_root(world, overrides), &warnings, known);
+  const std::vector<std::string> overrides = texts_of_root(world, [&] { return own_overrides; });
+  const deck::ListTexts lists = lists_of_root(world, text, overrides);
+  deck::Config config = read_deck_text(text, path, overrides, &warnings, known, lists);
   if (rank == 0 && !warnings.empty()) fmt::print(stderr, "{}\n", warnings);
   const std::int64_t size = known ? *known : named_ranks(config.parallel);
   resolve(config, size);

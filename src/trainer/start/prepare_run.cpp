@@ -6,6 +6,7 @@
 #include "nanotron/comm/communicator.hpp"
 #include "nanotron/comm/session/waiting.hpp"
 #include "nanotron/comm/watch/recorded_groups.hpp"
+#include "nanotron/deck/named_files.hpp"
 #include "nanotron/io/files/shared_file.hpp"
 #include "nanotron/trainer/checkpoint/checkpoint_times.hpp"
 #include "nanotron/trainer/data/run_data.hpp"
@@ -84,13 +85,14 @@ void describe_run(PreparedRun& run) {
     run.log.info("more ranks than cores on a node (or NANOTRON_WAIT): ranks sleep while they wait");
   run.log.info(
       "data: {}; tensor-parallel group by {}, context-parallel by {}, data-parallel by {}, expert-parallel by {}",
-      run.config.data.path, run.grid.tp().path(), run.grid.cp().path(), run.grid.data_parallel().path(),
-      run.grid.ep().path());
+      deck::files_text(run.config.data.path), run.grid.tp().path(), run.grid.cp().path(),
+      run.grid.data_parallel().path(), run.grid.ep().path());
 }
 
 void open_data(PreparedRun& run) {
   const MPI_Comm world = run.grid.world().mpi();
   run.tokens = open_token_files(run.config, world, run.log);
+  fill_weights(*run.tokens, run.config);
   const std::vector<io::DataFile> data = data_of(*run.tokens, run.config, world);
   const TrainingStages& stages = run.stages.emplace(run.config);
   for (std::size_t k = 0; k < stages.size(); ++k) {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <optional>
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -284,10 +285,11 @@ TEST(Features, FillInWhatAsksForIt) {
 
 /// A configuration in which no value is plain.
 Config unusual() {
-  Config c = decks.read("", {"run.title=it's \"x\" ! / & \xC3\xA9", "optimizer.learning_rate=0.1234567890123456789",
-                             "optimizer.eps=4.9e-324", "model.rope_theta=1.7976931348623157e308",
-                             "run.seed=9223372036854775807", "model.qk_norm=t", "precision.compute=bf16",
-                             "schedule.kind=inverse-sqrt", "data.path=" + std::string(1024, 'p')});
+  Config c = decks.read(
+      "", {"run.title=it's \"x\" ! / & \xC3\xA9", "optimizer.learning_rate=0.1234567890123456789",
+           "optimizer.eps=4.9e-324", "model.rope_theta=1.7976931348623157e308", "run.seed=9223372036854775807",
+           "model.qk_norm=t", "precision.compute=bf16", "schedule.kind=inverse-sqrt",
+           "data.path='it''s', '''a'', ''b''', '" + std::string(1024, 'p') + "'"});
   resolve(c, 4, {});
   return c;
 }
@@ -330,14 +332,14 @@ std::string fortran_reader() {
   for (const NamelistGroup& g : parameter_groups()) text += " call read_" + g.name + "()\n";
   text += "contains\n";
   for (const NamelistGroup& g : parameter_groups()) {
-    std::string declared, listed, shown;
+    std::string declared = " integer :: i\n", listed, shown, cleared;
     for (const Variable& v : g.variables) {
       const bool real = v.type == ValueType::real;
       declared += v.type == ValueType::integer   ? " integer(8) :: "
                   : real                         ? " real(8) :: "
                   : v.type == ValueType::logical ? " logical :: "
                                                  : " character(1024) :: ";
-      declared += v.name + "\n";
+      declared += v.name + (v.extent > 0 ? "(" + std::to_string(v.extent) + ")" : "") + "\n";
       listed += (listed.empty() ? "" : ", ") + v.name;
       const std::string format = v.type == ValueType::integer   ? "'(a,i0)'"
                                  : real                         ? "'(a,z16.16)'"
@@ -346,15 +348,20 @@ std::string fortran_reader() {
       const std::string value = real                          ? "transfer(" + v.name + ", 0_8)"
                                 : v.type == ValueType::string ? "trim(" + v.name + ")"
                                                               : v.name;
-      shown += " print " + format + ", '" + g.name + "." + v.name + " ', " + value + "\n";
+      const std::string print = " print " + format + ", '" + g.name + "." + v.name + " ', ";
+      if (v.extent == 0) shown += print + value + "\n";
+      if (v.extent == 0) continue;
+      cleared += " " + v.name + " = ' '\n";
+      shown +=
+          " do i = 1, max(1, count(len_trim(" + v.name + ") > 0))\n " + print + "trim(" + v.name + "(i))\n end do\n";
     }
     for (std::size_t at = 60; at < listed.size(); at += 60) {  // lines of a legal length
       at = listed.find(", ", at);
       if (at == std::string::npos) break;
       listed.insert(at + 2, "&\n  ");
     }
-    text += " subroutine read_" + g.name + "()\n" + declared + " namelist /" + g.name + "/ " + listed +
-            "\n open(10, file=f, status='old')\n read(10, nml=" + g.name + ")\n close(10)\n" + shown +
+    text += " subroutine read_" + g.name + "()\n" + declared + " namelist /" + g.name + "/ " + listed + "\n" + cleared +
+            " open(10, file=f, status='old')\n read(10, nml=" + g.name + ")\n close(10)\n" + shown +
             " end subroutine\n";
   }
   return text + "end program\n";
@@ -377,11 +384,13 @@ TEST(CanonicalDeck, IsReadIdenticallyByGfortran) {
     char hex[32] = "";
     if (p.type == ValueType::real)
       std::snprintf(hex, sizeof hex, "%016llX", std::bit_cast<unsigned long long>(std::get<double>(s)));
-    expected += p.group + "." + p.name + " " +
-                (p.type == ValueType::real      ? hex
-                 : p.type == ValueType::logical ? (std::get<bool>(s) ? "T" : "F")
-                 : p.type == ValueType::string  ? std::get<std::string>(s)
-                                                : spelled(s)) +
+    const std::string key = p.group + "." + p.name + " ";
+    expected += key +
+                std::regex_replace(p.type == ValueType::real      ? hex
+                                   : p.type == ValueType::logical ? (std::get<bool>(s) ? "T" : "F")
+                                   : p.type == ValueType::string  ? std::get<std::string>(s)
+                                                                  : spelled(s),
+                                   std::regex("\n"), "\n" + key) +
                 "\n";
   }
   EXPECT_EQ(contents(base + ".out"), expected);

@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/data/files/open_files.hpp"
 
 namespace nanotron::data {
 
@@ -58,6 +60,9 @@ class ReadOnlyFile final : public BlockSource {
  public:
   /// Error(data_error) where there is no such file, Error(system_error) where it cannot be opened.
   explicit ReadOnlyFile(const std::filesystem::path& path);
+  /// A file of a long list, of which another look knows this: it is opened when it is read, and Error(data_error) if
+  /// the path leads to another file by then.
+  ReadOnlyFile(const std::filesystem::path& path, const FileStatus& known, std::shared_ptr<OpenFiles> open_files);
   ~ReadOnlyFile() override;
   ReadOnlyFile(const ReadOnlyFile&) = delete;
   ReadOnlyFile& operator=(const ReadOnlyFile&) = delete;
@@ -66,8 +71,10 @@ class ReadOnlyFile final : public BlockSource {
   void read(void* target, std::int64_t bytes, std::int64_t position) const override;
   void drop_from_cache(std::int64_t bytes, std::int64_t position) const override;
 
-  /// Status of the open file, whatever its name refers to now.
-  FileStatus status() const { return status_of(descriptor_, name_); }
+  /// Status of the open file, whatever its name refers to now; of a list, of the file that the name refers to.
+  FileStatus status() const { return stays_open() ? status_of(descriptor_, name_) : status_of(name_); }
+  bool stays_open() const { return open_files_ == nullptr; }
+  const std::shared_ptr<OpenFiles>& open_files() const { return open_files_; }  // null: stays open
   /// The first hole of at least `smallest` bytes in the range, if the file system reports holes: bytes that were never
   /// written and read as zeros. Length 0: none.
   struct Hole {
@@ -76,8 +83,13 @@ class ReadOnlyFile final : public BlockSource {
   Hole find_hole(std::int64_t bytes, std::int64_t position, std::int64_t smallest) const;
 
  private:
-  int descriptor_;
+  struct Descriptor;
+  class Lease;
+
+  int descriptor_ = -1;
   std::string name_;
+  FileStatus known_;
+  std::shared_ptr<OpenFiles> open_files_;
 };
 
 }  // namespace nanotron::data

@@ -26,6 +26,16 @@ class StoredArray {
   /// Error for what hdf5::checked_shape refuses, for a dataset that is not 1-D, for values that were never written, and
   /// for more values than the file can hold. `disk` is the file that the dataset is in.
   StoredArray(hdf5::Dataset dataset, const std::string& name, int width, std::shared_ptr<const ReadOnlyFile> disk);
+  /// Where such an array is, checked once; and the array there, which is not touched before it is read.
+  struct Place {
+    index_t size = -1;  // -1: there is none
+    int width = 0;
+    bool is_plain = false;
+    std::int64_t offset = 0, unpacked_again = 0;
+  };
+  Place place() const { return exists() ? Place{size_, width_, is_plain_, offset_, unpacked_again_} : Place{}; }
+  StoredArray(const Place& place, const std::string& name, const FileStatus& opened,
+              std::shared_ptr<const ReadOnlyFile> disk);
   ~StoredArray();
   StoredArray(StoredArray&&) noexcept;
   StoredArray& operator=(StoredArray&&) noexcept;
@@ -43,6 +53,7 @@ class StoredArray {
   /// [i block, (i+1) block), little-endian and of the array's width.
   void compare_with(StoredArray hashes, index_t block);
   bool is_compared() const { return hashes_ != nullptr; }
+  Place place_of_hashes() const { return is_compared() ? hashes_->place() : Place{}; }
 
   struct Values {
     const char* data;  // valid until the next load() of any array on this thread

@@ -20,6 +20,7 @@
 #include "nanotron/data/files/stored_array.hpp"
 #include "nanotron/data/tokens/loss_mask.hpp"
 #include "nanotron/data/tokens/token_hashes.hpp"
+#include "nanotron/data/tokens/token_head.hpp"
 #include "nanotron/data/tokens/tokenizer_id.hpp"
 
 namespace nanotron::data {
@@ -31,6 +32,9 @@ class TokenFile {
  public:
   enum class Hashes { compared, ignored };  // ignored: zeros that were never written are taken for tokens, too
   explicit TokenFile(const std::filesystem::path& path, Hashes hashes = Hashes::compared);
+  /// One of a long list, whose head a rank has read from a whole TokenFile: opened when it is read, and closed when
+  /// others are. It has no vocabulary to decode with, and open_column() fails.
+  TokenFile(const TokenHead& head, std::shared_ptr<OpenFiles> open_files);
   TokenFile(TokenFile&& other) noexcept = default;
   TokenFile& operator=(TokenFile&&) = delete;
 
@@ -50,6 +54,7 @@ class TokenFile {
   const FileStatus& status() const { return opened_; }
   FileStatus status_now() const { return disk_->status(); }
   Change change_since(const FileStatus& before) const;
+  bool stays_open() const { return disk_->stays_open(); }
 
   /// read() then checks ids against the model's vocabulary size. Throws when the file's own is larger.
   void require_vocab_size(index_t model_vocab_size);
@@ -77,6 +82,9 @@ class TokenFile {
   std::vector<const StoredArray*> arrays() const;
   /// All sizes and attributes as lines of text, which /hashes has a hash of.
   std::string metadata() const;
+  /// Of that text.
+  std::uint64_t metadata_hash() const;
+  TokenHead head() const;
 
   bool has_vocabulary() const { return !vocabulary_offsets_.empty(); }
   /// The concatenated bytes of these tokens. Ids outside the vocabulary become "<id>".
@@ -88,6 +96,7 @@ class TokenFile {
   bool is_ambiguous(std::string_view text) const;
 
  private:
+  void set_id_limit();
   void open_tokens();
   void open_documents();
   void open_loss_mask();
@@ -107,6 +116,7 @@ class TokenFile {
   StoredArray tokens_, documents_;
   LossMask loss_mask_;
   TokenHashes hashes_;
+  std::optional<std::uint64_t> metadata_;  // of a head
   index_t vocab_size_ = 0, id_limit_ = 0;
   std::optional<std::int64_t> stated_vocab_size_, eos_token_id_, bos_token_id_;
   std::optional<double> unigram_entropy_;

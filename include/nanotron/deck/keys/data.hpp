@@ -22,8 +22,9 @@ struct SequenceCut {
 };
 
 struct DataConfig {
-  std::string path = "tokens.h5";  // one file or named ones, see deck/named_files.hpp
-  std::string weights, stages;     // of named files, see deck/blend_stages.hpp
+  // A line for each element of an array of the deck, see deck/table/lines.hpp.
+  std::string path = "tokens.h5";  // one file or several, see deck/named_files.hpp
+  std::string weights, stages;     // of several, see deck/blend_stages.hpp
   std::int64_t sequence_length = 512;
   std::int64_t global_batch_size = 8;  // after the ramp
   std::int64_t rampup_batch_size = 0;  // of the first steps; 0: no ramp (data/order/batch_ramp.hpp)
@@ -36,7 +37,7 @@ struct DataConfig {
   OtherTokenizer other_tokenizer = OtherTokenizer::refuse;
   std::int64_t goldfish_k = 0, goldfish_h = 13;  // k = 0: every target counts
   OnChange on_change = OnChange::refuse;
-  std::string validation_path;  // see deck/named_files.hpp
+  std::string validation_path;  // lines, see deck/named_files.hpp
   double validation_fraction = 0.0;
   std::int64_t validation_every = 0;
   std::int64_t validation_batches = 8;

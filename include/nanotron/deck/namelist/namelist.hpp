@@ -43,6 +43,7 @@ struct Value {
 struct Assigned {
   std::size_t key_offset = 0;  // the name left of '=', for messages
   std::size_t key_length = 0;
+  bool is_whole = false;  // once without a subscript
   std::vector<std::optional<Value>> elements;
 };
 

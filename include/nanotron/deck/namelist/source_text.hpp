@@ -50,6 +50,9 @@ class SourceText {
 /// All of them in the order of the text, at most 50 errors in full, then their number.
 std::string format_all(const SourceText& source, std::vector<Diagnostic> diagnostics);
 
+/// The bytes of the deck, or of `what`. Throws Error(deck_error) when it is missing, unreadable or over 1 MiB.
+std::string read_deck_file(const std::string& path, const std::string& what = "namelist file");
+
 /// 'word' for a message: at most 40 characters of it, nothing a terminal would obey.
 std::string quoted(std::string_view word);
 

@@ -38,6 +38,7 @@ enum class Paths { none, read, written };
 struct Parameter {
   std::string group, name;
   ValueType type = ValueType::integer;
+  std::int64_t extent = 0;  // n > 0: an array of up to n strings, see lines.hpp
   bool required = false;
   ValueRange range;
   std::vector<std::string> legal_values;  // of a string: the only legal values, if any
@@ -69,6 +70,8 @@ std::string legal_values(const Parameter& parameter);
 
 /// The value as a deck spells it; a real has the fewest digits that give the same bits back.
 std::string spelled(const Scalar& scalar);
+/// The same for a message: of an array with many elements only the first.
+std::string shortened(const Scalar& scalar);
 
 /// --help: the keys with defaults and sentences, for a terminal of 80 columns; of one group, or of all.
 std::string group_help(const std::string& group);

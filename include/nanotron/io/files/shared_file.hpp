@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/log.hpp"
@@ -37,7 +38,19 @@ inline constexpr index_t token_block = index_t{1} << 20, sampled_blocks = 64;
 void require_same_tokens(MPI_Comm world, const data::TokenFile& file, const std::string& key, deck::Verify verify,
                          bool documents, Log& log);
 
-/// This rank's part of that sum: rank `part` of the `parts` ranks that share the file. Part 0 includes the head.
-std::uint64_t hash_part(const data::TokenFile& file, bool sample, bool documents, int part, int parts);
+/// This rank's part of that sum: rank `part` of the `parts` ranks that share the file. Part 0 includes the head. A
+/// sample is of so many blocks.
+std::uint64_t hash_part(const data::TokenFile& file, bool sample, bool documents, int part, int parts,
+                        index_t blocks = sampled_blocks);
+
+/// The same for a long list, by a few collectives in all: the ranks of a host (`host`, of all of which the status of a
+/// file must be the same) read its files in turn. A sample has at least one block of each file and at most 1,024 in
+/// all; 'auto' takes it if the list is larger than 1 GiB and one list on all hosts. Collective.
+struct ListedTokens {
+  const data::TokenFile* file;
+  std::string key;
+};
+void require_same_tokens(MPI_Comm world, MPI_Comm host, const std::vector<ListedTokens>& files, deck::Verify verify,
+                         bool documents, Log& log);
 
 }  // namespace nanotron::io

@@ -21,7 +21,7 @@ namespace nanotron::trainer {
 /// file, and of their part of the loss mask. It distinguishes most files, but not a change of a few tokens.
 std::string sample_hash(const data::TokenFile& file);
 
-/// Entries for the files of a run, training first. Rank 0 reads the sample. Collective.
+/// Entries for the files of a run, training first. Each rank reads the samples of some files. Collective.
 std::vector<io::DataFile> data_of(const TokenFiles& files, const deck::Config& config, MPI_Comm world);
 
 /// Compares deck and data with those of the checkpoint in `folder`. Changes of keys that may change are logged. What
@@ -46,5 +46,8 @@ std::vector<std::string> data_tables(const TrainingStages& stages, const std::ve
 
 /// Opens and checks the data of the deck on rank 0 and describes them; names the files that are missing. Collective.
 std::string describe_data(const deck::Config& config, MPI_Comm world);
+
+/// The same for --plan, a text of lines: empty for one file, and where files are missing. Collective.
+std::string describe_blend(const deck::Config& config, MPI_Comm world);
 
 }  // namespace nanotron::trainer

@@ -17,13 +17,20 @@
 
 namespace nanotron::trainer {
 
-/// Each rank opens the files independently. Error(data_error) names the key and, in a list, the file.
+/// Up to 16 files are opened by each rank and stay open. Of a longer list file i is opened by rank i mod P, which gives
+/// the others its head (data/tokens/token_head.hpp); from then on at most 64 files are open on a rank
+/// (data/files/open_files.hpp). Error(data_error) names the key and, in a list, the file and its line. Collective.
 struct TokenFiles {
   std::vector<data::TokenFile> training, validation;  // of data%path and data%validation_path, in their order
   std::vector<std::uint64_t> contents{};              // of DataWatch; none before open_token_files()
+  FileTurns turns{};
 
-  explicit TokenFiles(const deck::Config& config);
+  explicit TokenFiles(const deck::Config& config, MPI_Comm world = MPI_COMM_SELF);
+  bool is_long_list() const { return !training.front().stays_open(); }
 };
+
+/// Where the numbers of tokens are the weights of the files: fills in data%weights.
+void fill_weights(const TokenFiles& files, deck::Config& config);
 
 /// Error(data_error) on all ranks unless they see the same files (data%verify) and all have the tokenizer of the first
 /// training file (data%other_tokenizer). Collective.

@@ -5,6 +5,7 @@
 #include <mpi.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,7 +24,8 @@ deck::Config read_deck(const std::string& path, const std::vector<std::string>& 
                        std::string* warnings = nullptr);
 deck::Config read_deck_text(const std::string& text, const std::string& file_name,
                             const std::vector<std::string>& overrides = {}, std::string* warnings = nullptr,
-                            std::optional<std::int64_t> ranks = std::nullopt);
+                            std::optional<std::int64_t> ranks = std::nullopt,
+                            const std::optional<std::map<std::string, std::string>>& lists = std::nullopt);
 void resolve(deck::Config& config, std::int64_t world_size);
 
 // Decks and machine files, read once for all ranks.
@@ -34,8 +36,8 @@ enum class GridRanks {
   of_deck,   // the degrees in the deck, the smallest that fits where they are 0: to check or plan on one process
 };
 
-/// Rank 0 reads the deck and broadcasts it. Every rank checks and resolves it; vocab_size comes from the token file if
-/// the deck leaves it open. Collective; every error is thrown on every rank.
+/// Rank 0 reads the deck and its list files and broadcasts them. Every rank checks and resolves it; vocab_size comes
+/// from the token file if the deck leaves it open. Collective; every error is thrown on every rank.
 deck::Config load_config(MPI_Comm world, const std::string& path, const std::vector<std::string>& overrides,
                          GridRanks ranks);
 

@@ -126,5 +126,44 @@ TEST_F(TokenAgreement, ASampleIsOfSixtyFourBlocks) {
   EXPECT_NE(hash_with(11, false), hash_with(68, false));
 }
 
+// A list of files; each rank is a host of its own, which has its copies.
+TEST_F(TokenAgreement, OfAListOneTokenOfOneFileIsFound) {
+  std::vector<std::filesystem::path> paths;
+  const auto write_list = [&](std::size_t other) {
+    paths.clear();
+    for (std::size_t i = 0; i < 5; ++i) {
+      paths.push_back(scratch / fmt::format("{}_{}.h5", rank, i));
+      std::vector<std::uint32_t> tokens(1000 + i, 7);
+      if (is_last() && i == other) tokens[500] = 8;
+      const hdf5::File file = test::new_file(paths.back());
+      test::put(file.id(), "tokens", H5T_STD_U16LE, H5T_NATIVE_UINT32, tokens, {tokens.size()});
+    }
+  };
+  const auto error_of_list = [&](MPI_Comm host, Verify verify) -> std::string {
+    std::vector<data::TokenFile> files;
+    std::vector<ListedTokens> listed;
+    for (const auto& path : paths) files.emplace_back(path);
+    for (const data::TokenFile& file : files) listed.push_back({&file, "data%path, 'x'"});
+    try {
+      require_same_tokens(test::world(), host, listed, verify, false, log);
+      return "";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), ExitCode::data_error);
+      return error.what();
+    }
+  };
+  write_list(9);
+  EXPECT_EQ(error_of_list(MPI_COMM_SELF, Verify::automatic), "");
+  EXPECT_EQ(error_of_list(test::world(), Verify::automatic), "") << "one host";
+  write_list(3);
+  EXPECT_EQ(error_of_list(MPI_COMM_SELF, Verify::none), "");
+  for (const Verify verify : {Verify::automatic, Verify::full, Verify::sample}) {
+    const std::string error = error_of_list(MPI_COMM_SELF, verify);
+    if (ranks == 1) continue;
+    EXPECT_NE(error.find("different token files"), std::string::npos) << error;
+    EXPECT_NE(error.find("0_3.h5 on host"), std::string::npos) << error;
+  }
+}
+
 }  // namespace
 }  // namespace nanotron::io
