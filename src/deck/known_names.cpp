@@ -71,6 +71,9 @@ const std::vector<KnownName>& known_names() {
     {"rope_local_base_freq", "model.rope_local_theta", ""}, {"alibi", "model.position_embedding_type", "'alibi'"},
     {"query_pre_attn_scalar", "model.attention_multiplier", "its value ** -0.5"},
     {"softmax_scale", "model.attention_multiplier", ""},
+    {"multi_latent_attention", "model.kv_lora_rank", "the width of compressed keys and values; 0: none"},
+    {"qk_head_dim", "model.qk_nope_head_dim", ""}, {"qk_pos_emb_head_dim", "model.qk_rope_head_dim", ""},
+    {"rope_interleave", "model.rope_interleaved", ""},
     {"fp8", "precision.compute", "'fp8'"},
     {"dropout", "", dropout}, {"attention_dropout", "", dropout}, {"hidden_dropout", "", dropout},
     // experts

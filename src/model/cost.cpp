@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nanotron/deck/attention_sizes.hpp"
 #include "nanotron/deck/config.hpp"
 
 namespace nanotron::model {
@@ -10,11 +11,8 @@ namespace {
 // Elements of a layer's 2-D parameters, with this many networks of its feed-forward block counted.
 double layer_matrices(const deck::ModelConfig& m, const deck::FeedForwardSizes& f, std::int64_t networks) {
   const auto hidden = static_cast<double>(m.hidden_size);
-  const auto query = static_cast<double>(m.num_attention_heads * m.head_dim);
-  const auto key = static_cast<double>(m.num_key_value_heads * m.head_dim);
-  const double attention = hidden * (2.0 * query + 2.0 * key);
   const double projections = m.is_gated() ? 3.0 : 2.0;
-  return attention + hidden * static_cast<double>(f.routed_outputs) +
+  return deck::attention_sizes(m).matrices + hidden * static_cast<double>(f.routed_outputs) +
          projections * hidden * static_cast<double>(networks * f.width.size + f.shared_width.size);
 }
 
@@ -40,12 +38,14 @@ double LayerCosts::sum(std::int64_t begin, std::int64_t end) const {
 }
 
 BlockCosts block_flops(const deck::ModelConfig& m, std::int64_t sequence_length) {
-  const auto query = static_cast<double>(m.num_attention_heads * m.head_dim);
+  const deck::AttentionSizes a = deck::attention_sizes(m);
+  const auto query_value = static_cast<double>(m.num_attention_heads * (a.head_dim + a.value_dim));
   const deck::LayerKinds kinds(m);
   std::vector<double> of_kind;
   for (const deck::LayerKind& kind : kinds.all()) {
     const deck::FeedForwardSizes f = deck::feed_forward_sizes(m, kind);
-    of_kind.push_back(6.0 * layer_matrices(m, f, f.networks_per_token) + 6.0 * query * keys_met(kind, sequence_length));
+    of_kind.push_back(6.0 * layer_matrices(m, f, f.networks_per_token) +
+                      3.0 * query_value * keys_met(kind, sequence_length));
   }
   return {.embedding = 0.0, .layers = LayerCosts(kinds, std::move(of_kind)), .head = 6.0 * word_matrix(m)};
 }

@@ -39,6 +39,7 @@ IDEAS = {
     "bf16 gradients": (r"compression::bf16|bf16_reducer|bf16_shard_sum|make_bf16|check_bf16|add_rounded", r"bf16_", 4),
     "list files": (r"list_?files|\blists?_in\b|expand_lists|ListTexts|read_lists", r"list_files", 4),
     "long lists": (r"is_long_list|stays_open|open_files|OpenFiles|TokenHead", r"open_files|token_head|token_file", 4),
+    "latent attention": (r"latent|lora_rank|qk_nope|qk_rope|v_head_dim", r"latent", 4),
     "goldfish loss": (r"goldfish", r"goldfish", 4),
 }
 COMMENT = re.compile(r"//.*")

@@ -60,7 +60,11 @@ const std::vector<Case> cases{
       "model.attn_logit_softcapping=3", "model.partial_rotary_factor=0.5"}},
     {"qwen3",
      {"precision.compute=fp64", "model.num_key_value_heads=4", "precision.tensor_shards=4",
-      "model.qk_norm_over=projection"}}};
+      "model.qk_norm_over=projection"}},
+    {"llama",
+     {"precision.compute=bf16", "model.kv_lora_rank=12", "model.q_lora_rank=10", "model.qk_nope_head_dim=6",
+      "model.qk_rope_head_dim=4", "model.v_head_dim=8", "model.head_dim=0", "model.num_key_value_heads=0",
+      "precision.tensor_shards=4", "precision.context_shards=2"}}};
 
 // Mixtures of experts: with a shared one, renormalised weights, and a capacity.
 const std::vector<Case> mixtures{

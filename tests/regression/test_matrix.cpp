@@ -55,6 +55,10 @@ const std::vector<Axis> axes{
       "model.position_embedding_type=alibi model.sliding_window=9", "model.position_embedding_type=none",
       "model.partial_rotary_factor=0.5 model.rope_interleaved=t model.rope_type=linear model.rope_factor=2",
       "model.rope_type=dynamic model.rope_factor=2 model.original_max_position_embeddings=8",
+      "model.kv_lora_rank=10 model.q_lora_rank=12 model.qk_nope_head_dim=6 model.qk_rope_head_dim=4 model.v_head_dim=7 "
+      "model.head_dim=0 model.num_key_value_heads=0 model.rope_interleaved=t",
+      "model.kv_lora_rank=9 model.qk_nope_head_dim=5 model.qk_rope_head_dim=4 model.v_head_dim=9 model.head_dim=0 "
+      "model.num_key_value_heads=0 model.qkv_bias=f model.qk_norm=f",
       "model.sliding_window=5 model.window_layers=2:1 model.rope_layers=!4-5 model.rope_local_theta=50"}},
     // Norms of small outputs, and AdamW of small gradients, amplify rounding: weights and eps are larger.
     {"block",

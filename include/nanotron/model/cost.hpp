@@ -9,7 +9,8 @@
 //
 // The second term is causal attention: forward takes 4 q FLOPs for each of (s + 1) / 2 keys on average. Chowdhery et
 // al. 2022 (appendix B) count the masked half too, which gives 12 L q s. In layers with a sliding window of w < s
-// tokens a query has w - w (w - 1) / (2 s) keys on average.
+// tokens a query has w - w (w - 1) / (2 s) keys on average. Where values have another width than queries and keys, q is
+// the mean of both.
 
 #include <vector>
 

@@ -7,6 +7,10 @@ namespace nanotron::nn {
 /// Checks head sizes, and that context parallelism has enough tokens and heads.
 void check_attention(const deck::Config& config, deck::Findings& findings);
 
+/// Checks the widths of compressed tokens and heads, and refuses what attention cannot do with them; or the keys of
+/// them where there are none.
+void check_compressed(const deck::Config& config, deck::Findings& findings);
+
 /// Fills in num_key_value_heads and head_dim where they are 0.
 void fill_attention(deck::Config& config);
 

@@ -112,6 +112,17 @@ std::vector<Parameter> model_rows() {
         "Soft cap c of attention scores: c tanh(score / c) (Gemma 2: 50); 0: none."),
     KEY(attention_sinks).omitted().says(
         "Whether each query head has a learnt logit in the denominator of attention's softmax (GPT-OSS)."),
+    KEY(kv_lora_rank).at_least(0).at_most(1e6).omitted().says(
+        "Multi-head latent attention (MLA, DeepSeek-V2): width of the compressed keys and values; 0: none, keys and "
+        "values are projected from the hidden states."),
+    KEY(q_lora_rank).at_least(0).at_most(1e6).omitted().says(
+        "With MLA: width of the compressed queries; 0: queries are projected from the hidden states."),
+    KEY(qk_nope_head_dim).at_least(0).at_most(256).omitted().says(
+        "With MLA: elements of a query or key head without positions."),
+    KEY(qk_rope_head_dim).at_least(0).at_most(256).omitted().says(
+        "With MLA: elements of a query or key head after them, which RoPE rotates; those of the keys are the same in "
+        "all heads."),
+    KEY(v_head_dim).at_least(0).at_most(256).omitted().says("With MLA: width of a value head."),
     KEY(o_proj_bias).omitted().says("Whether attention's output projection has a bias (GPT-2)."),
     ENUM(hidden_act,
         {"silu", HiddenAct::silu}, {"gelu", HiddenAct::gelu}, {"gelu_new", HiddenAct::gelu_new},

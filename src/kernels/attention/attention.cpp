@@ -9,9 +9,10 @@ namespace nanotron::kernels {
 namespace {
 
 void check(const AttentionShape& s, std::size_t workspace, std::size_t needed) {
-  NANOTRON_REQUIRE(s.head_dim >= 1 && s.head_dim <= 256 && s.group >= 1 && s.query_position >= 0 && s.key_position >= 0,
-                   "attention: head_dim {}, group {}, queries from {}, keys from {}", s.head_dim, s.group,
-                   s.query_position, s.key_position);
+  NANOTRON_REQUIRE(
+      s.head_dim >= 1 && s.head_dim <= 1024 && s.group >= 1 && s.query_position >= 0 && s.key_position >= 0,
+      "attention: head_dim {}, group {}, queries from {}, keys from {}", s.head_dim, s.group, s.query_position,
+      s.key_position);
   const bool heads_match =
       s.query_heads == 0 || (s.key_head_of(0) >= 0 && s.key_head_of(s.query_heads - 1) < s.key_heads);
   NANOTRON_REQUIRE(heads_match, "attention: query heads {} + {} of groups of {} have no key head here",

@@ -67,8 +67,8 @@ inline bool has_aligned_rows(const MatrixRef<const bf16>& x) {
 inline bool by_cudnn(const Device& device, const AttentionShape& s,
                      std::initializer_list<MatrixRef<const bf16>> matrices) {
   return device.gemm_mode() == GemmMode::library && s.scores.is_scale() && mask_of(s).has_value() &&
-         s.head_dim % 8 == 0 && s.batch > 0 && s.key_length > 0 && has_whole_groups(s) && s.query_length % 4 == 0 &&
-         std::ranges::all_of(matrices, has_aligned_rows);
+         s.head_dim % 8 == 0 && s.head_dim <= 256 && s.batch > 0 && s.key_length > 0 && has_whole_groups(s) &&
+         s.query_length % 4 == 0 && std::ranges::all_of(matrices, has_aligned_rows);
 }
 
 /// Of mma::attention_*. (With GemmMode::fixed_order bf16 rounds where the kernels of that mode do.)

@@ -60,8 +60,10 @@ template <class T>
 void take_full(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward backward, const Blocks<T>& blocks,
                LayerActivations<T>& act) {
   using M = master_t<T>;
-  if (blocks.attention.keeps_gathered_input()) act.input_norm_kept = arena.take<T>(kind, s.kept_inputs, s.hidden);
-  act.middle_norm_kept = s.layout.shares_input() ? act.input_norm_kept : arena.take<T>(kind, s.kept_inputs, s.hidden);
+  const bool keeps_input = blocks.attention.keeps_gathered_input();
+  if (keeps_input) act.input_norm_kept = arena.take<T>(kind, s.kept_inputs, s.hidden);
+  act.middle_norm_kept =
+      s.layout.shares_input() && keeps_input ? act.input_norm_kept : arena.take<T>(kind, s.kept_inputs, s.hidden);
   const index_t statistics = s.layout.has_input_norms() ? s.hidden_rows * s.norm.statistics : 0;
   act.input_statistics = arena.take<M>(kind, statistics);
   if (keeps_qkv(s, backward)) act.attention.qkv = arena.take<T>(kind, s.tokens, s.query + 2 * s.key);

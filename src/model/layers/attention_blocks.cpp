@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "nanotron/base/types.hpp"
+#include "nanotron/deck/attention_sizes.hpp"
 #include "nanotron/nn/attention/grouped_query_attention.hpp"
 
 namespace nanotron::model {
@@ -56,8 +57,9 @@ std::unique_ptr<const nn::Attention<T>> AttentionBlocks<T>::make(const Attention
 }
 
 template <class T>
-std::shared_ptr<const AttentionBlocks<T>> make_attention_blocks(const TransformerSetup&, const ParameterTable&,
-                                                                Arena&) {
+std::shared_ptr<const AttentionBlocks<T>> make_attention_blocks(const TransformerSetup& setup,
+                                                                const ParameterTable& table, Arena& arena) {
+  if (deck::attention_sizes(setup.model).is_compressed) return make_compressed_blocks<T>(setup, table, arena);
   return std::make_shared<AttentionBlocks<T>>();
 }
 

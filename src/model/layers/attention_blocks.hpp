@@ -52,6 +52,11 @@ template <class T>
 std::shared_ptr<const AttentionBlocks<T>> make_attention_blocks(const TransformerSetup& setup,
                                                                 const ParameterTable& table, Arena& arena);
 
+/// Those of attention from compressed tokens.
+template <class T>
+std::shared_ptr<const AttentionBlocks<T>> make_compressed_blocks(const TransformerSetup& setup,
+                                                                 const ParameterTable& table, Arena& arena);
+
 namespace detail {
 
 // The 1-D parameters `prefix`weight and `prefix`bias, where there are any. A weight that begins at 0 is added to 1.

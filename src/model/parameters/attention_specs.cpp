@@ -1,3 +1,4 @@
+#include "nanotron/deck/attention_sizes.hpp"
 #include "table_builder.hpp"
 
 namespace nanotron::model::detail {
@@ -20,13 +21,15 @@ AttentionParts attention_parts(const deck::ModelConfig& m, const ParameterTable&
   return {
       exclusively(table.heads.query),
       exclusively(times(table.heads.query, m.head_dim)),
-      {times(table.heads.key, m.head_dim), times(table.heads.owned_key, m.head_dim), key_heads_are_shared(m, tp_size)}};
+      {times(table.heads.key, m.head_dim), times(table.heads.owned_key, m.head_dim), key_heads_are_shared(m, tp_size)},
+      table.layout.tp_mode == deck::TpMode::reduce_scatter && tp_size > 1};
 }
 
 void add_attention_1d(TableBuilder& build, const deck::ModelConfig& m, const AttentionParts& parts) {
   const std::string attention = "model/layers/self_attn/";
   const index_t query = m.num_attention_heads * m.head_dim;
   const index_t key = m.num_key_value_heads * m.head_dim;
+  if (deck::attention_sizes(m).is_compressed) add_compressed_1d(build, m, parts);
   if (m.qk_norm && m.qk_norm_over == deck::QkNormOver::projection) {
     const Initial initial = m.norm_weight == deck::NormWeight::plain ? Initial::ones : Initial::zeros;
     build.bias(attention + "q_norm/weight", query, parts.query, initial);
@@ -54,6 +57,7 @@ void add_attention_1d(TableBuilder& build, const deck::ModelConfig& m, const Att
 }
 
 void add_attention(TableBuilder& build, const deck::ModelConfig& m, const AttentionParts& parts) {
+  if (deck::attention_sizes(m).is_compressed) return add_compressed(build, m, parts);
   const std::string attention = "model/layers/self_attn/";
   const index_t query = m.num_attention_heads * m.head_dim;
   const index_t key = m.num_key_value_heads * m.head_dim;

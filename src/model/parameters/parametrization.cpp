@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "nanotron/deck/attention_sizes.hpp"
 #include "nanotron/deck/config.hpp"
 
 namespace nanotron::model {
@@ -32,6 +33,13 @@ void check_parametrization(const deck::Config& c, deck::Findings& f) {
   if (m.base_hidden_size == 0) {
     f.error({"model.parametrization"}, "parametrization = 'mup' scales from a base model, and base_hidden_size is 0",
             "base_hidden_size of the model that initializer_range and learning_rate were tuned for");
+  }
+  if (deck::attention_sizes(m).is_compressed) {
+    f.error(
+        {"model.parametrization"},
+        "parametrization = 'mup' scales with hidden_size, but compressed queries, keys and values (MLA) have widths "
+        "of their own",
+        "parametrization = 'standard'");
   }
   if (m.tie_word_embeddings && f.is_valid({"model.tie_word_embeddings"})) {
     f.error(

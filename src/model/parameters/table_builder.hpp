@@ -100,12 +100,16 @@ class TableBuilder {
 /// Query heads of this rank; query and key heads in rows of their projections.
 struct AttentionParts {
   Held query_heads, query, key;
+  bool rows_are_sharded = false;  // the rows of the hidden states, over the tensor-parallel ranks
 };
 AttentionParts attention_parts(const deck::ModelConfig& model, const ParameterTable& table, int tp_size);
 
 /// The 1-D and 2-D parameters of a layer's attention.
 void add_attention_1d(TableBuilder& build, const deck::ModelConfig& model, const AttentionParts& parts);
 void add_attention(TableBuilder& build, const deck::ModelConfig& model, const AttentionParts& parts);
+/// Those of attention from compressed tokens, besides biases.
+void add_compressed_1d(TableBuilder& build, const deck::ModelConfig& model, const AttentionParts& parts);
+void add_compressed(TableBuilder& build, const deck::ModelConfig& model, const AttentionParts& parts);
 
 /// Those of a dense feed-forward network.
 void add_dense_1d(TableBuilder& build, const deck::ModelConfig& model, const ParameterTable& table);

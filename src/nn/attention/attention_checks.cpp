@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nanotron/deck/attention_sizes.hpp"
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/layer_kinds.hpp"
@@ -66,7 +67,7 @@ void check_context(const deck::Config& c, deck::Findings& f) {
 }  // namespace
 
 void check_attention(const deck::Config& c, deck::Findings& f) {
-  check_heads(c, f);
+  if (!deck::attention_sizes(c.model).is_compressed) check_heads(c, f);
   deck::check_layer_kinds(c, f);
   check_context(c, f);
   if (c.parallel.cp_mode != deck::CpMode::all_to_all && c.parallel.cp > 1) {
@@ -77,7 +78,7 @@ void check_attention(const deck::Config& c, deck::Findings& f) {
 void fill_attention(deck::Config& c) {
   deck::ModelConfig& m = c.model;
   if (m.num_key_value_heads == 0) m.num_key_value_heads = m.num_attention_heads;
-  if (m.head_dim == 0) m.head_dim = m.hidden_size / m.num_attention_heads;
+  if (m.head_dim == 0) m.head_dim = deck::attention_sizes(m).head_dim;
 }
 
 }  // namespace nanotron::nn

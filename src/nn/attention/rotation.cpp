@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "nanotron/base/types.hpp"
+#include "nanotron/deck/attention_sizes.hpp"
 #include "nanotron/deck/reals.hpp"
 #include "nanotron/kernels/attention/rotary.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
@@ -41,7 +42,7 @@ kernels::RotaryScaling scaling_of(const deck::ModelConfig& m, index_t positions)
 }  // namespace
 
 index_t rotated_width(const deck::ModelConfig& model) {
-  return static_cast<index_t>(static_cast<double>(model.head_dim) * model.partial_rotary_factor);
+  return static_cast<index_t>(static_cast<double>(deck::attention_sizes(model).rotated) * model.partial_rotary_factor);
 }
 
 template <class T>

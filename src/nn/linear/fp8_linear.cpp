@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/deck/attention_sizes.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
@@ -133,6 +134,10 @@ void Fp8Linear::backward_weight(Device& device, Matrix<const bf16> dy, Matrix<co
 void check_fp8(const deck::Config& c, deck::Findings& f) {
   if (c.precision.compute != ScalarType::fp8) return;
   deck::refuse_two_networks(c, f, "precision.compute", "compute = 'fp8'", "compute = 'bf16'");
+  if (deck::attention_sizes(c.model).is_compressed && f.is_valid({"precision.compute"})) {
+    f.error({"precision.compute"}, "there are no FP8 GEMMs of compressed queries, keys and values (MLA)",
+            "compute = 'bf16'");
+  }
   if (c.precision.reproducible != deck::Reproducible::layout) return;
   if (!f.is_valid({"precision.compute", "precision.reproducible"})) return;
   f.error({"precision.compute", "precision.reproducible"},

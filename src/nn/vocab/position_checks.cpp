@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "nanotron/deck/attention_sizes.hpp"
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/reals.hpp"
@@ -77,6 +78,11 @@ void check_rotated_part(const deck::Config& c, deck::Findings& f) {
   const std::vector<std::string> keys{"model.partial_rotary_factor", "model.head_dim", "model.hidden_size",
                                       "model.num_attention_heads"};
   if (!f.is_valid(keys)) return;
+  if (m.partial_rotary_factor != 1.0 && deck::attention_sizes(m).is_compressed) {
+    f.error({"model.partial_rotary_factor"},
+            "partial_rotary_factor has no effect on compressed keys, which have a part for the rotation of their own",
+            "partial_rotary_factor = 1");
+  }
   const std::int64_t rotated = rotated_elements(m);
   if (m.partial_rotary_factor < 1.0 && (rotated % 2 != 0 || rotated == 0)) {
     f.error(

@@ -55,6 +55,7 @@ void check_stage_configs(const deck::Config& c, deck::Findings& f);
 // reported in this order.
 constexpr deck::Feature features[] = {
     {nn::check_attention, nn::fill_attention},
+    {nn::check_compressed},
     {nn::check_norm},
     {model::check_layer_layout},
     {nn::check_query_key_norm},

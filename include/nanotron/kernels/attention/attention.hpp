@@ -32,7 +32,7 @@ enum class BackwardAlgorithm { fastest, deterministic };
 
 /// Queries and keys are pieces of a sequence. A query attends to the keys of its own document up to its own
 /// position, or to the last `window` of them (Beltagy et al. 2020): a contiguous range. If it is empty,
-/// out is 0 and lse the lowest finite number. Needs 1 <= head_dim <= 256.
+/// out is 0 and lse the lowest finite number. Needs 1 <= head_dim <= 1024.
 struct AttentionShape {
   index_t batch = 0;         // sequences, b
   index_t query_length = 0;  // tokens of one sequence in q, out

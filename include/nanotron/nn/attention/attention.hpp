@@ -52,19 +52,6 @@ struct AttentionGeometry {
   }
 };
 
-/// KV cache for generation: keys and values of the tokens so far, (sequences x capacity, local key columns).
-template <class T>
-struct KeyValueCache {
-  Matrix<T> keys{}, values{};
-  index_t capacity = 0;  // tokens per sequence; 0: no cache
-  index_t past = 0;      // of them in the cache
-};
-
-/// Columns of the cache on this rank.
-struct CacheColumns {
-  index_t keys = 0, values = 0;
-};
-
 /// What a kind of attention saves and overwrites in addition (nn/attention/latent_memory.hpp).
 template <class T>
 struct CompressedActivations;

@@ -26,6 +26,10 @@ class Rotation {
   /// x (tokens, columns) += bias (columns, or none), then forward of its first `rotated` columns: in one pass.
   void forward_with_bias(Device& device, const MatrixRef<T>& x, index_t rotated, Vector<const M> bias,
                          Vector<const std::int32_t> positions) const;
+  /// (positions, half of the rotated elements), see kernels/attention/rotary.hpp; empty: none.
+  Matrix<const M> cosine() const { return cosine_; }
+  Matrix<const M> sine() const { return sine_; }
+  bool is_interleaved() const { return pairs_.interleaved; }
   /// The gradient, in place.
   void backward(Device& device, const MatrixRef<T>& dx, Vector<const std::int32_t> positions) const;
 

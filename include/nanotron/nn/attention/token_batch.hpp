@@ -1,6 +1,7 @@
 #pragma once
 
-// The tokens of a micro-batch, as attention, position embeddings and routers see them.
+// The tokens of a micro-batch, as attention, position embeddings and routers see them; and what generation keeps of the
+// tokens so far.
 
 #include <cstdint>
 #include <span>
@@ -35,6 +36,20 @@ struct TokenBatch {
     shape.document_stride = sequences > 0 ? static_cast<index_t>(document_starts.extent(0)) / sequences : 0;
     shape.documents = static_cast<std::int32_t>(documents);
   }
+};
+
+/// The cache of generation, (sequences x capacity, columns): keys and values, or what a kind of attention makes them
+/// from.
+template <class T>
+struct KeyValueCache {
+  Matrix<T> keys{}, values{};
+  index_t capacity = 0;  // tokens per sequence; 0: no cache
+  index_t past = 0;      // of them in the cache
+};
+
+/// Columns of the cache on this rank.
+struct CacheColumns {
+  index_t keys = 0, values = 0;
 };
 
 /// Documents of two or more positions in sequences of `length`, whose documents begin at these positions.

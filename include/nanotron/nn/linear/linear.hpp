@@ -115,7 +115,7 @@ class Linear {
   }
   /// Accumulates the gradient of the weight only, with this order of the sum over tokens. at: offset in elements from
   /// w.gradient, where several gradients are stored one after another. Not of a layer with GEMMs of its own.
-  void backward_matrix(Device& device, Matrix<const T> dy, Matrix<const T> x, const SumOrder& tokens,
+  void backward_matrix(Device& device, MatrixRef<const T> dy, MatrixRef<const T> x, const SumOrder& tokens,
                        index_t at = 0) const {
     kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, dy, x, 1.0,
                         MatrixRef<M>(w_.gradient.data() + at, w_.gradient.extent(0), w_.gradient.extent(1)), tokens);

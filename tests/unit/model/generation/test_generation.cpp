@@ -70,6 +70,18 @@ deck::ModelConfig with_alibi(deck::ModelConfig m) {
   return m;
 }
 
+// Latent attention: its cache holds compressed tokens, to which keys and values are absorbed.
+deck::ModelConfig with_latent(deck::ModelConfig m, index_t query_rank, index_t value) {
+  m.q_lora_rank = query_rank;
+  m.kv_lora_rank = 12;
+  m.qk_nope_head_dim = 6;
+  m.qk_rope_head_dim = 4;
+  m.head_dim = 10;
+  m.v_head_dim = value;
+  m.rope_interleaved = query_rank > 0;
+  return m;
+}
+
 const std::vector<Case> cases{
     {"grouped queries, uneven", sizes(6, 3, false, false, false)},
     {"shared key heads, bias", sizes(4, 1, true, false, true)},
@@ -83,7 +95,9 @@ const std::vector<Case> cases{
     {"layers that differ", with_patterns(sizes(4, 2, true, false, false))},
     {"alibi, norm of projections", with_alibi(sizes(4, 1, false, true, false))},
     {"experts", with_experts(sizes(4, 2, false, false, false), 0)},
-    {"a shared expert", with_experts(sizes(4, 2, true, false, false), 9)}};
+    {"a shared expert", with_experts(sizes(4, 2, true, false, false), 9)},
+    {"latent", with_latent(sizes(4, 4, false, false, false), 9, 7)},
+    {"latent keys and values", with_latent(sizes(6, 6, false, false, true), 0, 10)}};
 
 template <class T>
 class Cached : public testing::Test {
