@@ -127,6 +127,7 @@ class AllToAllAttention final : public AttentionCore<T> {
     kernels::attention_forward<T>(device, shape_of(layer, batch), part_.query_of(act.all_qkv),
                                   part_.key_of(act.all_qkv), part_.value_of(act.all_qkv), act.all_out, act.lse,
                                   work.tiles);
+    if (layer.denominator) layer.denominator->forward(device, shape_of(layer, batch), act.all_out, act.lse);
   }
   void backward_of_heads(Device& device, const Geometry& layer, const TokenBatch& batch,
                          const AttentionActivations<T>& act, const AttentionWorkspace<T>& work) {
