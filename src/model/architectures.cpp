@@ -86,6 +86,11 @@ std::vector<Architecture> make_architectures() {
        .rules = biases_of_llama + all_qk_norm + "moe_intermediate_size=@intermediate_size norm_topk_prob=*",
        .is_moe = true,
        .has_head_dim = false},
+      {.name = "GptOssForCausalLM",
+       .rules = biases_of_llama + windows +
+                "attention_sinks=.true. mlp_bias=.true. router_bias=.true. "
+                "hidden_act='swiglu_clamped' moe_intermediate_size=@intermediate_size",
+       .is_moe = true},
       {.name = "StableLmForCausalLM",
        .rules = layer_norm + "qkv_bias=* partial_rotary_factor=* parallel_residual='none'|'one_norm'",
        .has_head_dim = false},

@@ -38,6 +38,7 @@ MORE = {
     "olmo2": ("Olmo2", {}), "olmo3": ("Olmo3", WINDOWS), 
     "glm": ("Glm", {"head_dim": 8}), "glm4": ("Glm4", {"head_dim": 8}),
     "olmoe": ("Olmoe", EXPERTS | {"num_experts": 4, "norm_topk_prob": False}),
+    "gpt_oss": ("GptOss", EXPERTS | WINDOWS | {"num_local_experts": 4, "head_dim": 8, "rope_scaling": None}),
     "stablelm": ("StableLm", {"use_qkv_bias": True, "partial_rotary_factor": 0.25}),
     "stablelm_parallel": ("StableLm", {"use_parallel_residual": True, "partial_rotary_factor": 0.5}),
     "phi4_mini": ("Phi3", {"partial_rotary_factor": 0.75, "original_max_position_embeddings": 32, "rope_scaling": {

@@ -78,6 +78,10 @@ CASES |= {
                                           "max_position_embeddings": 256}, 404),
     "olmoe": ("Olmoe", {key: value for key, value in (SIZES | COMMON).items() if key != "head_dim"} | {
         "intermediate_size": 24, "num_experts": 6, "num_experts_per_tok": 3, "norm_topk_prob": False}, 305),
+    "gpt_oss": ("GptOss", SIZES | COMMON | {
+        "intermediate_size": 24, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 5,
+        "layer_types": [SLIDING, FULL], "rope_theta": 150000.0,
+        "rope_scaling": YARN | {"truncate": False}, "max_position_embeddings": 256}, 308),
     "stablelm": ("StableLm", LAYER_NORMED | {"head_dim": 8, "partial_rotary_factor": 0.25, "use_qkv_bias": True,
                                              "layer_norm_eps": 1e-5}, 310),
     "pythia": ("GPTNeoX", {**{key: value for key, value in SIZES.items() if "key_value" not in key},

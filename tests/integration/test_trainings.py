@@ -33,7 +33,8 @@ def plan_of(deck):
     code, text = answer("--plan", deck)
     if code:
         raise SystemExit(f"--plan {deck}: exit code {code}\n{text}")
-    parameters = re.search(r": ([\d.]+) billion parameters$", text, re.MULTILINE)[1]
+    number, unit = re.search(r": ([\d.]+) (\w+) parameters\b", text, re.MULTILINE).groups()
+    parameters = f"{float(number) * {'million': 1e-3, 'billion': 1, 'trillion': 1e3}[unit]:.2f}"
     ranks = re.search(r"^grid: .* = (\d+) ranks$", text, re.MULTILINE)[1]
     memory = float(re.search(r"^  total +([\d.]+) MiB$", text, re.MULTILINE)[1])
     return [parameters, ranks, f"{memory / 1024:.1f}"]

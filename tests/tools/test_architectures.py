@@ -106,7 +106,7 @@ def of_converter(sizes):
 
 def test_check_and_converter_agree(programs, tmp_path):
     rng = random.Random(1)
-    models = [draw(rng) for draw in (drawn, near_a_family) for _ in range(500)]
+    models = [draw(rng) for draw in (drawn, near_a_family) for _ in range(800)]
     (tmp_path / "input.deck").write_text(DECK)
     program = programs.parent / "tests/integration/unexported_models"
     answers = subprocess.run([program, tmp_path / "input.deck"], input="\n".join(map(overrides, models)), text=True,

@@ -137,6 +137,12 @@ FAMILIES = {
                     rules=(fk.windows("3:1"), fk.OLMO3_LOCAL_ROPE)),
     "olmoe": Family("OlmoeForCausalLM", defaults={"rms_norm_eps": 1e-5}, biases=OF_LLAMA, fixed=WHOLE_QK_NORM,
                     without=("head_dim",), only={"clip_qkv": (None, None, "clipped queries, keys and values")}),
+    "gpt_oss": Family(
+        "GptOssForCausalLM", defaults={"num_key_value_heads": 8, "head_dim": 64, "rms_norm_eps": 1e-5}, rope_theta=15e4,
+        biases=bias_of("attention_bias", True, "qkv_bias", "o_proj_bias"),
+        fixed={"attention_sinks": True, "router_bias": True, "mlp_bias": True},
+        activations={"silu": "swiglu_clamped"},
+        only={"swiglu_limit": (7.0, 7.0, "another limit of SwiGLU")}, rules=(fk.windows("1:1"),)),
     "stablelm": Family(
         "StableLmForCausalLM", aliases={"layer_norm_epsilon": "layer_norm_eps"}, defaults={ROTATED_PART: 0.25},
         biases=bias_of("use_qkv_bias", False, "qkv_bias"), fixed=LAYER_NORM, without=("head_dim",),

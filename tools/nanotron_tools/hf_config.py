@@ -23,7 +23,7 @@ ARCHITECTURES = {family.architecture: kind for kind, family in FAMILIES.items()}
     {architecture: kind for kind, architecture in OTHERS.items()}
 # What is written for a model that no folder was imported for: of equal ones the first.
 WRITTEN = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", "gpt2", "starcoder2",
-           "gpt_neox", "seed_oss", "gpt_bigcode", "apertus", "smollm3", "olmo2", "olmo3", "olmoe",
+           "gpt_neox", "seed_oss", "gpt_bigcode", "apertus", "smollm3", "olmo2", "olmo3", "olmoe", "gpt_oss",
            "stablelm", "phi3", "glm", "glm4", "opt")
 AUX_LOSS_COEF = 0.001
 
