@@ -24,20 +24,6 @@ std::string places_in(const std::string& set, const std::vector<std::int64_t>& l
 
 }  // namespace
 
-void check_layer_set(const char* key, const std::string& value, const Config& c, Findings& f) {
-  if (!f.is_valid({key, "model.num_hidden_layers"})) return;
-  std::string mistake;
-  const LayerSet set(value, &mistake);
-  if (!mistake.empty()) {
-    f.error({key}, mistake, "'all', 'none', a pattern such as '5:1' or layers such as '0-2 5'");
-  } else if (set.last_named() >= c.model.num_hidden_layers) {
-    f.error({key, "model.num_hidden_layers"},
-            quoted(value) + " names layer " + text(set.last_named()) + " of " +
-                counted(c.model.num_hidden_layers, "layer") + ", which are counted from 0",
-            "at most " + text(c.model.num_hidden_layers - 1));
-  }
-}
-
 LayerKinds::LayerKinds(const ModelConfig& model) {
   const LayerSet windows(model.window_layers), rotated(model.rope_layers), routed(routed_layers(model));
   for (std::int64_t l = 0; l < model.num_hidden_layers; ++l) {

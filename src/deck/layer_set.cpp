@@ -4,6 +4,8 @@
 #include <charconv>
 #include <optional>
 
+#include "nanotron/deck/config.hpp"
+
 namespace nanotron::deck {
 namespace {
 
@@ -22,8 +24,6 @@ std::string_view trimmed(std::string_view text) {
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(separators) - begin + 1);
 }
-
-std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
 
 }  // namespace
 
@@ -91,6 +91,20 @@ std::int64_t LayerSet::last_named() const {
   std::int64_t last = -1;
   for (const Span& s : spans_) last = std::max(last, s.last);
   return last;
+}
+
+void check_layer_set(const std::string& key, const std::string& value, const Config& c, Findings& f) {
+  if (!f.is_valid({key, "model.num_hidden_layers"})) return;
+  std::string mistake;
+  const LayerSet set(value, &mistake);
+  if (!mistake.empty()) {
+    f.error({key}, mistake, "'all', 'none', a pattern such as '5:1' or layers such as '0-2 5'");
+  } else if (set.last_named() >= c.model.num_hidden_layers) {
+    f.error({key, "model.num_hidden_layers"},
+            quoted(value) + " names layer " + phrases::text(set.last_named()) + " of " +
+                phrases::counted(c.model.num_hidden_layers, "layer") + ", which are counted from 0",
+            "at most " + phrases::text(c.model.num_hidden_layers - 1));
+  }
 }
 
 }  // namespace nanotron::deck

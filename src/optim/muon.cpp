@@ -77,6 +77,16 @@ nn::ParameterLayouts with_moments(nn::ParameterLayouts layouts, const std::vecto
   return layouts;
 }
 
+// Which of the tensors of local_shards(alike, section) decay, as the table says.
+std::vector<bool> decaying(const model::ParameterTable& alike, const model::Section& section,
+                           const model::ParameterTable& table) {
+  std::vector<bool> decays;
+  for (const nn::ParameterSpec& spec : alike.specs) {
+    if (is_matrix_of(section.replicas, spec)) decays.push_back(table[spec.name].decays);
+  }
+  return decays;
+}
+
 std::vector<MatrixShard> local_shards(const model::ParameterTable& table, const model::Section& section) {
   std::vector<MatrixShard> shards;
   for (const nn::ParameterSpec& spec : table.specs) {
@@ -190,6 +200,7 @@ typename Muon<M>::Stack Muon<M>::stack_of(const deck::ModelConfig& model, const 
   model::TableLayout all_layers = setup.table.layout;
   all_layers.layers.clear();
   const model::ParameterTable alike = model::make_parameter_table(model, all_layers);
+  const std::vector<bool> decays = decaying(alike, section, setup.table);
   Stack stack{.layout = muon_layout(model, all_layers, section.replicas),
               .local = local_shards(alike, alike.section(section.replicas)),
               .shards = setup.sharding.of(section.replicas).group,
@@ -200,7 +211,8 @@ typename Muon<M>::Stack Muon<M>::stack_of(const deck::ModelConfig& model, const 
     for (std::size_t m = 0; m < stack.local.size(); ++m) {
       const MatrixShard& s = stack.local[m];
       const index_t begin = unit + s.offset;
-      for (const UpdatePart& part : update_parts(Range{begin, begin + s.rows * s.columns}, layouts_)) {
+      for (UpdatePart& part : update_parts(Range{begin, begin + s.rows * s.columns}, layouts_)) {
+        part.decays = decays[m];
         stack.layers[layer].push_back({part, m, part.range.begin - unit, part.range.begin - begin});
       }
     }
@@ -273,10 +285,10 @@ void Muon<M>::orthogonalise(Device& device, const Stack& stack) {
 template <class M>
 void Muon<M>::descend(Device& device, const Stack& stack, std::size_t layer, const UpdatedWeights<M>& weights,
                       double learning_rate, Vector<const kernels::UpdateScalars> scalars) {
-  const double keep = 1.0 - learning_rate * config_.weight_decay;
   for (const auto& [part, matrix, in_unit, in_shard] : stack.layers[layer]) {
     const HiddenMatrix& m = stack.layout.matrices[matrix];
     const MatrixShard& s = stack.local[matrix];
+    const double keep = part.decays ? 1.0 - learning_rate * config_.weight_decay : 1.0;
     const double size = update_size * std::sqrt(static_cast<double>(std::max(m.rows, m.columns)));
     kernels::descend<M>(
         device, weights.master_of(part),

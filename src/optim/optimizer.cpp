@@ -37,6 +37,7 @@ void check_moments(const deck::Config& c, deck::Findings& f) {
 void check_optimizer(const deck::Config& c, deck::Findings& f) {
   check_muon(c, f);
   check_moments(c, f);
+  check_weight_decay(c, f);
 }
 
 std::vector<UpdatePart> update_parts(const Range& range, const nn::ParameterLayouts& layouts) {
@@ -67,7 +68,9 @@ std::vector<UpdatePart> update_parts(const model::ParameterTable& table, const n
 }
 
 template <class M>
-std::unique_ptr<Optimizer<M>> make_optimizer(const deck::Config& config, const OptimizerSetup& setup, Arena& arena) {
+std::unique_ptr<Optimizer<M>> make_optimizer(const deck::Config& config, const OptimizerSetup& given, Arena& arena) {
+  const model::ParameterTable table = with_weight_decay(given.table, config.optimizer.no_weight_decay);
+  const OptimizerSetup setup{.table = table, .layouts = given.layouts, .sharding = given.sharding, .tp = given.tp};
   switch (config.optimizer.name) {
     case deck::OptimizerName::muon:
       return make_muon<M>(config, setup, arena);

@@ -51,4 +51,9 @@ std::unique_ptr<Optimizer<M>> make_muon(const deck::Config& config, const Optimi
 std::unique_ptr<Optimizer<float>> make_adamw_bf16_moments(const deck::Config& config, const OptimizerSetup& setup,
                                                           Arena& arena);
 
+/// The table with ParameterSpec::decays as the patterns of optimizer%no_weight_decay say (weight_decay.cpp).
+model::ParameterTable with_weight_decay(model::ParameterTable table, const std::string& patterns);
+/// Reports patterns that fit no parameter of the model.
+void check_weight_decay(const deck::Config& config, deck::Findings& findings);
+
 }  // namespace nanotron::optim

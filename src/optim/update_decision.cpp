@@ -47,13 +47,13 @@ UpdateDecision<M>::UpdateDecision(DecisionSetup setup, Arena& arena)
       sums_(arena.take<ExactSum>(MemoryKind::workspace, sums_of(setup_))),
       host_(arena.is_planning() ? nullptr : std::make_unique<OnHost>()) {}
 
-template <class M>
-void UpdateDecision<M>::sum_over(Device& device, const std::vector<comm::Group*>& groups, Vector<ExactSum> sum) {
+void sum_over(Device& device, const std::vector<comm::Group*>& groups, Vector<ExactSum> sum,
+              Vector<std::int64_t> top_place) {
   for (comm::Group* group : groups) {
     if (group->size() == 1) continue;
-    kernels::top_place(device, sum, top_place_);
-    comm::all_reduce(*group, top_place_.data(), 1, comm::ReduceOp::max, device.stream());
-    kernels::at_place(device, top_place_, sum);
+    kernels::top_place(device, sum, top_place);
+    comm::all_reduce(*group, top_place.data(), 1, comm::ReduceOp::max, device.stream());
+    kernels::at_place(device, top_place, sum);
     comm::all_reduce(*group, sum.data()->digits, ExactSum::places, comm::ReduceOp::sum, device.stream());
   }
 }
@@ -61,7 +61,7 @@ void UpdateDecision<M>::sum_over(Device& device, const std::vector<comm::Group*>
 template <class M>
 void UpdateDecision<M>::sum_losses(Device& device, Vector<const double> losses) {
   kernels::sum(device, losses, sum_at(loss_at));
-  sum_over(device, setup_.loss, sum_at(loss_at));
+  sum_over(device, setup_.loss, sum_at(loss_at), top_place_);
 }
 
 template <class M>
@@ -75,10 +75,10 @@ void UpdateDecision<M>::sum_squares(Device& device, Vector<const M> gradient) {
       kernels::sum_of_squares<M>(device, Vector<const M>(gradient.data() + r.begin, r.size()), sum_at(range_at++));
     }
     kernels::sum(device, Vector<const ExactSum>(sums_.data() + first, range_at - first), sum_at(part_at));
-    sum_over(device, groups, sum_at(part_at++));
+    sum_over(device, groups, sum_at(part_at++), top_place_);
   }
   kernels::sum(device, Vector<const ExactSum>(sums_.data() + parts_at, parts), sum_at(norm_at));
-  sum_over(device, setup_.model, sum_at(norm_at));
+  sum_over(device, setup_.model, sum_at(norm_at), top_place_);
 }
 
 template <class M>

@@ -92,6 +92,7 @@ std::vector<std::string> GridOptions::overrides() const {
                                fmt::format("parallel.zero_stage={}", zero_stage),
                                override_with("recompute", &deck::ParallelConfig::recompute, recompute),
                                fmt::format("parallel.tp_mode={}", tp > 1 ? "reduce_scatter" : "all_reduce"),
+                               "parallel.recompute_layers=all",
                                "parallel.zero_size=0",
                                "parallel.pp_layers=''"};
   all.push_back(override_with("pp_schedule", &deck::ParallelConfig::pp_schedule, schedule));

@@ -8,7 +8,9 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/timer.hpp"
+#include "nanotron/deck/layer_recompute.hpp"
 #include "nanotron/model/cost.hpp"
+#include "nanotron/parallel/pipeline/pipeline_partition.hpp"
 #include "nanotron/parallel/pipeline/pipeline_schedule.hpp"
 #include "nanotron/simulation/operation_time.hpp"
 #include "nanotron/simulation/step_prediction.hpp"
@@ -163,6 +165,31 @@ std::vector<Ranked> ranked(Search& search, const std::vector<GridOptions>& all, 
   return list;
 }
 
+// The first n layers of each stage, or 'all'.
+std::string first_layers(const std::vector<Range>& stages, std::int64_t n) {
+  std::string text;
+  bool is_all = true;
+  for (const Range& stage : stages) {
+    const std::int64_t end = std::min(stage.end, stage.begin + n);
+    text += fmt::format("{}{}-{}", text.empty() ? "" : " ", stage.begin, end - 1);
+    is_all = is_all && end == stage.end;
+  }
+  return is_all ? "all" : text;
+}
+
+// parallel%recompute_layers <- the fewest layers of each stage with which the plan is within `limit`, as with all.
+void recompute_fewest_layers(deck::Config& config, const deck::Machine& machine, double limit) {
+  if (config.parallel.recompute == deck::Recompute::none) return;
+  const std::vector<Range> stages = parallel::stage_layers(config);
+  std::int64_t too_few = 0, enough = std::ranges::max(stages, {}, &Range::size).size();
+  while (enough - too_few > 1) {
+    const std::int64_t n = (too_few + enough) / 2;
+    config.parallel.recompute_layers = first_layers(stages, n);
+    (memory_bytes(config, machine, limit) <= limit ? enough : too_few) = n;
+  }
+  config.parallel.recompute_layers = first_layers(stages, enough);
+}
+
 }  // namespace
 
 SearchResult search_grids(const std::string& text, const std::string& name, const std::vector<std::string>& overrides,
@@ -178,11 +205,19 @@ SearchResult search_grids(const std::string& text, const std::string& name, cons
     std::optional<deck::Config> config = search.config_of(candidate.options, ranks);
     if (!config) continue;
     ++result.legal;
-    const double memory = memory_bytes(*config, machine, limit);
-    if (memory > limit || memory + trainer::nccl_memory_of(*config, {}, machine).bytes > limit) continue;
+    double memory = memory_bytes(*config, machine, limit);
+    if (memory > limit) continue;
+    const double nccl = trainer::nccl_memory_of(*config, {}, machine).bytes;
+    if (memory + nccl > limit) continue;
     ++result.examined;
+    std::vector<std::string> overrides = candidate.options.overrides();
+    recompute_fewest_layers(*config, machine, limit - nccl);
+    if (config->parallel.recompute_layers != "all") {
+      memory = memory_bytes(*config, machine, limit);
+      overrides.push_back(fmt::format("parallel.recompute_layers='{}'", config->parallel.recompute_layers));
+    }
     const StepPrediction prediction = estimate_step(*config, machine);
-    result.best.push_back({candidate.options.overrides(), std::move(*config), memory, prediction});
+    result.best.push_back({std::move(overrides), std::move(*config), memory, prediction});
   }
   if (result.best.empty()) {
     fail(ExitCode::deck_error,
@@ -207,6 +242,15 @@ SearchResult search_grids(const std::string& text, const std::string& name, cons
 
 namespace {
 
+// "full"; "full 12/48" in some layers.
+std::string recompute_column(const deck::Config& c) {
+  const deck::ParallelConfig& p = c.parallel;
+  const std::int64_t layers = c.model.num_hidden_layers;
+  const std::string how = deck::recompute_text({.recompute = p.recompute}, layers);
+  if (p.recompute_layers == "all") return how;
+  return fmt::format("{} {}/{}", how, deck::LayerSet(p.recompute_layers).count(layers), layers);
+}
+
 // "2"; "2 V" of zero bubble.
 std::string virtual_text(const deck::ParallelConfig& p) {
   const bool is_vee = p.pp > 1 && p.pp_schedule == deck::PpSchedule::zero_bubble;
@@ -219,19 +263,17 @@ std::string describe(const SearchResult& result, const deck::Machine& machine) {
   std::string text = fmt::format("{} combinations, {} planned, {} simulated on {}\n", result.candidates, result.legal,
                                  result.examined, machine.name);
   text +=
-      fmt::format("{:>3}{:>6}{:>4}{:>4}{:>4}{:>4}{:>13}{:>6}{:>11}{:>9}{:>9}{:>11}{:>13}{:>7}\n", "", "dp", "tp", "pp",
+      fmt::format("{:>3}{:>6}{:>4}{:>4}{:>4}{:>4}{:>13}{:>6}{:>18}{:>9}{:>9}{:>11}{:>13}{:>7}\n", "", "dp", "tp", "pp",
                   "cp", "ep", "micro-batch", "ZeRO", "recompute", "virtual", "GB", "s per step", "tokens/s", "MFU %");
   int number = 0;
   for (const GridCandidate& c : result.best) {
     const deck::ParallelConfig& p = c.config.parallel;
     const double peak = machine.peak(c.config.precision.compute);
-    text += fmt::format("{:>3}{:>6}{:>4}{:>4}{:>4}{:>4}{:>13}{:>6}{:>11}{:>9}{:>9.1f}{:>11.3f}{:>13.0f}{:>7.1f}\n",
-                        ++number, p.dp, p.tp, p.pp, p.cp, p.ep, c.config.data.micro_batch_size, p.zero_stage,
-                        p.recompute == deck::Recompute::none        ? "none"
-                        : p.recompute == deck::Recompute::selective ? "selective"
-                                                                    : "full",
-                        virtual_text(p), c.memory / 1e9, c.prediction.seconds, c.prediction.tokens_per_second(),
-                        100.0 * c.prediction.model_flops / c.prediction.seconds / peak);
+    text +=
+        fmt::format("{:>3}{:>6}{:>4}{:>4}{:>4}{:>4}{:>13}{:>6}{:>18}{:>9}{:>9.1f}{:>11.3f}{:>13.0f}{:>7.1f}\n",
+                    ++number, p.dp, p.tp, p.pp, p.cp, p.ep, c.config.data.micro_batch_size, p.zero_stage,
+                    recompute_column(c.config), virtual_text(p), c.memory / 1e9, c.prediction.seconds,
+                    c.prediction.tokens_per_second(), 100.0 * c.prediction.model_flops / c.prediction.seconds / peak);
   }
   return text;
 }

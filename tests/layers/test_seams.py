@@ -14,7 +14,7 @@ from pathlib import Path
 
 # Idea: words in code, words in paths of its own files, most files of others.
 IDEAS = {
-    "experts": (r"expert|router|\bmoe|_moe|moe_", r"moe|expert|router", 29),
+    "experts": (r"expert|router|\bmoe|_moe|moe_", r"moe|expert|router", 31),
     "dense and routed layers": (r"routed_layer|two_networks", r"moe|expert|router|layer_kinds", 4),
     "balance by a bias": (r"choice_?bias|e_score_correction|balance_bias", r"moe|expert|router|routing", 0),
     "biases of experts": (r"expert_?bias", r"moe|expert", 0),
@@ -31,7 +31,7 @@ IDEAS = {
     "xIELU": (r"xielu", r"xielu", 4),
     "clamped SwiGLU": (r"clamped", r"gated", 4),
     "attention sinks": (r"attention_sinks|make_sinks|\"[^\"]*sinks\"", r"sinks", 4),
-    "soft cap of scores": (r"attn_logit_softcapping|soft_?cap", r"score_map|softcap", 2),
+    "soft cap of scores": (r"attn_logit_softcapping|(?<!final_logit_)soft_?cap", r"score_map|softcap", 2),
     "ALiBi": (r"alibi", r"score_map|head_scores", 3),
     "LongRoPE": (r"long_?rope", r"rotary|rotation|position_checks", 2),
     "partial rotary": (r"partial_rotary|rope_interleaved|rotated_width", r"rotary|rotation|position_checks", 4),
@@ -40,6 +40,14 @@ IDEAS = {
     "list files": (r"list_?files|\blists?_in\b|expand_lists|ListTexts|read_lists", r"list_files", 4),
     "long lists": (r"is_long_list|stays_open|open_files|OpenFiles|TokenHead", r"open_files|token_head|token_file", 4),
     "latent attention": (r"latent|lora_rank|qk_nope|qk_rope|v_head_dim", r"latent", 4),
+    "embedding norm": (r"embedding_norm|embed_norm", r"embedding", 3),
+    "embedding multiplier": (r"embedding_multiplier", r"embedding", 2),
+    "soft cap of logits": (r"final_logit|cap_logits", r"cross_entropy|vocab_loss", 3),
+    "logits scaling": (r"logits_scaling", r"vocab_loss", 2),
+    "z loss": (r"(?<!moe_)(?<!router_)z_loss|lse2|z_coefficient", r"cross_entropy|vocab_loss|z_loss", 4),
+    "weight decay by name": (r"no_weight_decay|with_weight_decay", r"weight_decay", 4),
+    "layers that recompute": (r"recompute_layers", r"recompute", 4),
+    "residual multiplier": (r"residual_multiplier", r"residual", 4),
     "goldfish loss": (r"goldfish", r"goldfish", 4),
 }
 COMMENT = re.compile(r"//.*")

@@ -64,7 +64,12 @@ const std::vector<Case> cases{
     {"llama",
      {"precision.compute=bf16", "model.kv_lora_rank=12", "model.q_lora_rank=10", "model.qk_nope_head_dim=6",
       "model.qk_rope_head_dim=4", "model.v_head_dim=8", "model.head_dim=0", "model.num_key_value_heads=0",
-      "precision.tensor_shards=4", "precision.context_shards=2"}}};
+      "precision.tensor_shards=4", "precision.context_shards=2"}},
+    {"qwen2",
+     {"precision.compute=bf16", "precision.tensor_shards=4", "precision.context_shards=2",
+      "model.num_key_value_heads=4", "model.embedding_multiplier=3", "model.embedding_norm=true",
+      "model.logits_scaling=0.5", "model.final_logit_softcapping=2", "optimizer.z_loss_coefficient=0.02",
+      "optimizer.no_weight_decay=!*"}}};
 
 // Mixtures of experts: with a shared one, renormalised weights, and a capacity.
 const std::vector<Case> mixtures{
@@ -177,6 +182,7 @@ class Layout : public testing::Test {
       const test::Numbers ours = test::run_training(config, test::world(), steps);
       EXPECT_EQ(ours.losses, reference->losses);
       EXPECT_EQ(ours.grad_norms, reference->grad_norms);
+      EXPECT_EQ(ours.z_losses, reference->z_losses);
       EXPECT_EQ(ours.hashes, reference->hashes);
       expect_same_bits(ours.parameters, reference->parameters);
       expect_same_bits(ours.exp_avg, reference->exp_avg);

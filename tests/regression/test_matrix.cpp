@@ -45,6 +45,7 @@ const std::vector<Axis> axes{
     {"parallel.cp_mode", {"ring", "all_to_all"}},
     {"parallel.pp_schedule", {"gpipe", "1f1b", "interleaved_1f1b", "zero_bubble"}},
     {"parallel.recompute", {"none", "selective", "full"}},
+    {"parallel.recompute_layers", {"all", "2:1"}},
     {"data.micro_batch_size", {"1", "2"}},
     {"data.document_mask", {"none", "block_diagonal"}},
     {"data.sequences", {"stream", "documents"}},
@@ -68,12 +69,16 @@ const std::vector<Axis> axes{
       "model.parallel_residual=two_norms model.normalization=layer_norm model.rms_norm_eps=1e-5 model.hidden_act=relu2",
       "model.parallel_residual=one_norm model.normalization=layer_norm model.rms_norm_eps=1e-5 model.norm_bias=f "
       "model.hidden_act=swiglu_clamped model.swiglu_limit=0.02",
-      "model.norm_weight=none model.hidden_act=geglu"}},
+      "model.norm_weight=none model.hidden_act=geglu", "model.residual_multiplier=0.3"}},
     {"routing",
      {"",
       "moe.router_score=sigmoid moe.n_group=2 moe.topk_group=1 moe.num_experts_per_tok=2 moe.n_shared_experts=1 "
       "moe.shared_expert_intermediate_size=0 moe.routed_scaling_factor=2 moe.router_bias=t "
       "moe.router_bias_update_rate=0.02 moe.router_z_loss_coef=0 moe.expert_layers=!0-1,7"}},
+    {"ends",
+     {"",
+      "model.embedding_multiplier=3 model.embedding_norm=true model.logits_scaling=0.5 "
+      "model.final_logit_softcapping=2 optimizer.z_loss_coefficient=0.02 optimizer.no_weight_decay=!*,*embed_tokens*"}},
     {"model", {"llama", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe"}},
 };
 using Choice = std::vector<std::size_t>;  // by axis
@@ -94,6 +99,7 @@ bool is_at_work(const Choice& choice, const deck::Config& config, std::size_t ax
   const deck::ParallelConfig& p = config.parallel;
   if (name == "parallel.tp_mode") return p.tp > 1;
   if (name.starts_with("parallel.tp_")) return p.tp > 1 && p.tp_mode == deck::TpMode::reduce_scatter;
+  if (name == "parallel.recompute_layers") return p.recompute != deck::Recompute::none;
   if (name == "parallel.cp_mode") return p.cp > 1;
   if (name == "parallel.pp_schedule") return p.pp > 1;
   if (name == "parallel.zero_size") return p.zero_stage > 0;
@@ -200,6 +206,8 @@ TEST_F(Matrix, EveryPairOfOptionsFollowsTheSerialRun) {
       const test::Numbers ours = test::run_training(config, test::world(), steps);
       EXPECT_LT(test::worst_loss_difference(ours, reference), tolerance);
       EXPECT_EQ(ours.hashes, reference.hashes);
+      if (config.optimizer.z_loss_coefficient > 0.0)
+        EXPECT_LT(test::largest_relative_difference(ours.z_losses, reference.z_losses), tolerance);
       EXPECT_EQ(ours.counted.tensor_parallel, ours.predicted.tensor_parallel);
       EXPECT_EQ(ours.counted.context_parallel, ours.predicted.context_parallel);
       EXPECT_EQ(ours.counted.data_parallel, ours.predicted.data_parallel);

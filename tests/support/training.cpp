@@ -73,10 +73,11 @@ Traffic counted(comm::ProcessGrid& grid) {
 }
 
 void add_scalars(const deck::Config& config, Traffic& traffic) {
-  if (config.parallel.dp * config.parallel.cp > 1) traffic.data_parallel += exact_sum + hash + count;  // loss
+  const std::uint64_t losses = config.optimizer.z_loss_coefficient > 0.0 ? 2 : 1;
+  if (config.parallel.dp * config.parallel.cp > 1) traffic.data_parallel += losses * exact_sum + hash + count;
   if (deck::shard_group_size(config.parallel) > 1) traffic.data_parallel += exact_sum;  // norm of the gradient
   if (config.parallel.tp > 1) traffic.tensor_parallel += exact_sum;                     // norm
-  if (config.parallel.pp > 1) traffic.pipeline += 2 * exact_sum;                        // loss, norm
+  if (config.parallel.pp > 1) traffic.pipeline += (losses + 1) * exact_sum;             // and norm
   if (config.parallel.ep == 1) return;
   traffic.expert_parallel += exact_sum;  // norm of the experts
   if (comm::shape_of(config).expert_shards() > 1) traffic.data_parallel += exact_sum;
@@ -167,8 +168,10 @@ Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bo
       numbers.losses.push_back(r.loss);
       numbers.grad_norms.push_back(r.grad_norm);
       numbers.hashes.push_back(r.token_hash);
-      const auto [load_balance, z, dropped, busiest] = r.statistics;
-      numbers.routers.push_back({load_balance, z, dropped, busiest});
+      const auto& s = r.statistics;
+      const bool has_routers = config.model.moe.num_experts > 0;
+      numbers.routers.push_back(has_routers ? RouterNumbers{s[0], s[1], s[2], s[3]} : RouterNumbers{});
+      numbers.z_losses.push_back(config.optimizer.z_loss_coefficient > 0.0 ? s[has_routers ? 4 : 0] : 0.0);
     }
     if (save) run.save();
     const trainer::TrainingState<T>& state = run.state();

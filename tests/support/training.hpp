@@ -45,6 +45,7 @@ struct Numbers {
   std::vector<double> losses, grad_norms;
   std::vector<std::uint64_t> hashes;
   std::vector<RouterNumbers> routers;
+  std::vector<double> z_losses;  // 0 without one
   Tensors parameters, exp_avg, exp_avg_sq, momentum;
   std::int64_t adam_steps = 0;
   Traffic predicted, counted;  // of the last step of this rank

@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "nanotron/deck/checks/findings.hpp"
+
 namespace nanotron::deck {
 
 class LayerSet {
@@ -38,5 +40,8 @@ class LayerSet {
   std::int64_t inside_ = 0, period_ = 0;  // of the pattern a:b: a and a + b; period_ = 0: a list
   std::vector<Span> spans_;               // of a list
 };
+
+/// Reports a wrong text of the key ("group.name"), or one that names a layer which the model does not have.
+void check_layer_set(const std::string& key, const std::string& value, const Config& config, Findings& findings);
 
 }  // namespace nanotron::deck

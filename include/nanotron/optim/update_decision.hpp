@@ -35,6 +35,10 @@ struct DecisionSetup {
   std::vector<comm::Group*> all{};  // together all ranks, so that all decide the same; empty: not compared
 };
 
+/// sum (1) <- its total over the ranks of all groups. top_place (1) is overwritten. Collective over the groups.
+void sum_over(Device& device, const std::vector<comm::Group*>& groups, Vector<kernels::ExactSum> sum,
+              Vector<std::int64_t> top_place);
+
 /// M is double or float, the master type.
 template <class M>
 class UpdateDecision {
@@ -60,7 +64,6 @@ class UpdateDecision {
     PinnedArray<kernels::ExactSum> loss{1};
   };
   Vector<kernels::ExactSum> sum_at(index_t i) const { return Vector<kernels::ExactSum>(sums_.data() + i, 1); }
-  void sum_over(Device& device, const std::vector<comm::Group*>& groups, Vector<kernels::ExactSum> sum);
   void sum_losses(Device& device, Vector<const double> losses);
   void sum_squares(Device& device, Vector<const M> gradient);
   void agree(Device& device);

@@ -7,8 +7,8 @@
 //      larger than the memory are left out, and those that the checks of the deck refuse
 //   2  they are ranked by a formula: layers simulated once for each (tp, cp, ep, micro-batch, recomputation), times the
 //      bubble, and the gradient reduction
-//   3  in that order: the arena of the run is planned, and what fits is simulated with few micro-batches; the best are
-//      simulated whole
+//   3  in that order: the arena of the run is planned; of what fits, the fewest layers of each stage recompute that
+//      memory allows, and few micro-batches are simulated; the best are simulated whole
 //
 // The search ends when `examined` candidates fit, or after `seconds`.
 

@@ -143,10 +143,15 @@ class KernelBench {
     const Vector<const std::int32_t> ids(memory.data(), rows);
     const double one = bytes(rows * range.size(), sizeof(T));
     const bool on_gpu = built_for == Processor::gpu;  // where it reads once more for the gradient
+    if (const double cap = bench_.config.model.final_logit_softcapping; cap > 0.0) {
+      by_bytes("cap_logits", calls, 2 * one,
+               [&] { kernels::cap_logits<T>(device_, logits.matrix(rows, range.size()), cap); });
+    }
     if (range.size() == bench_.config.model.vocab_size) {
       const Buffer<double> loss(rows);
       by_bytes("cross_entropy_whole", calls, (on_gpu ? 3 : 2) * one, [&] {
-        kernels::cross_entropy_whole<T>(device_, logits.matrix(rows, range.size()), ids, 1.0, loss.vector(rows));
+        kernels::cross_entropy_whole<T>(device_, logits.matrix(rows, range.size()), ids, {.scale = 1.0},
+                                        loss.vector(rows));
       });
       return;
     }
@@ -162,7 +167,7 @@ class KernelBench {
     });
     by_bytes("cross_entropy_gradient", calls, 2 * one, [&] {
       kernels::cross_entropy_gradient<T>(device_, logits.matrix(rows, range.size()), ids, range.begin, max.vector(rows),
-                                         sum.vector(rows), 1.0);
+                                         sum.vector(rows), {.scale = 1.0});
     });
   }
 

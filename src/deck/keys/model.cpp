@@ -49,6 +49,9 @@ std::vector<Parameter> model_rows() {
         {"one_norm", ParallelResidual::one_norm}).omitted().says(
         "Whether attention and feed-forward network read the same hidden states, instead of one after the other: with "
         "a norm each ('two_norms', GPT-NeoX), or with the same one ('one_norm', Phi 2, Falcon)."),
+    KEY(residual_multiplier).above(0).omitted().says(
+        "Factor on the outputs of attention and feed-forward network before they are added to the hidden states "
+        "(Granite)."),
     ENUM(position_embedding_type,
         {"rope", PositionEmbedding::rope}, {"learned_absolute", PositionEmbedding::learned_absolute},
         {"alibi", PositionEmbedding::alibi}, {"none", PositionEmbedding::none}).omitted().says(
@@ -123,6 +126,12 @@ std::vector<Parameter> model_rows() {
         "With MLA: elements of a query or key head after them, which RoPE rotates; those of the keys are the same in "
         "all heads."),
     KEY(v_head_dim).at_least(0).at_most(256).omitted().says("With MLA: width of a value head."),
+    KEY(embedding_multiplier).above(0).omitted().says(
+        "Factor on the token embedding (Granite; Gemma: sqrt(hidden_size))."),
+    KEY(embedding_norm).omitted().says("Whether a norm follows the embedding, before the first layer (BLOOM)."),
+    KEY(logits_scaling).above(0).omitted().says("Divisor of the output logits (Granite)."),
+    KEY(final_logit_softcapping).at_least(0).omitted().says(
+        "Soft cap c of the output logits, which become c tanh(l / c) (Gemma 2); 0: none."),
     KEY(o_proj_bias).omitted().says("Whether attention's output projection has a bias (GPT-2)."),
     ENUM(hidden_act,
         {"silu", HiddenAct::silu}, {"gelu", HiddenAct::gelu}, {"gelu_new", HiddenAct::gelu_new},

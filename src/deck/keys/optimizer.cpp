@@ -22,6 +22,13 @@ std::vector<Parameter> optimizer_rows() {
     KEY(newton_schulz_steps).at_least(1).at_most(100).in("steps").says(
         "Newton-Schulz iterations with which 'muon' orthogonalises the momentum of a 2-D parameter."),
     KEY(weight_decay).at_least(0).says("Decoupled weight decay; not applied to 1-D parameters."),
+    KEY(no_weight_decay).says(
+        "Names of parameters without weight decay besides those of one dimension, with * for any characters, such as "
+        "'*embed_tokens*'; '!' before a pattern turns weight decay on, '!*' for all parameters. The last pattern that "
+        "fits a name counts."),
+    KEY(z_loss_coefficient).at_least(0).says(
+        "Coefficient of the z loss of the output logits: training minimises the mean over target tokens of "
+        "cross-entropy + z_loss_coefficient lse^2, lse = log(sum(exp(logits))) (PaLM); 0: none."),
     KEY(clip_grad_norm).at_least(0).says("Largest global L2 norm of the gradient; 0: no clipping."),
   };
 }

@@ -96,6 +96,9 @@ std::vector<Parameter> parallel_rows() {
     ENUM(recompute, {"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}).says(
         "Activation recomputation: 'none'; 'selective': norms and the MLP's activation (attention scores are never "
         "stored in any mode); 'full': whole layers."),
+    KEY(recompute_layers).says(
+        "Layers that recompute activations, if recompute is not 'none': 'all', a list of layers counted from 0 such as "
+        "'0-7 16-23', or '3:1' (of each 4 layers the first 3)."),
   };
 }
 // clang-format on

@@ -100,6 +100,41 @@ void add_rows(Device& device, Matrix<const bf16> x, Vector<M> y) {
 }
 
 template <class T>
+void add_scaled(Device& device, double factor, Matrix<const T> x, Matrix<const T> z, Matrix<T> y) {
+  const KernelRegion kernel(device, "add_scaled", reads(x, z), writes(y));
+  NANOTRON_REQUIRE(x.size() == y.size() && z.size() == y.size(), "add_scaled: {} and {} elements to {}", x.size(),
+                   z.size(), y.size());
+  const T *const from = x.data(), *const base = z.data();
+  T* const to = y.data();
+  const auto m = static_cast<master_t<T>>(factor);
+  for_each_piece<T>(
+      device, "add_scaled", static_cast<index_t>(y.size()),
+      KOKKOS_LAMBDA(const Row& row, const index_t first, const index_t count) {
+        row.template for_each_chunk<T>(count, [=](const index_t i, const auto n) {
+          const auto a = load(from + first + i, n), b = load(base + first + i, n);
+          store(to + first + i, n, [&](const int k) { return m * a[k] + b[k]; });
+        });
+      });
+}
+
+template <class T>
+void scale(Device& device, double factor, Matrix<const T> x, Matrix<T> y) {
+  const KernelRegion kernel(device, "scale", reads(x), writes(y));
+  NANOTRON_REQUIRE(x.size() == y.size(), "scale: {} elements to {}", x.size(), y.size());
+  const T* const from = x.data();
+  T* const to = y.data();
+  const auto m = static_cast<master_t<T>>(factor);
+  for_each_piece<T>(
+      device, "scale", static_cast<index_t>(y.size()),
+      KOKKOS_LAMBDA(const Row& row, const index_t first, const index_t count) {
+        row.template for_each_chunk<T>(count, [=](const index_t i, const auto n) {
+          const auto a = load(from + first + i, n);
+          store(to + first + i, n, [&](const int k) { return m * a[k]; });
+        });
+      });
+}
+
+template <class T>
 void bias_add(Device& device, MatrixRef<T> y, Vector<const master_t<T>> bias) {
   const KernelRegion kernel(device, "bias_add", reads(y, bias), writes(y));
   using M = master_t<T>;
@@ -157,11 +192,13 @@ index_t bias_workspace_size(Processor processor, index_t rows, index_t columns, 
   return pieces_of_bias(processor, segments, rows).count() * columns;
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                \
-  template void fill<T>(Device&, Vector<T>, double);                           \
-  template void add<T>(Device&, Vector<const T>, Vector<T>);                   \
-  template void bias_add<T>(Device&, MatrixRef<T>, Vector<const master_t<T>>); \
-  template void row_maxima<T>(Device&, Matrix<const T>, Vector<float>);        \
+#define NANOTRON_INSTANTIATE(T)                                                              \
+  template void fill<T>(Device&, Vector<T>, double);                                         \
+  template void add<T>(Device&, Vector<const T>, Vector<T>);                                 \
+  template void add_scaled<T>(Device&, double, Matrix<const T>, Matrix<const T>, Matrix<T>); \
+  template void scale<T>(Device&, double, Matrix<const T>, Matrix<T>);                       \
+  template void bias_add<T>(Device&, MatrixRef<T>, Vector<const master_t<T>>);               \
+  template void row_maxima<T>(Device&, Matrix<const T>, Vector<float>);                      \
   template void bias_backward<T>(Device&, MatrixRef<const T>, Vector<master_t<T>>, Vector<master_t<T>>, index_t);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE

@@ -13,6 +13,11 @@ namespace nanotron::kernels {
 namespace {
 
 template <class M>
+NANOTRON_FUNCTION double lse_of(M max, M sum) {
+  return std::log(static_cast<double>(sum)) + static_cast<double>(max);
+}
+
+template <class M>
 struct MaxAndSum {
   M max, sum;  // of l, and of exp(l - max)
 };
@@ -73,21 +78,38 @@ struct LogitRow {
   NANOTRON_FUNCTION M target_logit() const { return has_target() ? static_cast<M>(logits[id - vocab_begin]) : M(0); }
 
   // Overwrites the logits.
-  NANOTRON_FUNCTION void gradient(const Row& row, const M top, const M sum, const double scale) const {
+  NANOTRON_FUNCTION void gradient(const Row& row, const M top, const M sum, const LossGradient& of) const {
     T* const l = logits;
     if (id < 0) {
       row.for_each(columns, [=](const index_t c) { l[c] = T(0.0f); });
       return;
     }
-    const M factor = static_cast<M>(scale) / sum;
+    const M scale = static_cast<M>(of.scale);
+    const M of_softmax = of.z_scale > 0.0 ? scale + static_cast<M>(2.0 * of.z_scale * lse_of(top, sum)) : scale;
+    const M factor = of_softmax / sum, per_cap = of.cap > 0.0 ? static_cast<M>(1.0 / of.cap) : M(0);
     // The target's probability is computed first, in M: the difference is rounded to T once.
-    const M probability = has_target() ? exponential(target_logit() - top) * factor : M(0);
+    const M logit = target_logit();
+    const M probability = has_target() ? exponential(logit - top) * factor : M(0);
     row.barrier();  // the target's logit is read before another thread overwrites it
-    row.template for_each_chunk<Element>(columns, [=](const index_t c, const auto n) {
-      const auto value = load(l + c, n);
-      store(l + c, n, [&](const int k) { return exponential(value[k] - top) * factor; });
-    });
-    if (has_target()) l[id - vocab_begin] = static_cast<T>(probability - static_cast<M>(scale));
+    if (of.cap > 0.0) {
+      row.template for_each_chunk<Element>(columns, [=](const index_t c, const auto n) {
+        const auto value = load(l + c, n);
+        store(l + c, n,
+              [&](const int k) { return exponential(value[k] - top) * factor * slope_of_cap(value[k], per_cap); });
+      });
+    } else {
+      row.template for_each_chunk<Element>(columns, [=](const index_t c, const auto n) {
+        const auto value = load(l + c, n);
+        store(l + c, n, [&](const int k) { return exponential(value[k] - top) * factor; });
+      });
+    }
+    const M slope = of.cap > 0.0 ? slope_of_cap(logit, per_cap) : M(1);
+    if (has_target()) l[id - vocab_begin] = static_cast<T>((probability - scale) * slope);
+  }
+
+  static NANOTRON_FUNCTION M slope_of_cap(M logit, M per_cap) {
+    const M tanh = logit * per_cap;
+    return (M(1) - tanh) * (M(1) + tanh);
   }
 
   T* logits;
@@ -98,8 +120,12 @@ struct LogitRow {
 
 template <class M>
 NANOTRON_FUNCTION double loss_of(M max, M sum, M target_logit, std::int32_t target) {
-  const double loss = std::log(static_cast<double>(sum)) + static_cast<double>(max) - static_cast<double>(target_logit);
-  return target < 0 ? 0.0 : loss;
+  return target < 0 ? 0.0 : lse_of(max, sum) - static_cast<double>(target_logit);
+}
+template <class M>
+NANOTRON_FUNCTION double lse2_of(M max, M sum, std::int32_t target) {
+  const double lse = lse_of(max, sum);
+  return target < 0 ? 0.0 : lse * lse;
 }
 
 // The sum of a row in the order that is given, after its maximum.
@@ -205,16 +231,18 @@ void whole_loss(Device& device, MatrixRef<const T> logits, Vector<const std::int
 }
 
 template <class T, class Sums>
-void whole(Device& device, MatrixRef<T> logits, Vector<const std::int32_t> targets, double scale,
-           Vector<double> loss_per_row, const Sums& sums) {
+void whole(Device& device, MatrixRef<T> logits, Vector<const std::int32_t> targets, const LossGradient& of,
+           Vector<double> loss_per_row, Vector<double> lse2_per_row, const Sums& sums) {
   const index_t columns = logits.columns;
+  const bool has_lse2 = lse2_per_row.extent(0) > 0;
   for_each_row_of<T>(
       device, "cross_entropy_whole", logits.rows, sums.length_of_loop(columns),
       KOKKOS_LAMBDA(const Row& row, const index_t i) {
         const LogitRow<T> l{logits.data + i * logits.leading, columns, targets.data()[i]};
         const auto of_row = sums(row, l);
         loss_per_row.data()[i] = loss_of(of_row.max, of_row.sum, l.target_logit(), l.id);
-        l.gradient(row, of_row.max, of_row.sum, scale);
+        if (has_lse2) lse2_per_row.data()[i] = lse2_of(of_row.max, of_row.sum, l.id);
+        l.gradient(row, of_row.max, of_row.sum, of);
       });
 }
 
@@ -241,24 +269,27 @@ void cross_entropy_local_sum(Device& device, MatrixRef<const T> logits, Vector<c
 
 template <class M>
 void cross_entropy_loss(Device& device, Vector<const M> max, Vector<const M> sum, Vector<const M> target_logit,
-                        Vector<const std::int32_t> targets, Vector<double> loss_per_row) {
-  const KernelRegion kernel(device, "cross_entropy_loss", reads(max, sum, target_logit, targets), writes(loss_per_row));
+                        Vector<const std::int32_t> targets, Vector<double> loss_per_row, Vector<double> lse2_per_row) {
+  const KernelRegion kernel(device, "cross_entropy_loss", reads(max, sum, target_logit, targets),
+                            writes(loss_per_row, lse2_per_row));
+  const bool has_lse2 = lse2_per_row.extent(0) > 0;
   for_each_element(
       device, "cross_entropy_loss", static_cast<index_t>(max.extent(0)), KOKKOS_LAMBDA(const index_t i) {
         loss_per_row.data()[i] = loss_of(max.data()[i], sum.data()[i], target_logit.data()[i], targets.data()[i]);
+        if (has_lse2) lse2_per_row.data()[i] = lse2_of(max.data()[i], sum.data()[i], targets.data()[i]);
       });
 }
 
 template <class T>
 void cross_entropy_gradient(Device& device, MatrixRef<T> logits, Vector<const std::int32_t> targets,
                             index_t vocab_begin, Vector<const master_t<T>> max, Vector<const master_t<T>> sum,
-                            double scale) {
+                            const LossGradient& of) {
   const KernelRegion kernel(device, "cross_entropy_gradient", reads(logits, targets, max, sum), writes(logits));
   const index_t columns = logits.columns;
   for_each_row_of<T>(
       device, "cross_entropy_gradient", logits.rows, columns, KOKKOS_LAMBDA(const Row& row, const index_t i) {
         const LogitRow<T> l{logits.data + i * logits.leading, columns, targets.data()[i], vocab_begin};
-        l.gradient(row, max.data()[i], sum.data()[i], scale);
+        l.gradient(row, max.data()[i], sum.data()[i], of);
       });
 }
 
@@ -272,17 +303,33 @@ void cross_entropy_whole_loss(Device& device, MatrixRef<const T> logits, Vector<
 }
 
 template <class T>
-void cross_entropy_whole(Device& device, MatrixRef<T> logits, Vector<const std::int32_t> targets, double scale,
-                         Vector<double> loss_per_row, const SumOrder& given) {
+void cross_entropy_whole(Device& device, MatrixRef<T> logits, Vector<const std::int32_t> targets,
+                         const LossGradient& of, Vector<double> loss_per_row, Vector<double> lse2_per_row,
+                         const SumOrder& given) {
   const KernelRegion kernel(device, "cross_entropy_whole", passes_over(device, logits, given, 1) + reads(targets),
-                            writes(logits, loss_per_row));
+                            writes(logits, loss_per_row, lse2_per_row));
   for_order(given, logits.columns,
-            [&](const auto& sums) { whole<T>(device, logits, targets, scale, loss_per_row, sums); });
+            [&](const auto& sums) { whole<T>(device, logits, targets, of, loss_per_row, lse2_per_row, sums); });
+}
+
+template <class T>
+void cap_logits(Device& device, MatrixRef<T> logits, double cap) {
+  const KernelRegion kernel(device, "cap_logits", reads(logits), writes(logits));
+  using M = master_t<T>;
+  const M factor = static_cast<M>(cap), per_cap = static_cast<M>(1.0 / cap);
+  for_each_row_of<T>(
+      device, "cap_logits", logits.rows, logits.columns, KOKKOS_LAMBDA(const Row& row, const index_t i) {
+        T* const l = logits.data + i * logits.leading;
+        row.template for_each_chunk<T>(logits.columns, [=](const index_t c, const auto n) {
+          const auto value = load(l + c, n);
+          store(l + c, n, [&](const int k) { return factor * hyperbolic_tangent(value[k] * per_cap); });
+        });
+      });
 }
 
 #define NANOTRON_INSTANTIATE(M)                                                                   \
   template void cross_entropy_loss<M>(Device&, Vector<const M>, Vector<const M>, Vector<const M>, \
-                                      Vector<const std::int32_t>, Vector<double>);
+                                      Vector<const std::int32_t>, Vector<double>, Vector<double>);
 NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 #define NANOTRON_INSTANTIATE(T)                                                                                       \
@@ -293,10 +340,11 @@ NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
                                            Vector<master_t<T>>, const SumOrder&);                                     \
   template void cross_entropy_whole_loss<T>(Device&, MatrixRef<const T>, Vector<const std::int32_t>, Vector<double>,  \
                                             const SumOrder&);                                                         \
-  template void cross_entropy_whole<T>(Device&, MatrixRef<T>, Vector<const std::int32_t>, double, Vector<double>,     \
-                                       const SumOrder&);                                                              \
+  template void cap_logits<T>(Device&, MatrixRef<T>, double);                                                         \
+  template void cross_entropy_whole<T>(Device&, MatrixRef<T>, Vector<const std::int32_t>, const LossGradient&,        \
+                                       Vector<double>, Vector<double>, const SumOrder&);                              \
   template void cross_entropy_gradient<T>(Device&, MatrixRef<T>, Vector<const std::int32_t>, index_t,                 \
-                                          Vector<const master_t<T>>, Vector<const master_t<T>>, double);
+                                          Vector<const master_t<T>>, Vector<const master_t<T>>, const LossGradient&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

@@ -8,11 +8,13 @@ namespace nanotron::kernels {
 
 template <class T>
 void embedding_forward(Device& device, Vector<const std::int32_t> tokens, Range vocabulary, Matrix<const T> table,
-                       Matrix<T> out) {
+                       Matrix<T> out, double multiplier) {
   const KernelRegion kernel(device, "embedding_forward", reads(tokens, out), writes(out));
   const index_t hidden = static_cast<index_t>(out.extent(1));
   const index_t begin = vocabulary.begin;
   const index_t end = vocabulary.end;
+  const bool is_scaled = multiplier != 1.0;
+  const auto factor = static_cast<master_t<T>>(multiplier);
   for_each_row_of<T>(
       device, "embedding_forward", static_cast<index_t>(tokens.extent(0)), hidden,
       KOKKOS_LAMBDA(const Row& row, const index_t i) {
@@ -23,6 +25,13 @@ void embedding_forward(Device& device, Vector<const std::int32_t> tokens, Range 
           return;
         }
         const T* const source = table.data() + (id - begin) * hidden;
+        if (is_scaled) {
+          row.template for_each_chunk<T>(hidden, [=](const index_t c, const auto n) {
+            const auto value = load(source + c, n);
+            store(target + c, n, [&](const int k) { return factor * value[k]; });
+          });
+          return;
+        }
         row.template for_each_chunk<T>(hidden, [=](const index_t c, const auto n) { copy(target + c, source + c, n); });
       });
 }
@@ -49,14 +58,14 @@ namespace {
 
 template <class T>
 void add_in_order_on_host(Vector<const std::int32_t> tokens, Range vocabulary, Matrix<const T> dout,
-                          Matrix<master_t<T>> dtable) {
+                          Matrix<master_t<T>> dtable, master_t<T> factor) {
   const index_t hidden = static_cast<index_t>(dout.extent(1));
   for (index_t i = 0; i < static_cast<index_t>(tokens.extent(0)); ++i) {
     const index_t id = tokens.data()[i];
     if (!vocabulary.contains(id)) continue;
     const T* const source = dout.data() + i * hidden;
     master_t<T>* const target = dtable.data() + (id - vocabulary.begin) * hidden;
-    HostRow{}.for_each(hidden, [=](const index_t c) { target[c] += static_cast<master_t<T>>(source[c]); });
+    HostRow{}.for_each(hidden, [=](const index_t c) { target[c] += factor * static_cast<master_t<T>>(source[c]); });
   }
 }
 
@@ -65,7 +74,7 @@ constexpr index_t stretch = 256;  // tokens that a team compares at once
 // The team of an id's first occurrence adds the rows of all its occurrences, in order: no atomics, no sort.
 template <class T>
 void add_by_first_occurrence(Device& device, Vector<const std::int32_t> tokens, Range vocabulary, Matrix<const T> dout,
-                             Matrix<master_t<T>> dtable) {
+                             Matrix<master_t<T>> dtable, master_t<T> factor) {
   using M = master_t<T>;
   const index_t hidden = static_cast<index_t>(dout.extent(1));
   const index_t count = static_cast<index_t>(tokens.extent(0));
@@ -88,7 +97,7 @@ void add_by_first_occurrence(Device& device, Vector<const std::int32_t> tokens, 
             for (index_t j = first; j < first + n; ++j) {
               if (ids[j] != id) continue;
               const auto x = load(source + j * columns + c, width);
-              sum = chunk(width, [&](const int k) { return sum[k] + x[k]; });
+              sum = chunk(width, [&](const int k) { return sum[k] + factor * x[k]; });
             }
             store(target + c, width, [&](const int k) { return sum[k]; });
           });
@@ -102,7 +111,7 @@ constexpr index_t sum_width = on_host ? 64 : 1;
 // target += the rows of id = ids[first], whose first occurrence is `first`: one sum per segment, then the tree.
 template <class T, class M>
 NANOTRON_FUNCTION void add_segments(const std::int32_t* ids, index_t first, index_t count, index_t segments,
-                                    const T* dout, index_t hidden, index_t column, index_t width, M* target) {
+                                    const T* dout, index_t hidden, index_t column, index_t width, M factor, M* target) {
   M stack[TreeStack::depth][sum_width] = {};
   const auto add = [&](int into, int from) {
     for (index_t c = 0; c < width; ++c) stack[into][c] += stack[from][c];
@@ -115,7 +124,7 @@ NANOTRON_FUNCTION void add_segments(const std::int32_t* ids, index_t first, inde
     for (index_t c = 0; c < width; ++c) sum[c] = 0;
     for (index_t j = s * each < first ? first : s * each; j < (s + 1) * each; ++j) {
       if (ids[j] != id) continue;
-      for (index_t c = 0; c < width; ++c) sum[c] += static_cast<M>(dout[j * hidden + column + c]);
+      for (index_t c = 0; c < width; ++c) sum[c] += factor * static_cast<M>(dout[j * hidden + column + c]);
     }
     tree.push(add);
   }
@@ -125,7 +134,7 @@ NANOTRON_FUNCTION void add_segments(const std::int32_t* ids, index_t first, inde
 
 template <class T>
 void add_by_segments(Device& device, Vector<const std::int32_t> tokens, Range vocabulary, Matrix<const T> dout,
-                     Matrix<master_t<T>> dtable, index_t segments) {
+                     Matrix<master_t<T>> dtable, index_t segments, master_t<T> factor) {
   const index_t hidden = static_cast<index_t>(dout.extent(1)), count = static_cast<index_t>(tokens.extent(0));
   const index_t begin = vocabulary.begin, end = vocabulary.end;
   NANOTRON_REQUIRE(count % segments == 0, "{} tokens in {} segments", count, segments);
@@ -140,7 +149,7 @@ void add_by_segments(Device& device, Vector<const std::int32_t> tokens, Range vo
         row.for_each((hidden + sum_width - 1) / sum_width, [=](const index_t block) {
           const index_t column = block * sum_width, left = hidden - column;
           add_segments(ids, i, count, segments, dout.data(), hidden, column, left < sum_width ? left : sum_width,
-                       target);
+                       factor, target);
         });
       });
 }
@@ -149,22 +158,23 @@ void add_by_segments(Device& device, Vector<const std::int32_t> tokens, Range vo
 
 template <class T>
 void embedding_backward(Device& device, Vector<const std::int32_t> tokens, Range vocabulary, Matrix<const T> dout,
-                        Matrix<master_t<T>> dtable, index_t segments) {
+                        Matrix<master_t<T>> dtable, index_t segments, double multiplier) {
+  const auto factor = static_cast<master_t<T>>(multiplier);
   const KernelRegion kernel(device, "embedding_backward", reads(tokens, dout, dout), writes(dout));
-  if (segments > 1) return add_by_segments<T>(device, tokens, vocabulary, dout, dtable, segments);
+  if (segments > 1) return add_by_segments<T>(device, tokens, vocabulary, dout, dtable, segments, factor);
   if (on_host && !device.is_planning()) {
     device.fence();
-    add_in_order_on_host<T>(tokens, vocabulary, dout, dtable);
+    add_in_order_on_host<T>(tokens, vocabulary, dout, dtable, factor);
   } else {
-    add_by_first_occurrence<T>(device, tokens, vocabulary, dout, dtable);
+    add_by_first_occurrence<T>(device, tokens, vocabulary, dout, dtable, factor);
   }
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                                               \
-  template void embedding_forward<T>(Device&, Vector<const std::int32_t>, Range, Matrix<const T>, Matrix<T>); \
-  template void embedding_add<T>(Device&, Vector<const std::int32_t>, Range, Matrix<const T>, Matrix<T>);     \
-  template void embedding_backward<T>(Device&, Vector<const std::int32_t>, Range, Matrix<const T>,            \
-                                      Matrix<master_t<T>>, index_t);
+#define NANOTRON_INSTANTIATE(T)                                                                                       \
+  template void embedding_forward<T>(Device&, Vector<const std::int32_t>, Range, Matrix<const T>, Matrix<T>, double); \
+  template void embedding_add<T>(Device&, Vector<const std::int32_t>, Range, Matrix<const T>, Matrix<T>);             \
+  template void embedding_backward<T>(Device&, Vector<const std::int32_t>, Range, Matrix<const T>,                    \
+                                      Matrix<master_t<T>>, index_t, double);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

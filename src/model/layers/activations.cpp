@@ -55,6 +55,15 @@ void take_outputs(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActiv
   }
 }
 
+// Where blocks write an output that has a factor, and backward its gradient. In two parts backward keeps that of each
+// layer; else both blocks of all layers share it.
+template <class T>
+void take_multiplied(Arena& arena, MemoryKind kind, const LocalSizes& s, LayerActivations<T>& act) {
+  if (!s.layout.multiplies_outputs()) return;
+  act.attention_output.y = act.mlp_output.y = arena.take<T>(kind, s.hidden_rows, s.hidden);
+  if (kind == kept) act.mlp_output.y = arena.take<T>(kind, s.hidden_rows, s.hidden);
+}
+
 // The same of the rest of a layer.
 template <class T>
 void take_full(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward backward, const Blocks<T>& blocks,
@@ -84,23 +93,25 @@ void take_full(Arena& arena, MemoryKind kind, const LocalSizes& s, Backward back
 
 // The outputs that each layer keeps. Where gathered inputs are kept, those of the norms are used only until the gather.
 template <class T>
-KeptOutputs kept_outputs(const LocalSizes& s, const ActivationSetup& setup, const KeptOutputs& read,
+KeptOutputs kept_outputs(const LocalSizes& s, deck::Recompute recompute, const KeptOutputs& read,
                          const AttentionBlocks<T>& attention) {
-  if (setup.recompute != deck::Recompute::none) return {false, false, false};
+  if (recompute != deck::Recompute::none) return {false, false, false};
   if (s.kept_inputs > 0) return {read.input_norm && !attention.keeps_gathered_input(), false, read.hidden};
   return read;
 }
 
-// Activations that all layers share.
+// Activations that all layers share, or those of them that recompute.
 template <class T>
 LayerActivations<T> take_common(Arena& arena, const LocalSizes& s, const ActivationSetup& setup,
                                 const GemmRecipe<T>& recipe, const Blocks<T>& blocks) {
   LayerActivations<T> common;
   if (!keeps_qkv(s, setup.backward)) common.attention.qkv = arena.take<T>(shared, s.tokens, s.query + 2 * s.key);
-  const KeptOutputs keeps = kept_outputs<T>(s, setup, recipe.kept_outputs(s), blocks.attention);
+  const deck::Recompute recompute = setup.any_recompute();
+  const KeptOutputs keeps = kept_outputs<T>(s, recompute, recipe.kept_outputs(s), blocks.attention);
   take_norms(arena, shared, s, !keeps.input_norm, !keeps.middle_norm, common);
   if (s.layout.is_parallel) common.middle = arena.take<T>(shared, s.hidden_rows, s.hidden);
-  if (setup.recompute == deck::Recompute::full) {
+  if (setup.backward == Backward::whole) take_multiplied(arena, shared, s, common);
+  if (recompute == deck::Recompute::full) {
     take_full(arena, shared, s, setup.backward, blocks, common);
     recipe.take_codes(arena, shared, s, common);
   }
@@ -119,8 +130,8 @@ std::vector<nn::FeedForwardActivations<T>> take_common_networks(Arena& arena, co
     if (setup.backward == Backward::whole && setup.purpose == Purpose::training)
       parts->take_doutput(arena, shared, act);
     if (!keeps_hidden) parts->take_hidden(arena, shared, act);
-    if (setup.recompute != deck::Recompute::none) parts->take_selective(arena, shared, act);
-    if (setup.recompute == deck::Recompute::full) take_full<T>(arena, shared, setup.backward, *parts, act);
+    if (setup.any_recompute() != deck::Recompute::none) parts->take_selective(arena, shared, act);
+    if (setup.any_recompute() == deck::Recompute::full) take_full<T>(arena, shared, setup.backward, *parts, act);
   }
   return common;
 }
@@ -131,24 +142,26 @@ struct CommonActivations {
   std::vector<nn::FeedForwardActivations<T>> networks;  // of each kind
 };
 
-// layers: stored here, counted from the first one.
+// layers: stored here, counted from the first one. first: number in the model of the first of them.
 template <class T>
-StageActivations<T> take_stage(Arena& arena, const LocalSizes& s, const Range& layers, const ActivationSetup& setup,
-                               const GemmRecipe<T>& recipe, const Blocks<T>& blocks,
+StageActivations<T> take_stage(Arena& arena, const LocalSizes& s, const Range& layers, index_t first,
+                               const ActivationSetup& setup, const GemmRecipe<T>& recipe, const Blocks<T>& blocks,
                                const CommonActivations<T>& common) {
-  const KeptOutputs keeps = kept_outputs<T>(s, setup, recipe.kept_outputs(s), blocks.attention);
   StageActivations<T> stage;
   for (index_t l = layers.begin; l < layers.end; ++l) {
     LayerActivations<T>& act = stage.layers.emplace_back(common.layer);
     const FeedForwardParts<T>& parts = blocks.feed_forward[l];
+    const deck::Recompute recompute = setup.recompute.of(first + l - layers.begin);
+    const KeptOutputs keeps = kept_outputs<T>(s, recompute, recipe.kept_outputs(s), blocks.attention);
     act.feed_forward = common.networks[blocks.feed_forward.kind_of(l)];
     take_norms(arena, kept, s, keeps.input_norm, keeps.middle_norm, act);
     if (keeps.hidden) parts.take_hidden(arena, kept, act.feed_forward);
-    if (setup.recompute == deck::Recompute::none) {
+    if (setup.backward == Backward::two_parts) take_multiplied(arena, kept, s, act);
+    if (recompute == deck::Recompute::none) {
       parts.take_selective(arena, kept, act.feed_forward);
       recipe.take_codes(arena, kept, s, act);
     }
-    if (setup.recompute == deck::Recompute::full) continue;
+    if (recompute == deck::Recompute::full) continue;
     take_full(arena, kept, s, setup.backward, blocks, act);
     take_full<T>(arena, kept, setup.backward, parts, act.feed_forward);
   }
@@ -161,7 +174,7 @@ std::vector<std::vector<StageActivations<T>>> take_stages(Arena& arena, const Lo
                                                           const ActivationSetup& setup, const GemmRecipe<T>& recipe,
                                                           const Blocks<T>& blocks) {
   CommonActivations<T> common{take_common<T>(arena, s, setup, recipe, blocks), {}};
-  const bool keeps_hidden = kept_outputs<T>(s, setup, recipe.kept_outputs(s), blocks.attention).hidden;
+  const bool keeps_hidden = kept_outputs<T>(s, setup.any_recompute(), recipe.kept_outputs(s), blocks.attention).hidden;
   common.networks = take_common_networks<T>(arena, setup, keeps_hidden, blocks.feed_forward, common.layer.feed_forward);
   Range layers;
   std::vector<std::vector<StageActivations<T>>> stages;
@@ -169,7 +182,7 @@ std::vector<std::vector<StageActivations<T>>> take_stages(Arena& arena, const Lo
     auto& slots = stages.emplace_back();
     layers = {layers.end, layers.end + stage.layers.size()};
     for (index_t i = 0; i < stage.slots; ++i) {
-      slots.push_back(take_stage<T>(arena, s, layers, setup, recipe, blocks, common));
+      slots.push_back(take_stage<T>(arena, s, layers, stage.layers.begin, setup, recipe, blocks, common));
     }
   }
   return stages;
@@ -202,6 +215,13 @@ Workspace<T> take_workspace(Arena& arena, const LocalSizes& s, const ActivationS
 }
 
 }  // namespace
+
+deck::Recompute ActivationSetup::any_recompute() const {
+  for (const VirtualStage& stage : stages) {
+    if (recompute.any(stage.layers.begin, stage.layers.end)) return recompute.how();
+  }
+  return deck::Recompute::none;
+}
 
 template <class T>
 LayerActivations<T> first_tokens(const LayerActivations<T>& act, index_t tokens) {

@@ -92,7 +92,7 @@ void SequentialLayer<T>::backward_input(Device& device, const nn::TokenBatch& ba
                                  act.feed_forward, work.feed_forward);
   nn::Pending dn =
       feed_forward_->backward_input(device, batch, *tp_region_, act.feed_forward, work.feed_forward, work.dn);
-  if (!mlp_join_.has_norm()) kernels::copy_matrix<T>(device, dx, x_out);
+  if (!mlp_join_.is_apart()) kernels::copy_matrix<T>(device, dx, x_out);
   dn.wait();
   middle_norm_->backward(device, work.dn, act.middle, act.middle_statistics, dx, work.sums);
 
@@ -101,7 +101,7 @@ void SequentialLayer<T>::backward_input(Device& device, const nn::TokenBatch& ba
                               attention_join_.backward(device, dx, act.attention_output, work.sums), act.attention,
                               work.attention);
   dn = attention_->backward_input(device, *tp_region_, act.attention, work.attention, work.dn);
-  if (!attention_join_.has_norm()) kernels::copy_matrix<T>(device, dx, act.middle);
+  if (!attention_join_.is_apart()) kernels::copy_matrix<T>(device, dx, act.middle);
   attention_->keep_gradients(device, act.attention, work.attention);
   dn.wait();
   input_norm_->backward(device, work.dn, x, act.input_statistics, dx, work.sums);
@@ -110,9 +110,9 @@ void SequentialLayer<T>::backward_input(Device& device, const nn::TokenBatch& ba
 template <class T>
 void SequentialLayer<T>::backward_weight(Device& device, Matrix<const T> x, const LayerActivations<T>& act,
                                          const Workspace<T>& work, Matrix<const T> x_out) const {
-  this->backward_mlp_weight(device, mlp_join_.has_norm() ? Matrix<const T>(act.mlp_output.y) : x_out,
+  this->backward_mlp_weight(device, mlp_join_.is_apart() ? Matrix<const T>(act.mlp_output.y) : x_out,
                             act.mlp_input(act.middle), act, work);
-  this->backward_attention_weight(device, attention_join_.has_norm() ? act.attention_output.y : act.middle,
+  this->backward_attention_weight(device, attention_join_.is_apart() ? act.attention_output.y : act.middle,
                                   act.attention_input(x), act, work);
 }
 

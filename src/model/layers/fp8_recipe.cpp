@@ -71,7 +71,7 @@ void Fp8Recipe::take_workspace(Arena& arena, const LocalSizes& s, const Activati
   const index_t gradient = std::max({s.hidden, s.query + 2 * s.key, gate_up}),
                 input = std::max({s.hidden, s.query, mlp});
   const index_t rows = chunks.longest() * kernels::fp8_padded(std::max(gradient, input));
-  const bool again = setup.recompute != deck::Recompute::none || s.is_sharded;
+  const bool again = setup.any_recompute() != deck::Recompute::none || s.is_sharded;
   work_ = {.chunks = &chunks,
            .gradients = setup.backward == Backward::two_parts ? nn::Fp8Gradients::quantised_again
                                                               : nn::Fp8Gradients::of_input_gradient,

@@ -12,6 +12,10 @@ nn::HiddenStates<T> Join<T>::add(Device& device, const Matrix<T>& x, const Block
     norm_->add_forward(device, out.y, x, x_out, out.statistics);
     return {x_out};
   }
+  if (is_apart()) {
+    kernels::add_scaled<T>(device, multiplier_, out.y, x, x_out);
+    return {x_out};
+  }
   if (sum_ == ResidualSum::in_gemm) return {x_out};
   return {x_out, x};
 }
@@ -19,8 +23,12 @@ nn::HiddenStates<T> Join<T>::add(Device& device, const Matrix<T>& x, const Block
 template <class T>
 Matrix<const T> Join<T>::backward(Device& device, Matrix<const T> dx, const BlockOutput<T>& out,
                                   const Vector<M>& sums) const {
-  if (!norm_) return dx;
-  norm_->add_backward(device, dx, out.y, out.statistics, sums);
+  if (!is_apart()) return dx;
+  if (norm_) {
+    norm_->add_backward(device, dx, out.y, out.statistics, sums);
+  } else {
+    kernels::scale<T>(device, multiplier_, dx, out.y);
+  }
   return out.y;
 }
 
@@ -32,7 +40,7 @@ LayerTraffic LayerBlocks<T>::traffic() const {
   const nn::PassTraffic blocks = attention_->traffic(*tp_region_) + feed_forward_->traffic(*tp_region_);
   const comm::StepTraffic inputs = tp_region_->regather_traffic() + attention_->regather_traffic(*tp_region_);
   return {.forward = blocks.forward + blocks.output,
-          .recompute = blocks.forward + (mlp_join_.has_norm() ? blocks.output : comm::StepTraffic{}),
+          .recompute = blocks.forward + (mlp_join_.reads_output() ? blocks.output : comm::StepTraffic{}),
           .backward = blocks.backward + inputs,
           .backward_input = blocks.backward,
           .backward_weight = 2 * tp_region_->gather_traffic() + inputs};

@@ -13,24 +13,29 @@ template <class T>
 class Join {
  public:
   using M = master_t<T>;
-  /// norm: null where there is none. block_adds: the block's last GEMM can add x.
-  Join(std::unique_ptr<const nn::Norm<T>> norm, bool block_adds, ResidualSum sum)
-      : norm_(std::move(norm)), sum_(block_adds && !norm_ ? sum : ResidualSum::in_norm) {}
+  /// norm: null where there is none. multiplier: of the output, 1 with a norm. block_adds: the block's last GEMM can
+  /// add x.
+  Join(std::unique_ptr<const nn::Norm<T>> norm, double multiplier, bool block_adds, ResidualSum sum)
+      : norm_(std::move(norm)), multiplier_(multiplier), sum_(block_adds && !is_apart() ? sum : ResidualSum::in_norm) {}
 
   /// What the block's last GEMM adds, and where it writes the output: x_out is to be the sum of x and the output.
   Matrix<const T> addend(const Matrix<T>& x) const {
     return sum_ == ResidualSum::in_gemm ? Matrix<const T>(x) : Matrix<const T>();
   }
-  Matrix<T> target(const BlockOutput<T>& out, const Matrix<T>& x_out) const { return norm_ ? out.y : x_out; }
+  Matrix<T> target(const BlockOutput<T>& out, const Matrix<T>& x_out) const { return is_apart() ? out.y : x_out; }
   /// After it. Returns x_out and what remains to be added.
   nn::HiddenStates<T> add(Device& device, const Matrix<T>& x, const BlockOutput<T>& out, const Matrix<T>& x_out) const;
 
   /// The gradient of the block's output: dx itself, or written over the output.
   Matrix<const T> backward(Device& device, Matrix<const T> dx, const BlockOutput<T>& out, const Vector<M>& sums) const;
-  bool has_norm() const { return norm_ != nullptr; }
+  /// Whether the output is written apart from x_out, and its gradient over it.
+  bool is_apart() const { return norm_ != nullptr || multiplier_ != 1.0; }
+  /// Whether backward reads the output.
+  bool reads_output() const { return norm_ != nullptr; }
 
  private:
   std::unique_ptr<const nn::Norm<T>> norm_;
+  double multiplier_;
   ResidualSum sum_;
 };
 
@@ -40,17 +45,17 @@ class LayerBlocks : public DecoderLayer<T> {
  public:
   LayerBlocks(LayerParts<T> parts, nn::TensorParallelRegion<T>& region)
       : input_norm_(std::move(parts.attention_norms.input)),
-        attention_join_(std::move(parts.attention_norms.output), parts.attention->adds(), parts.sum),
+        attention_join_(std::move(parts.attention_norms.output), parts.multiplier, parts.attention->adds(), parts.sum),
         attention_(std::move(parts.attention)),
         middle_norm_(std::move(parts.mlp_norms.input)),
-        mlp_join_(std::move(parts.mlp_norms.output), parts.feed_forward->adds(), parts.sum),
+        mlp_join_(std::move(parts.mlp_norms.output), parts.multiplier, parts.feed_forward->adds(), parts.sum),
         feed_forward_(std::move(parts.feed_forward)),
         tp_region_(&region) {}
 
   LayerTraffic traffic() const override;
   void recompute(Device& device, const nn::TokenBatch& batch, Matrix<T> x, const LayerActivations<T>& act,
                  const Workspace<T>& work, Matrix<T> x_out) const override {
-    this->forward(device, batch, {x}, act, work, mlp_join_.has_norm() ? x_out : Matrix<T>());
+    this->forward(device, batch, {x}, act, work, mlp_join_.reads_output() ? x_out : Matrix<T>());
   }
   void prepare(Device& device, const LayerActivations<T>& act, const Workspace<T>& work) const override {
     feed_forward_->prepare(device, act.feed_forward, work.feed_forward);

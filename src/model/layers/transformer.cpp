@@ -48,8 +48,7 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
             .purpose = setup.purpose,
             .hidden_gradients = setup.hidden_gradients},
            *recipe_, *attention_, *feed_forward_),
-      embedding_(make_embedding(setup_, table_, buffers_)),
-      positions_(make_positions(setup_, table_, buffers_)),
+      embedding_(make_embedding(setup_, table_, buffers_, sizes(arena.processor()), *tp_region_, arena)),
       head_(make_head(setup_, table_, buffers_)),
       layers_(make_layers(setup, table_, buffers_, geometries_, *core_, *tp_region_, orders_of(setup), *attention_,
                           *feed_forward_, statistics_, residual_sum(setup, arena.processor()), *recipe_)) {
@@ -138,6 +137,11 @@ index_t Transformer<T>::first_layer(index_t stage) const {
 }
 
 template <class T>
+deck::Recompute Transformer<T>::recompute_of(index_t stage, index_t layer) const {
+  return setup_.recompute.of(setup_.stages[static_cast<std::size_t>(stage)].layers.begin + layer);
+}
+
+template <class T>
 bool Transformer<T>::has_embedding(index_t stage) const {
   return is_first(setup_.stages[static_cast<std::size_t>(stage)]);
 }
@@ -183,7 +187,7 @@ LayerTraffic Transformer<T>::traffic(index_t stage) const {
     const LayerTraffic layer = layer_of(stage, l).traffic();
     sum.forward += layer.forward;
     sum.backward += layer.backward;
-    if (setup_.recompute == deck::Recompute::full) sum.backward += layer.recompute;
+    if (recompute_of(stage, l) == deck::Recompute::full) sum.backward += layer.recompute;
     sum.backward_input += layer.backward_input;
     sum.backward_weight += layer.backward_weight;
   }
@@ -202,15 +206,7 @@ template <class T>
 void Transformer<T>::embed(const Slot& slot, Vector<const std::int32_t> inputs) {
   const Region region(device_->timers(), "forward");
   weights_.use(embedding_use(slot.stage));
-  look_up(inputs, batch(slot).positions, tp_region_->partial_sum(input(slot)));
-  tp_region_->start_sum(*device_, input(slot)).wait();
-}
-
-// x <- this rank's part of token and position embeddings.
-template <class T>
-void Transformer<T>::look_up(Vector<const std::int32_t> inputs, Vector<const std::int32_t> positions, Matrix<T> x) {
-  embedding_->forward(*device_, inputs, x);
-  if (positions_) positions_->forward(*device_, positions, x);
+  embedding_->forward(*device_, slot.index, inputs, batch(slot).positions, input(slot));
 }
 
 template <class T>
@@ -240,22 +236,22 @@ void Transformer<T>::normalise_output(const Slot& slot) {
 }
 
 template <class T>
-void Transformer<T>::loss(const Slot& slot, Vector<const std::int32_t> targets, Vector<double> loss_rows) {
+void Transformer<T>::loss(const Slot& slot, Vector<const std::int32_t> targets, Vector<double> losses) {
   const Region region(device_->timers(), "loss");
   weights_.use({table_.head_source()});
   normalise_output(slot);
-  head_->loss.forward(*device_, tp_region_->gather(*device_, act_.final_norm), targets, act_.loss, loss_rows);
+  head_->loss.forward(*device_, tp_region_->gather(*device_, act_.final_norm), targets, act_.loss, losses);
 }
 
 template <class T>
 void Transformer<T>::loss_backward(const Slot& slot, Vector<const std::int32_t> targets, double scale,
-                                   Vector<double> loss_rows, Matrix<T> dx) {
+                                   const nn::LossRows& rows, Matrix<T> dx) {
   const Region region(device_->timers(), "loss");
   weights_.use(head_use(slot.stage));
   const Workspace<T>& work = act_.work;
   normalise_output(slot);
-  head_->loss.forward_backward(*device_, tp_region_->gather(*device_, act_.final_norm), targets, scale, act_.loss,
-                               loss_rows, tp_region_->partial_sum(work.dn));
+  head_->loss.forward_backward(*device_, tp_region_->gather(*device_, act_.final_norm), targets, scale, act_.loss, rows,
+                               tp_region_->partial_sum(work.dn));
   nn::Pending dn_sum = tp_region_->start_sum(*device_, work.dn);
   kernels::fill<T>(*device_, Vector<T>(dx.data(), dx.size()), 0.0);
   dn_sum.wait();
@@ -271,9 +267,10 @@ void Transformer<T>::backward_layer(const Slot& slot, index_t layer, Matrix<T> d
   const Matrix<T> x = at(slot).residual[l];
   const LayerActivations<T>& act = at(slot).layers[l];
   const DecoderLayer<T>& decoder = layer_of(slot.stage, layer);
-  if (setup_.recompute == deck::Recompute::selective) {
+  const deck::Recompute recompute = recompute_of(slot.stage, layer);
+  if (recompute == deck::Recompute::selective) {
     decoder.recompute_selective(*device_, x, act);
-  } else if (setup_.recompute == deck::Recompute::full) {
+  } else if (recompute == deck::Recompute::full) {
     decoder.recompute(*device_, batch(slot), x, act, act_.work, at(slot).residual[l + 1]);
   }
   decoder.backward(*device_, batch(slot), x, act, act_.work, dx);
@@ -282,7 +279,7 @@ void Transformer<T>::backward_layer(const Slot& slot, index_t layer, Matrix<T> d
 template <class T>
 void Transformer<T>::backward_layer_input(const Slot& slot, index_t layer, Matrix<T> dx) {
   const Region region(device_->timers(), "backward");
-  NANOTRON_REQUIRE(setup_.recompute == deck::Recompute::none && setup_.backward == Backward::two_parts,
+  NANOTRON_REQUIRE(recompute_of(slot.stage, layer) == deck::Recompute::none && setup_.backward == Backward::two_parts,
                    "the model is not set up for backward in two parts");
   const NotedLayer noted(setup_.stages[static_cast<std::size_t>(slot.stage)].layers.begin + layer);
   use_weights(slot.stage, layer, backward_use(slot.stage, layer));
@@ -304,9 +301,7 @@ void Transformer<T>::backward_layer_weight(const Slot& slot, index_t layer) {
 template <class T>
 void Transformer<T>::backward_embedding(const Slot& slot, Vector<const std::int32_t> inputs, Matrix<T> dx) {
   const Region region(device_->timers(), "backward");
-  const Matrix<const T> all_dx = tp_region_->gather(*device_, dx);
-  embedding_->backward(*device_, inputs, all_dx);
-  if (positions_) positions_->backward(*device_, batch(slot).positions, all_dx);
+  embedding_->backward(*device_, slot.index, inputs, batch(slot).positions, dx, act_.work);
 }
 
 template <class T>
@@ -317,8 +312,7 @@ void Transformer<T>::forward_cached(const nn::TokenBatch& batch, Vector<const st
   const StageActivations<T>& act = at({});
   const auto first = [&](const Matrix<T>& m) { return Matrix<T>(m.data(), tokens, m.extent(1)); };
   nn::HiddenStates<T> x{first(act.residual[0])};
-  look_up(inputs, batch.positions, x.x);
-  tp_region_->start_sum(*device_, x.x).wait();
+  embedding_->forward(*device_, 0, inputs, batch.positions, x.x);
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     LayerActivations<T> of_layer = first_tokens(act.layers[l], tokens);
     of_layer.attention.cache = caches[l];

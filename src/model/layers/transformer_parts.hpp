@@ -172,6 +172,7 @@ std::vector<std::unique_ptr<const DecoderLayer<T>>> make_layers(
         .mlp_norms = {input(layout.mlp.input), norm(layout.mlp.output)},
         .feed_forward = feed_forward[l].make({table, buffers, feed_forward.place_in_kind(l), orders.feed_forward, gemms,
                                               recipe, activation, row(statistics, l)}),
+        .multiplier = layout.multiplier,
         .sum = sum};
     layers.push_back(make_decoder_layer(layout, std::move(parts), region));
   }
@@ -184,23 +185,11 @@ inline bool is_last(const TransformerSetup& setup, const VirtualStage& stage) {
 }
 
 template <class T>
-std::optional<nn::VocabEmbedding<T>> make_embedding(const TransformerSetup& setup, const ParameterTable& table,
-                                                    const nn::ParameterBuffers<T>& buffers) {
+std::optional<InputEmbedding<T>> make_embedding(const TransformerSetup& setup, const ParameterTable& table,
+                                                const nn::ParameterBuffers<T>& buffers, const LocalSizes& sizes,
+                                                nn::TensorParallelRegion<T>& region, Arena& arena) {
   if (!is_first(setup.stages.front())) return std::nullopt;
-  const nn::ParameterSpec& spec = table["model/embed_tokens/weight"];
-  return nn::VocabEmbedding<T>(table.vocabulary, buffers.weight(spec, 0, spec.local_rows()),
-                               buffers.weight_gradient(spec, 0, spec.local_rows()),
-                               orders_of(setup).sequence.shards_on_rank);
-}
-
-template <class T>
-std::optional<nn::LearnedPositions<T>> make_positions(const TransformerSetup& setup, const ParameterTable& table,
-                                                      const nn::ParameterBuffers<T>& buffers) {
-  if (!is_first(setup.stages.front()) || !setup.model.has_learned_positions()) return std::nullopt;
-  const nn::ParameterSpec& spec = table["model/embed_positions/weight"];
-  return nn::LearnedPositions<T>(table.positions, buffers.weight(spec, 0, spec.local_rows()),
-                                 buffers.weight_gradient(spec, 0, spec.local_rows()),
-                                 orders_of(setup).sequence.shards_on_rank);
+  return InputEmbedding<T>(setup, table, buffers, sizes, region, arena);
 }
 
 template <class T>
@@ -212,7 +201,8 @@ std::optional<Head<T>> make_head(const TransformerSetup& setup, const ParameterT
   const SumOrders orders = orders_of(setup);
   return Head<T>{make_norm(setup.model, table, buffers, "model/norm/", 0, orders.tokens),
                  nn::VocabLoss<T>(table.vocabulary, buffers.weight(spec, 0, spec.local_rows()),
-                                  buffers.weight_gradient(spec, 0, spec.local_rows()), *setup.tp, orders.head)};
+                                  buffers.weight_gradient(spec, 0, spec.local_rows()), *setup.tp, orders.head,
+                                  nn::logit_rule(setup.model, setup.objective))};
 }
 
 inline TransformerSetup with_stages(TransformerSetup setup) {

@@ -30,7 +30,7 @@ LayerLayout layer_layout(const deck::ModelConfig& model) {
     case deck::NormPlacement::sandwich:
       return {.attention = {input, attention}, .mlp = {before_mlp, after_mlp}};
     default:
-      return {.attention = {.input = input}, .mlp = {.input = attention}};
+      return {.attention = {.input = input}, .mlp = {.input = attention}, .multiplier = model.residual_multiplier};
   }
 }
 
@@ -40,6 +40,14 @@ void check_layer_layout(const deck::Config& c, deck::Findings& f) {
     f.error({"model.norm_placement", "model.parallel_residual"},
             "parallel_residual needs the norms before attention and feed-forward network", "norm_placement = 'pre'",
             "or parallel_residual = 'none'");
+  }
+  if (c.model.residual_multiplier != 1.0 &&
+      (c.model.norm_placement != deck::NormPlacement::pre ||
+       c.model.parallel_residual != deck::ParallelResidual::none) &&
+      f.is_valid({"model.residual_multiplier", "model.norm_placement", "model.parallel_residual"})) {
+    f.error({"model.residual_multiplier", "model.norm_placement", "model.parallel_residual"},
+            "residual_multiplier is for blocks one after the other with norms before them",
+            "norm_placement = 'pre' and parallel_residual = 'none'", "or residual_multiplier = 1");
   }
 }
 

@@ -7,12 +7,12 @@ namespace nanotron::nn {
 
 template <class T>
 void VocabEmbedding<T>::forward(Device& device, Vector<const std::int32_t> tokens, Matrix<T> x) const {
-  kernels::embedding_forward<T>(device, tokens, vocabulary_, table_, x);
+  kernels::embedding_forward<T>(device, tokens, vocabulary_, table_, x, multiplier_);
 }
 
 template <class T>
 void VocabEmbedding<T>::backward(Device& device, Vector<const std::int32_t> tokens, Matrix<const T> dx) const {
-  kernels::embedding_backward<T>(device, tokens, vocabulary_, dx, gradient_, token_segments_);
+  kernels::embedding_backward<T>(device, tokens, vocabulary_, dx, gradient_, token_segments_, multiplier_);
 }
 
 NANOTRON_INSTANTIATE_CLASS(VocabEmbedding)

@@ -1,8 +1,8 @@
 #include "nanotron/nn/vocab/vocab_loss.hpp"
 
 #include "nanotron/base/types.hpp"
+#include "nanotron/deck/config.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
-#include "nanotron/kernels/vocab/cross_entropy.hpp"
 #include "nn/linear/rows.hpp"
 
 namespace nanotron::nn {
@@ -36,6 +36,12 @@ V slice(const V& v, index_t begin, index_t count) {
 
 }  // namespace
 
+Objective objective_of(const deck::Config& config) { return {.z_coefficient = config.optimizer.z_loss_coefficient}; }
+
+LogitRule logit_rule(const deck::ModelConfig& model, const Objective& objective) {
+  return {.multiplier = 1.0 / model.logits_scaling, .cap = model.final_logit_softcapping, .objective = objective};
+}
+
 template <class T>
 LossWorkspace<T>::LossWorkspace(Arena& arena, index_t tokens, index_t local_vocabulary, index_t chunk_width) {
   const std::size_t row_bytes = static_cast<std::size_t>(std::max<index_t>(chunk_width, 1)) * sizeof(T);
@@ -57,10 +63,10 @@ struct VocabLoss<T>::Chunk {
   Vector<M> own;
   Vector<M> sum;
   Vector<M> target_logit;
-  Vector<double> loss_rows;
+  Vector<double> losses, lse2;
 
   Chunk(index_t begin, index_t count, Matrix<const T> all_n, Vector<const std::int32_t> all_targets,
-        const LossWorkspace<T>& work, Vector<double> all_losses)
+        const LossWorkspace<T>& work, const LossRows& all)
       : n(rows_of<const T>(all_n, {begin, begin + count})),
         targets(slice(all_targets, begin, count)),
         logits(work.logits.row_block(0, count)),
@@ -68,12 +74,14 @@ struct VocabLoss<T>::Chunk {
         own(slice(work.own, 0, std::min(2 * count, static_cast<index_t>(work.own.extent(0))))),
         sum(slice(work.sum_and_target, 0, count)),
         target_logit(slice(work.sum_and_target, count, count)),
-        loss_rows(slice(all_losses, begin, count)) {}
+        losses(slice(all.loss, begin, count)),
+        lse2(all.auxiliary.extent(0) == 0 ? all.auxiliary : slice(all.auxiliary, begin, count)) {}
 };
 
 template <class T>
 void VocabLoss<T>::logits(Device& device, Matrix<const T> n, MatrixRef<T> logits) const {
-  kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::transpose, 1.0, n, weight_, 0.0, logits);
+  kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::transpose, rule_.multiplier, n, weight_, 0.0, logits);
+  if (rule_.cap > 0.0) kernels::cap_logits<T>(device, logits, rule_.cap);
 }
 
 template <class T>
@@ -84,43 +92,49 @@ void VocabLoss<T>::loss_of_shards(Device& device, const Chunk& c) const {
   kernels::cross_entropy_local_sum<T>(device, c.logits, c.targets, vocabulary_.begin, c.max, c.own, c.sum,
                                       c.target_logit, order);
   comm::all_reduce(*tp_, c.sum.data(), 2 * c.sum.size(), comm::ReduceOp::sum, device.stream());
-  kernels::cross_entropy_loss<M>(device, c.max, c.sum, c.target_logit, c.targets, c.loss_rows);
+  kernels::cross_entropy_loss<M>(device, c.max, c.sum, c.target_logit, c.targets, c.losses, c.lse2);
+}
+
+template <class T>
+kernels::LossGradient VocabLoss<T>::gradient_of(double scale) const {
+  return {.scale = scale, .z_scale = scale * rule_.objective.z_coefficient, .cap = rule_.cap};
 }
 
 template <class T>
 void VocabLoss<T>::forward(Device& device, Matrix<const T> n, Vector<const std::int32_t> targets,
-                           const LossWorkspace<T>& work, Vector<double> loss_rows) const {
+                           const LossWorkspace<T>& work, Vector<double> losses) const {
   const auto tokens = static_cast<index_t>(n.extent(0));
   for (index_t begin = 0; begin < tokens; begin += work.chunk()) {
     const index_t count = std::min(work.chunk(), tokens - begin);
-    const Chunk c(begin, count, n, targets, work, loss_rows);
+    const Chunk c(begin, count, n, targets, work, {losses});
     logits(device, c.n, c.logits);
     if (tp_->size() > 1) {
       loss_of_shards(device, c);
     } else {
-      kernels::cross_entropy_whole_loss<T>(device, c.logits, c.targets, c.loss_rows, order_of_softmax(device, orders_));
+      kernels::cross_entropy_whole_loss<T>(device, c.logits, c.targets, c.losses, order_of_softmax(device, orders_));
     }
   }
 }
 
 template <class T>
 void VocabLoss<T>::forward_backward(Device& device, Matrix<const T> n, Vector<const std::int32_t> targets, double scale,
-                                    const LossWorkspace<T>& work, Vector<double> loss_rows, Matrix<T> dn) const {
+                                    const LossWorkspace<T>& work, const LossRows& rows, Matrix<T> dn) const {
   const auto tokens = static_cast<index_t>(n.extent(0));
   for (index_t begin = 0; begin < tokens; begin += work.chunk()) {
     const index_t count = std::min(work.chunk(), tokens - begin);
-    const Chunk c(begin, count, n, targets, work, loss_rows);
+    const Chunk c(begin, count, n, targets, work, rows);
     logits(device, c.n, c.logits);
     if (tp_->size() > 1) {
       loss_of_shards(device, c);
-      kernels::cross_entropy_gradient<T>(device, c.logits, c.targets, vocabulary_.begin, c.max, c.sum, scale);
+      kernels::cross_entropy_gradient<T>(device, c.logits, c.targets, vocabulary_.begin, c.max, c.sum,
+                                         gradient_of(scale));
     } else {
-      kernels::cross_entropy_whole<T>(device, c.logits, c.targets, scale, c.loss_rows,
+      kernels::cross_entropy_whole<T>(device, c.logits, c.targets, gradient_of(scale), c.losses, c.lse2,
                                       order_of_softmax(device, orders_));
     }
-    kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, 1.0, c.logits, weight_, 0.0,
+    kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, rule_.multiplier, c.logits, weight_, 0.0,
                         MatrixRef<T>(rows_of<T>(dn, {begin, begin + count})), orders_.out);
-    kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, c.logits, c.n, 1.0,
+    kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, rule_.multiplier, c.logits, c.n, 1.0,
                         MatrixRef<M>(gradient_), orders_.tokens);
   }
 }

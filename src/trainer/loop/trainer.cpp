@@ -30,7 +30,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       log_(log),
       state_(config, grid, device, arena),
       schedule_(make_forward_backward<T>(config, grid, device, state_)),
-      statistics_(make_statistics_monitor(config, grid, device, state_.model)),
+      statistics_(make_statistics_monitor(config, grid, device, state_)),
       faults_(config, grid, device, state_, log),
       checkpoint_times_(config.checkpoint, nodes_of(grid), log),
       learning_rate_(config.schedule, config.optimizer.learning_rate, config.run.steps),
@@ -43,7 +43,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
   state_.model.refresh_compute_weights();
   schedule_->compute_once();
   if (!loaders_.validation.empty()) schedule_->compute_once_forward();
-  statistics_->start();
+  statistics_->start(0);
   state_.reducers.reset();
 }
 
@@ -149,7 +149,7 @@ template <class T>
 void Trainer<T>::read_result(StepResult& r) {
   const kernels::UpdateScalars& decided = state_.decision.read(device_);
   r.loss = decided.loss, r.grad_norm = decided.norm, r.updated = decided.updates;
-  r.statistics = statistics_->collect();
+  statistics_->collect(static_cast<double>(loaded_.targets), r.statistics);
 }
 
 // Load a global batch; forward and backward of its micro-batches; reduce, clip, update. All is queued before the host
@@ -171,7 +171,7 @@ StepResult Trainer<T>::train_step() {
     read_ahead();
     state_.reducers.finish();
     schedule_->all_reduce_tied_gradients();
-    statistics_->start();
+    statistics_->start(static_cast<index_t>(state_.loaded_loss_rows().size()));
     state_.decision.decide(
         device_, state_.loaded_loss_rows(), state_.model.parameters().gradient,
         {static_cast<double>(loaded_.targets), config_.optimizer.clip_grad_norm, faults_.largest_norm()});

@@ -94,8 +94,8 @@ WorkList step_work(const deck::Config& config, const comm::GridCoordinate& at, P
     schedule->forward_backward(1.0);
     state.reducers.finish();
     schedule->all_reduce_tied_gradients();
-    const auto statistics = make_statistics_monitor(config, grid, device, state.model);
-    statistics->start();
+    const auto statistics = make_statistics_monitor(config, grid, device, state);
+    statistics->start(static_cast<index_t>(state.loss_rows.size()));
     work.add_finish();
     state.decision.decide(device, state.loss_rows, p.gradient, {});
     state.optimizer->update(device, {p.master, state.model.compute_copy()}, p.gradient, 1.0, state.decision.scalars());

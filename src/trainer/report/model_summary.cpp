@@ -4,6 +4,7 @@
 
 #include "nanotron/data/order/batch_ramp.hpp"
 #include "nanotron/deck/layer_kinds.hpp"
+#include "nanotron/deck/layer_recompute.hpp"
 #include "nanotron/model/cost.hpp"
 #include "nanotron/nn/attention/score_map.hpp"
 #include "nanotron/trainer/state/training_state.hpp"
@@ -64,10 +65,7 @@ std::string model_summary(const deck::Config& c) {
       c.model.head_dim, feed_forward_text(c), c.model.vocab_size, parameters_text(c.model), feed_forward_losses_text(c),
       c.data.global_batch_size, c.data.sequence_length, c.data.micro_batch_size, with_prefix(flops, "FLOP"),
       with_prefix(flops * static_cast<double>(tokens_per_step(c)), "FLOP"), ramp_text(c), name_of(c.precision.compute),
-      c.parallel.recompute == deck::Recompute::none        ? "none"
-      : c.parallel.recompute == deck::Recompute::selective ? "selective"
-                                                           : "full",
-      deck::changed_keys(c));
+      deck::recompute_text(c.parallel, c.model.num_hidden_layers), deck::changed_keys(c));
 }
 
 kernels::AttentionShape one_head(const deck::Config& config) {

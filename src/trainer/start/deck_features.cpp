@@ -5,6 +5,7 @@
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/data/data_checks.hpp"
 #include "nanotron/data/order/training_stages.hpp"
+#include "nanotron/deck/layer_recompute.hpp"
 #include "nanotron/deck/read_deck.hpp"
 #include "nanotron/io/checkpoint/checkpoint.hpp"
 #include "nanotron/model/cost.hpp"
@@ -65,6 +66,7 @@ constexpr deck::Feature features[] = {
     {nn::check_tensor_parallel},
     {nn::check_fp8},
     {parallel::check_pipeline},
+    {deck::check_recompute},
     {comm::check_grid},
     {optim::check_schedule},
     {check_run},

@@ -43,10 +43,11 @@ std::unique_ptr<io::MetricsFile> begin_outputs(PreparedRun& run, const io::Check
     if (!log.is_writer()) return;
     if (const int cause = io::replace_text(folder / "deck.nml", deck::canonical_deck(config)); cause != 0)
       log.warn("{} cannot be written: {}", (folder / "deck.nml").string(), std::strerror(cause));
+    const std::vector<io::ExtraColumn> extra = statistics_columns(config);
     const io::MetricsStart begin{.provenance = run.provenance,
                                  .deck = deck::canonical_deck(config),
                                  .title = config.run.title,
-                                 .extra = statistics_columns(config),
+                                 .extra = extra,
                                  .validation_sets = deck::validation_set_names(config.data),
                                  .sample_cursor = from.sample_cursor,
                                  .keeps_starts = config.checkpoint.resume == "auto",

@@ -31,7 +31,7 @@ class SingleStageSchedule final : public ForwardBackwardSchedule<T> {
     for (index_t m = 0; m < state_.micro_batches(); ++m) {
       load(m);
       model_.forward({});
-      model_.loss({}, state_.targets_of(m), state_.loss_rows_of(m));
+      model_.loss({}, state_.targets_of(m), state_.loss_rows_of(m).loss);
     }
   }
 

@@ -37,7 +37,7 @@ class RankStages final : public parallel::PipelineStages<T> {
     if (model_.has_embedding(a.virtual_stage)) model_.embed(at, state_.inputs_of(a.micro_batch));
     model_.forward(at);
     if (!is_training_ && model_.has_head(a.virtual_stage)) {
-      model_.loss(at, state_.targets_of(a.micro_batch), state_.loss_rows_of(a.micro_batch));
+      model_.loss(at, state_.targets_of(a.micro_batch), state_.loss_rows_of(a.micro_batch).loss);
     }
   }
 

@@ -13,8 +13,7 @@
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/moe/routing.hpp"
 #include "nanotron/tensor/pinned_memory.hpp"
-#include "nanotron/trainer/state/step_result.hpp"
-#include "nanotron/trainer/state/training_state.hpp"
+#include "trainer/state/statistics_parts.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -72,7 +71,8 @@ class PlannedRouters final : public StatisticsMonitor {
  public:
   PlannedRouters(Device& device, Matrix<double> sums, ChoiceBiases<M> biases)
       : device_(device), sums_(sums), biases_(std::move(biases)) {}
-  void start() override { clear(device_, sums_); }
+  void start(index_t) override { clear(device_, sums_); }
+  void collect(double, std::span<double>) override {}
   void after_update() override {
     if (biases_.of_layers.empty()) return;
     biases_.balance(device_, sums_);
@@ -108,12 +108,12 @@ class Routers final : public StatisticsMonitor {
         copy_(sums.size()),
         host_(copy_.span().data(), sums.extent(0), sums.extent(1)) {}
 
-  void start() override {
+  void start(index_t) override {
     Kokkos::deep_copy(device_.exec(), host_, sums_);
     clear(device_, sums_);
   }
 
-  io::ExtraValues collect() override {
+  void collect(double, std::span<double> values) override {
     NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, host_.data(), static_cast<int>(host_.size()), MPI_DOUBLE, MPI_SUM,
                                      grid_.data_parallel().mpi()));
     const auto experts = static_cast<std::size_t>(moe_.num_experts);
@@ -134,10 +134,13 @@ class Routers final : public StatisticsMonitor {
     NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, sum.data(), 3, MPI_DOUBLE, MPI_SUM, grid_.pp().mpi()));
     NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, most.data(), 2, MPI_DOUBLE, MPI_MAX, grid_.pp().mpi()));
     const auto [busiest, assignments] = most;
-    if (assignments == 0.0) return {};  // no token
+    std::ranges::fill(values, 0.0);
+    if (assignments == 0.0) return;  // no token
     const double tokens = assignments / static_cast<double>(moe_.num_experts_per_tok);
-    return {sum[0] * static_cast<double>(moe_.num_experts) / (assignments * length_ * layers_),
-            sum[1] / (tokens * layers_), sum[2] / (assignments * layers_), busiest / assignments};
+    values[0] = sum[0] * static_cast<double>(moe_.num_experts) / (assignments * length_ * layers_);
+    values[1] = sum[1] / (tokens * layers_);
+    values[2] = sum[2] / (assignments * layers_);
+    values[3] = busiest / assignments;
   }
 
   /// The assignments of the global batch are whole numbers, the same on every grid: so are the biases.
@@ -161,33 +164,31 @@ class Routers final : public StatisticsMonitor {
 
 }  // namespace
 
-std::span<const io::ExtraColumn> statistics_columns(const deck::Config& config) {
+std::span<const io::ExtraColumn> router_columns(const deck::Config& config) {
   if (config.model.moe.num_experts == 0) return {};
   return columns;
 }
 
-std::string statistics_text(const deck::Config& config, const io::ExtraValues& values) {
-  const deck::MoeConfig& moe = config.model.moe;
-  if (moe.num_experts == 0) return "";
-  const auto [load_balance, z, dropped_share, busiest_share] = values;
-  const std::string dropped = moe.capacity_factor > 0.0 ? fmt::format("  dropped {:.1f} %", 100.0 * dropped_share) : "";
-  return fmt::format("  load balance {:.3f}  z^2 {:.2f}  busiest expert {:.1f} %{}", load_balance, z,
-                     100.0 * busiest_share, dropped);
+std::string router_text(const deck::Config& config, std::span<const double> values) {
+  const std::string dropped =
+      config.model.moe.capacity_factor > 0.0 ? fmt::format("  dropped {:.1f} %", 100.0 * values[2]) : "";
+  return fmt::format("  load balance {:.3f}  z^2 {:.2f}  busiest expert {:.1f} %{}", values[0], values[1],
+                     100.0 * values[3], dropped);
 }
 
 template <class T>
-std::unique_ptr<StatisticsMonitor> make_statistics_monitor(const deck::Config& config, comm::ProcessGrid& grid,
-                                                           Device& device, const model::Transformer<T>& model) {
+std::unique_ptr<StatisticsMonitor> make_router_monitor(const deck::Config& config, comm::ProcessGrid& grid,
+                                                       Device& device, const TrainingState<T>& state) {
   using M = master_t<T>;
-  if (config.model.moe.num_experts == 0) return std::make_unique<StatisticsMonitor>();
-  ChoiceBiases<M> biases = choice_biases(config.model.moe, model);
-  if (device.is_planning()) return std::make_unique<PlannedRouters<M>>(device, model.statistics(), std::move(biases));
-  return std::make_unique<Routers<M>>(config, grid, device, model.statistics(), std::move(biases));
+  ChoiceBiases<M> biases = choice_biases(config.model.moe, state.model);
+  const Matrix<double> sums = state.model.statistics();
+  if (device.is_planning()) return std::make_unique<PlannedRouters<M>>(device, sums, std::move(biases));
+  return std::make_unique<Routers<M>>(config, grid, device, sums, std::move(biases));
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                                                \
-  template std::unique_ptr<StatisticsMonitor> make_statistics_monitor(const deck::Config&, comm::ProcessGrid&, \
-                                                                      Device&, const model::Transformer<T>&);
+#define NANOTRON_INSTANTIATE(T)                                                                                     \
+  template std::unique_ptr<StatisticsMonitor> make_router_monitor(const deck::Config&, comm::ProcessGrid&, Device&, \
+                                                                  const TrainingState<T>&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

@@ -104,7 +104,8 @@ model::TransformerSetup transformer_setup(const deck::Config& config, comm::Proc
   }
   const bool keeps_order = is_layout_invariant(config);
   return {.model = config.model,
-          .recompute = config.parallel.recompute,
+          .recompute = deck::LayerRecompute(config.parallel),
+          .objective = nn::objective_of(config),
           .purpose = model::Purpose::training,
           .operands = config.precision.compute,
           .sequences = config.data.micro_batch_size,
@@ -129,6 +130,11 @@ model::TransformerSetup transformer_setup(const deck::Config& config, comm::Proc
           .context_shards = keeps_order ? static_cast<int>(shards.context) : 0};
 }
 
+AuxiliaryRows::AuxiliaryRows(Arena& arena, index_t tokens)
+    : rows(arena.take<double>(MemoryKind::workspace, tokens)),
+      sum(arena.take<kernels::ExactSum>(MemoryKind::workspace, tokens > 0 ? 1 : 0)),
+      top_place(arena.take<std::int64_t>(MemoryKind::workspace, tokens > 0 ? 1 : 0)) {}
+
 template <class T>
 TrainingState<T>::TrainingState(const deck::Config& config, comm::ProcessGrid& grid, Device& device, Arena& arena)
     : sharding(sharding_of(config, grid)),
@@ -141,6 +147,7 @@ TrainingState<T>::TrainingState(const deck::Config& config, comm::ProcessGrid& g
       inputs(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, grid))),
       targets(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, grid))),
       loss_rows(arena.take<double>(MemoryKind::workspace, tokens_of_rank(config, grid))),
+      auxiliary(arena, nn::objective_of(config).has_auxiliary() ? tokens_of_rank(config, grid) : 0),
       document_starts(arena.take<std::int32_t>(MemoryKind::workspace, documents_of_rank(config))),
       sequence_tokens(arena.take<std::int32_t>(MemoryKind::workspace, routed_sequences_of_rank(config))),
       decision({.norm = norm_parts(model, sharding, grid),

@@ -23,6 +23,7 @@ struct Variant {
   deck::TpMode mode;
   deck::MoeConfig moe{};
   void (*change)(deck::ModelConfig&) = nullptr;  // to another architecture
+  double z_loss = 0.0;
 };
 
 inline deck::ModelConfig tiny(const Variant& v) {
@@ -52,6 +53,7 @@ class Gradient : public testing::TestWithParam<Variant> {
         grid_(world_, {.tp = world_.size()}, test::device_transport()),
         device_(timers_),
         setup_{.model = tiny(GetParam()),
+               .objective = {GetParam().z_loss},
                .sequences = sequences,
                .length = length,
                .key_length = length,
@@ -64,7 +66,8 @@ class Gradient : public testing::TestWithParam<Variant> {
         model_(setup_, device_, arena_),
         inputs_("inputs", tokens),
         targets_("targets", tokens),
-        losses_("losses", tokens) {
+        losses_("losses", tokens),
+        lse2_("lse2", tokens) {
     initialise<double>(model_.table(), 5, model_.parameters().master, model_.parameters().layouts.master);
     perturb_1d();
     for (const index_t m : {0, 1}) model_.set_packing({.index = m}, {.step_tokens = tokens});
@@ -103,18 +106,30 @@ class Gradient : public testing::TestWithParam<Variant> {
     model_.forward({});
     model_.loss({}, Vector<const std::int32_t>(targets_.data(), tokens), Vector<double>(losses_.data(), tokens));
     const std::vector<double> losses = test::values_of(losses_);
-    return std::accumulate(losses.begin(), losses.end(), 0.0) * scale + router_losses();
+    return std::accumulate(losses.begin(), losses.end(), 0.0) * scale + router_losses() + z_loss();
   }
 
-  // By their formulas. The sums are backward's: it is run for them, and what it adds to the gradient taken back.
-  double router_losses() {
-    const deck::MoeConfig& moe = setup_.model.moe;
-    if (moe.num_experts == 0 || moe.router_aux_loss_coef == 0.0) return 0.0;
+  // The sums of the other losses are backward's: it is run for them, and what it adds to the gradient taken back.
+  void run_backward_for_its_sums() {
     const auto gradient = model_.parameters().gradient;
     const std::vector<double> kept = test::values_of(gradient);
     Kokkos::deep_copy(model_.statistics(), 0.0);
     backward();
     test::set_values(gradient, kept);
+  }
+
+  double z_loss() {
+    if (setup_.objective.z_coefficient == 0.0) return 0.0;
+    run_backward_for_its_sums();
+    const std::vector<double> lse2 = test::values_of(lse2_);
+    return setup_.objective.z_coefficient * scale * std::accumulate(lse2.begin(), lse2.end(), 0.0);
+  }
+
+  // By their formulas.
+  double router_losses() {
+    const deck::MoeConfig& moe = setup_.model.moe;
+    if (moe.num_experts == 0 || moe.router_aux_loss_coef == 0.0) return 0.0;
+    run_backward_for_its_sums();
     const std::vector<double> sums = test::values_of(model_.statistics());
     const auto columns = model_.statistics().extent(1);
     const auto e = static_cast<double>(moe.num_experts), k = static_cast<double>(moe.num_experts_per_tok);
@@ -151,12 +166,16 @@ class Gradient : public testing::TestWithParam<Variant> {
     const Vector<const std::int32_t> inputs(inputs_.data(), tokens);
     model_.embed({}, inputs);
     model_.forward({});
-    model_.loss_backward({}, Vector<const std::int32_t>(targets_.data(), tokens), scale,
-                         Vector<double>(losses_.data(), tokens), model_.hidden_gradient(0));
+    model_.loss_backward({}, Vector<const std::int32_t>(targets_.data(), tokens), scale, loss_rows(),
+                         model_.hidden_gradient(0));
     for (index_t l = setup_.model.num_hidden_layers - 1; l >= 0; --l) {
       model_.backward_layer({}, l, model_.hidden_gradient(0));
     }
     model_.backward_embedding({}, inputs, model_.hidden_gradient(0));
+  }
+
+  nn::LossRows loss_rows() const {
+    return {Vector<double>(losses_.data(), tokens), Vector<double>(lse2_.data(), tokens)};
   }
 
   // Adds `amount` to one logical element on every rank that holds it; the rank's gradient there, or 0.
@@ -181,7 +200,7 @@ class Gradient : public testing::TestWithParam<Variant> {
   Arena arena_;
   Transformer<double> model_;
   Kokkos::View<std::int32_t*, MemorySpace> inputs_, targets_;
-  Kokkos::View<double*, MemorySpace> losses_;
+  Kokkos::View<double*, MemorySpace> losses_, lse2_;
 };
 
 TEST_P(Gradient, MeetsFiniteDifferences) {
@@ -230,9 +249,7 @@ TEST_P(Gradient, InTwoPartsHasTheSameBits) {
     model_.embed(slot, inputs);
     model_.forward(slot);
   };
-  const auto lose = [&](Slot slot) {
-    model_.loss_backward(slot, targets, scale, Vector<double>(losses_.data(), tokens), dx);
-  };
+  const auto lose = [&](Slot slot) { model_.loss_backward(slot, targets, scale, loss_rows(), dx); };
   for (index_t m = 0; m < 2; ++m) {
     begin({});
     lose({});

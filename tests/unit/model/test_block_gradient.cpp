@@ -24,6 +24,11 @@ void to_gpt(deck::ModelConfig& m) {
   m.o_proj_bias = m.mlp_bias = true;
 }
 
+void to_granite(deck::ModelConfig& m) {
+  m.residual_multiplier = 0.4;
+  m.o_proj_bias = m.mlp_bias = true;  // they are multiplied too
+}
+
 template <deck::HiddenAct act>
 void to_activation(deck::ModelConfig& m) {
   m.hidden_act = act;
@@ -104,6 +109,10 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{"olmo2_split", false, false, true, by_rows, {}, to_olmo2},
         Variant{"post_experts", false, false, false, replicated, experts(9, false),
                 to_placement<deck::NormPlacement::post>},
+        Variant{"granite", false, true, false, replicated, {}, to_granite},
+        Variant{"granite_split", true, true, false, by_rows, {}, to_granite},
+        Variant{"granite_experts", false, false, false, replicated, experts(9, false),
+                [](deck::ModelConfig& m) { m.residual_multiplier = 0.4; }},
         Variant{"gemma2", true, false, false, replicated, {}, to_gemma2},
         Variant{"gemma2_split", true, false, true, by_rows, {}, to_gemma2},
         Variant{

@@ -53,7 +53,7 @@ class PackedDocuments : public testing::Test {
     model.set_packing({}, {.document_starts = documents});
     model.embed({}, inputs);
     model.forward({});
-    model.loss_backward({}, targets, 1.0, losses, model.hidden_gradient(0));
+    model.loss_backward({}, targets, 1.0, Vector<double>(losses), model.hidden_gradient(0));
     for (index_t l = 1; l >= 0; --l) model.backward_layer({}, l, model.hidden_gradient(0));
     model.backward_embedding({}, inputs, model.hidden_gradient(0));
     return {test::values_of(losses), test::values_of(model.parameters().gradient)};
@@ -93,7 +93,7 @@ class PackedDocuments : public testing::Test {
     model.set_packing({}, {.tokens = counts, .step_tokens = 20});
     model.embed({}, inputs);
     model.forward({});
-    model.loss_backward({}, targets, 1.0, losses, model.hidden_gradient(0));
+    model.loss_backward({}, targets, 1.0, Vector<double>(losses), model.hidden_gradient(0));
     for (index_t l = 1; l >= 0; --l) model.backward_layer({}, l, model.hidden_gradient(0));
     model.backward_embedding({}, inputs, model.hidden_gradient(0));
     return {test::values_of(losses), test::values_of(model.parameters().gradient), test::values_of(model.statistics())};

@@ -7,6 +7,7 @@
 #include <regex>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/deck/layer_set.hpp"
 #include "nanotron/deck/read_deck.hpp"
 #include "nanotron/model/cost.hpp"
 #include "nanotron/simulation/grid_search.hpp"
@@ -207,6 +208,28 @@ TEST(GridSearch, FindsZeroBubble) {
     EXPECT_LT(c.prediction.seconds, predict_step(plain, m).seconds);
   }
   EXPECT_NE(describe(result, m).find(" 2 V"), std::string::npos);
+}
+
+// On a smaller GPU: one layer of each stage less does not fit.
+TEST(GridSearch, RecomputesTheFewestLayersThatFit) {
+  deck::Machine m = machine("a100_80gb.nml");
+  m.node.memory_bytes = 42e9;
+  const std::string path = input("llama_7b.deck");
+  const SearchResult result =
+      search_grids(deck::read_deck_file(path), path, {"model.vocab_size=32000"}, 8, m, {.best = 60, .examined = 60});
+  int some = 0;
+  for (const GridCandidate& c : result.best) {
+    EXPECT_TRUE(fits(c.config, m));
+    if (c.config.parallel.recompute == deck::Recompute::none || c.config.parallel.pp > 1) continue;
+    const deck::LayerSet layers(c.config.parallel.recompute_layers);
+    const std::int64_t count = layers.count(c.config.model.num_hidden_layers);
+    if (count == 1) continue;
+    deck::Config fewer = c.config;
+    fewer.parallel.recompute_layers = "0-" + std::to_string(count - 2);
+    EXPECT_FALSE(fits(fewer, m)) << count;
+    if (count < c.config.model.num_hidden_layers) ++some;
+  }
+  EXPECT_GT(some, 0) << describe(result, m);
 }
 
 TEST(GridSearch, LeavesWhatTheMachineReserves) {

@@ -7,12 +7,12 @@
 
 namespace nanotron::io {
 
-/// A column of float64 that a kind of model adds to those of every run. The text outlives all files.
+/// A column of float64 that some runs have besides those of every run. The text outlives all files.
 struct ExtraColumn {
   const char *name, *unit, *description;
 };
 /// The values of a step, in the order of MetricsStart::extra.
-using ExtraValues = std::array<double, 4>;
+using ExtraValues = std::array<double, 8>;
 
 /// One step. Datasets of the same names: int64 step and tokens, uint64 token_hash, float64 the
 /// rest.

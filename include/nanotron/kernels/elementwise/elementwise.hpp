@@ -23,6 +23,12 @@ void add(Device& device, Vector<const T> x, Vector<T> y);
 template <class M>
 void add_rows(Device& device, Matrix<const bf16> x, Vector<M> y);
 
+/// y = factor x + z, and y = factor x, rounded to T once. y may be z, or x.
+template <class T>
+void add_scaled(Device& device, double factor, Matrix<const T> x, Matrix<const T> z, Matrix<T> y);
+template <class T>
+void scale(Device& device, double factor, Matrix<const T> x, Matrix<T> y);
+
 /// x <-> y. T is double or float.
 template <class T>
 void swap(Device& device, Vector<T> x, Vector<T> y);

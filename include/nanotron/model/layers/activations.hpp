@@ -8,6 +8,8 @@
 //   selective      x, qkv, attn, x_mid, gate_up                                + norms, silu(gate) up
 //   full           x                                                           + the whole layer
 //
+// Layers outside of parallel%recompute_layers keep what 'none' does.
+//
 //   n1, n2: outputs of the two norms      attn: output of attention      mlp_hidden: silu(gate) up
 //
 // Other layouts (model/parameters/layer_layout.hpp): where norms follow the blocks, none and selective keep the outputs
@@ -25,7 +27,7 @@
 #include <vector>
 
 #include "nanotron/deck/keys/model.hpp"
-#include "nanotron/deck/keys/parallel.hpp"
+#include "nanotron/deck/layer_recompute.hpp"
 #include "nanotron/model/layers/local_sizes.hpp"
 #include "nanotron/nn/linear/tensor_parallel_region.hpp"
 #include "nanotron/nn/mlp/feed_forward.hpp"
@@ -104,9 +106,12 @@ struct ActivationSetup {
   std::vector<VirtualStage> stages;
   Backward backward = Backward::whole;
   bool has_head = true;
-  deck::Recompute recompute = deck::Recompute::none;
+  deck::LayerRecompute recompute{};
   Purpose purpose = Purpose::training;
   index_t hidden_gradients = 1;  // Workspace::dx
+
+  /// The recomputation of any layer on this rank.
+  deck::Recompute any_recompute() const;
 };
 
 template <class T>

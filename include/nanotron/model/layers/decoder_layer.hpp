@@ -69,6 +69,7 @@ struct LayerParts {
   std::unique_ptr<const nn::Attention<T>> attention{};
   BlockNorms<T> mlp_norms{};
   std::unique_ptr<const nn::FeedForward<T>> feed_forward{};
+  double multiplier = 1.0;  // of the blocks' outputs
   ResidualSum sum = ResidualSum::in_norm;
 };
 

@@ -14,10 +14,10 @@
 
 #include "nanotron/model/layers/decoder_layer.hpp"
 #include "nanotron/model/layers/gemm_recipe.hpp"
+#include "nanotron/model/layers/input_embedding.hpp"
 #include "nanotron/model/layers/micro_batch_tokens.hpp"
 #include "nanotron/model/layers/transformer_setup.hpp"
 #include "nanotron/model/parameters/unit_weights.hpp"
-#include "nanotron/nn/vocab/vocab_embedding.hpp"
 
 namespace nanotron::model {
 
@@ -84,11 +84,11 @@ class Transformer {
   /// input(slot) -> output(slot).
   void forward(const Slot& slot);
 
-  /// For the virtual stage with the head, after forward. loss_rows (tokens): the loss of each token, overwritten, the
+  /// For the virtual stage with the head, after forward. losses (tokens): the loss of each token, overwritten, the
   /// same on every rank of the tensor-parallel group.
-  void loss(const Slot& slot, Vector<const std::int32_t> targets, Vector<double> loss_rows);
-  /// The same, and dx <- gradient of scale * (sum of losses) with respect to output(slot).
-  void loss_backward(const Slot& slot, Vector<const std::int32_t> targets, double scale, Vector<double> loss_rows,
+  void loss(const Slot& slot, Vector<const std::int32_t> targets, Vector<double> losses);
+  /// The same, and dx <- gradient of scale * (sum of what training minimises) with respect to output(slot).
+  void loss_backward(const Slot& slot, Vector<const std::int32_t> targets, double scale, const nn::LossRows& rows,
                      Matrix<T> dx);
 
   /// Call it for layer = layers(stage) - 1, ..., 0. dx: gradient of the layer's output on entry, of its input on
@@ -98,7 +98,7 @@ class Transformer {
   /// Backward::two_parts.
   void backward_layer_input(const Slot& slot, index_t layer, Matrix<T> dx);
   void backward_layer_weight(const Slot& slot, index_t layer);
-  /// For the stage with the embedding, last. dx: gradient of input(slot).
+  /// For the stage with the embedding, last. dx: gradient of input(slot), overwritten.
   void backward_embedding(const Slot& slot, Vector<const std::int32_t> inputs, Matrix<T> dx);
 
   /// Generation: batch.tokens() inputs at batch.positions -> last (batch.sequences, local vocabulary), the logits of
@@ -110,7 +110,6 @@ class Transformer {
  private:
   LocalSizes sizes(Processor processor) const;
   void prepare_networks();
-  void look_up(Vector<const std::int32_t> inputs, Vector<const std::int32_t> positions, Matrix<T> x);
   void normalise_output(const Slot& slot);
   void complete(const nn::HiddenStates<T>& x);
   const StageActivations<T>& at(const Slot& slot) const {
@@ -120,6 +119,7 @@ class Transformer {
   const DecoderLayer<T>& layer_of(index_t stage, index_t layer) const {
     return *layers_[static_cast<std::size_t>(first_layer(stage) + layer)];
   }
+  deck::Recompute recompute_of(index_t stage, index_t layer) const;
   index_t source_of(index_t stage, index_t layer) const { return table_.layer_unit(first_layer(stage) + layer); }
   SourceUse embedding_use(index_t stage) const { return {table_.embedding_unit(), source_of(stage, 0)}; }
   SourceUse forward_use(index_t stage, index_t layer) const;
@@ -141,8 +141,7 @@ class Transformer {
   std::shared_ptr<const LayerNetworks<T>> feed_forward_;
   Matrix<double> statistics_;
   Activations<T> act_;
-  std::optional<nn::VocabEmbedding<T>> embedding_;
-  std::optional<nn::LearnedPositions<T>> positions_;
+  std::optional<InputEmbedding<T>> embedding_;
   std::optional<Head<T>> head_;
   std::vector<std::unique_ptr<const DecoderLayer<T>>> layers_;
 };

@@ -18,7 +18,8 @@ namespace nanotron::model {
 /// model is resolved: no size is 0.
 struct TransformerSetup {
   deck::ModelConfig model;
-  deck::Recompute recompute = deck::Recompute::none;
+  deck::LayerRecompute recompute{};
+  nn::Objective objective{};
   Purpose purpose = Purpose::training;
   std::optional<ScalarType> operands{};  // of the GEMMs of linear layers; none: as stored
   index_t sequences = 0;                 // b: of a micro-batch

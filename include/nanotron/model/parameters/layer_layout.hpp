@@ -8,6 +8,8 @@
 //   sandwich         x <- x + norm(attention(norm(x)))     x <- x + norm(mlp(norm(x)))        (Gemma 2)
 //   two norms        x <- x + attention(norm(x)) + mlp(norm'(x))                              (GPT-NeoX)
 //   one norm         x <- x + attention(n) + mlp(n), n = norm(x)                              (Phi 2)
+//
+// With 'pre' the outputs of blocks may have a factor, model%residual_multiplier (Granite).
 
 #include <string>
 #include <vector>
@@ -25,10 +27,12 @@ struct BlockNormNames {
 struct LayerLayout {
   BlockNormNames attention{}, mlp{};
   bool is_parallel = false;  // both blocks read x
+  double multiplier = 1.0;   // of the blocks' outputs
 
   bool shares_input() const { return is_parallel && mlp.input.empty(); }
   bool has_input_norms() const { return !attention.input.empty(); }
   bool has_output_norms() const { return !attention.output.empty(); }
+  bool multiplies_outputs() const { return multiplier != 1.0; }
   std::vector<std::string> norms() const;
 };
 LayerLayout layer_layout(const deck::ModelConfig& model);

@@ -1,7 +1,7 @@
 #pragma once
 
 // The token embedding, its rows sharded over the tensor-parallel group (vocab parallel). Each rank looks up the tokens
-// in its rows; the sum over the group is the embedding.
+// in its rows and multiplies them by a constant; the sum over the group is the embedding.
 
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/shard.hpp"
@@ -15,8 +15,12 @@ class VocabEmbedding {
 
   /// table (vocabulary.size(), hidden) and its gradient.
   /// token_segments: number of segments in the sum over tokens (kernels/vocab/embedding.hpp).
-  VocabEmbedding(Range vocabulary, Matrix<const T> table, Matrix<M> gradient, index_t token_segments = 1)
-      : vocabulary_(vocabulary), table_(table), gradient_(gradient), token_segments_(token_segments) {}
+  VocabEmbedding(Range vocabulary, Matrix<const T> table, Matrix<M> gradient, index_t token_segments, double multiplier)
+      : vocabulary_(vocabulary),
+        table_(table),
+        gradient_(gradient),
+        token_segments_(token_segments),
+        multiplier_(multiplier) {}
 
   /// tokens (n) -> this rank's partial sum of x (n, hidden), overwritten.
   void forward(Device& device, Vector<const std::int32_t> tokens, Matrix<T> x) const;
@@ -29,6 +33,7 @@ class VocabEmbedding {
   Matrix<const T> table_;
   Matrix<M> gradient_;
   index_t token_segments_;
+  double multiplier_;
 };
 
 // Learned absolute positions (GPT-2): one vector per position, added to the token embedding. The rows of the table are

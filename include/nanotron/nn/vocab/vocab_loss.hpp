@@ -4,13 +4,17 @@
 // in chunks: compute the logits of a chunk, overwrite them with their gradient, use it, discard it. The logits of all
 // tokens never exist at once, and there is no second copy.
 //
-//   l = n W^T      loss_t = log(sum_j exp(l_j)) - l_target
-//   dl = scale (softmax(l) - onehot(target))      dn = dl W, a partial sum over the group      dW += dl^T n
+//   l = m n W^T, then c tanh(l / c) with a cap c      loss_t = lse - l_target,  lse = log(sum_j exp(l_j))
+//   dl = scale (softmax(l) - onehot(target)), see kernels/vocab/cross_entropy.hpp for z loss and cap
+//   dn = m dl W, a partial sum over the group      dW += m dl^T n
 
 #include <cstdint>
 
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/comm/watch/step_traffic.hpp"
+#include "nanotron/deck/checks/findings.hpp"
+#include "nanotron/deck/keys/model.hpp"
+#include "nanotron/kernels/vocab/cross_entropy.hpp"
 #include "nanotron/nn/linear/linear.hpp"
 #include "nanotron/tensor/arena.hpp"
 #include "nanotron/tensor/device.hpp"
@@ -33,6 +37,28 @@ struct LossWorkspace {
   index_t chunk() const { return logits.rows; }
 };
 
+/// What training minimises per token: loss + z_coefficient lse^2.
+struct Objective {
+  double z_coefficient = 0.0;
+
+  bool has_auxiliary() const { return z_coefficient > 0.0; }
+};
+Objective objective_of(const deck::Config& config);
+
+/// What follows the GEMM of the logits.
+struct LogitRule {
+  double multiplier = 1.0;  // m
+  double cap = 0.0;         // c; 0: none
+  Objective objective{};
+};
+LogitRule logit_rule(const deck::ModelConfig& model, const Objective& objective);
+
+/// Per token, overwritten: the loss; and with Objective::has_auxiliary lse^2, else empty.
+struct LossRows {
+  LossRows(Vector<double> losses, Vector<double> of_auxiliary = {}) : loss(losses), auxiliary(of_auxiliary) {}
+  Vector<double> loss, auxiliary;
+};
+
 template <class T>
 class VocabLoss {
  public:
@@ -40,23 +66,23 @@ class VocabLoss {
 
   /// orders.out is also the order of the softmax's sum, where GEMMs have a fixed one (GemmMode).
   VocabLoss(Range vocabulary, Matrix<const T> weight, Matrix<M> gradient, comm::Group& tp,
-            const LinearOrders& orders = {})
-      : vocabulary_(vocabulary), weight_(weight), gradient_(gradient), tp_(&tp), orders_(orders) {}
+            const LinearOrders& orders = {}, const LogitRule& rule = {})
+      : vocabulary_(vocabulary), weight_(weight), gradient_(gradient), tp_(&tp), orders_(orders), rule_(rule) {}
 
   /// For this many tokens: all-reduces of the maximum logit, and of the sum of exponentials with the target's logit.
   comm::StepTraffic traffic(index_t tokens) const {
     return {.tensor_parallel = comm::all_reduce_bytes(3 * tokens * static_cast<index_t>(sizeof(M)), tp_->size())};
   }
 
-  /// n (tokens, hidden), targets (tokens; negative: ignored) -> loss_rows (tokens), overwritten, the same on
+  /// n (tokens, hidden), targets (tokens; negative: ignored) -> losses (tokens), overwritten, the same on
   /// every rank of the group. Collective over the group, as is forward_backward.
   void forward(Device& device, Matrix<const T> n, Vector<const std::int32_t> targets, const LossWorkspace<T>& work,
-               Vector<double> loss_rows) const;
+               Vector<double> losses) const;
 
-  /// Also the gradients of scale * (sum of the losses): this rank's partial sum of dn (tokens, hidden), overwritten;
-  /// the weight gradient, accumulated.
+  /// Also the gradients of scale * (sum of what training minimises): this rank's partial sum of dn (tokens, hidden),
+  /// overwritten; the weight gradient, accumulated.
   void forward_backward(Device& device, Matrix<const T> n, Vector<const std::int32_t> targets, double scale,
-                        const LossWorkspace<T>& work, Vector<double> loss_rows, Matrix<T> dn) const;
+                        const LossWorkspace<T>& work, const LossRows& rows, Matrix<T> dn) const;
 
   /// n (tokens, hidden) -> logits (tokens, local vocabulary), overwritten. For sampling. No communication.
   void logits(Device& device, Matrix<const T> n, MatrixRef<T> logits) const;
@@ -64,12 +90,14 @@ class VocabLoss {
  private:
   struct Chunk;
   void loss_of_shards(Device& device, const Chunk& chunk) const;
+  kernels::LossGradient gradient_of(double scale) const;
 
   Range vocabulary_;
   Matrix<const T> weight_;
   Matrix<M> gradient_;
   comm::Group* tp_;
   LinearOrders orders_;
+  LogitRule rule_;
 };
 
 }  // namespace nanotron::nn

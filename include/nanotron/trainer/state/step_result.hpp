@@ -6,36 +6,42 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/io/metrics/metrics_rows.hpp"
-#include "nanotron/model/layers/transformer.hpp"
 #include "nanotron/tensor/device.hpp"
+#include "nanotron/tensor/tensor.hpp"
 
 namespace nanotron::trainer {
 
-/// Statistics of a step that a kind of model reports besides its loss, over all ranks: columns, and the end of the
-/// step's log line with these values. A dense model has none.
-std::span<const io::ExtraColumn> statistics_columns(const deck::Config& config);
+/// Statistics of a step that some runs report besides the loss, over all ranks: columns, and the end of the step's log
+/// line with these values.
+std::vector<io::ExtraColumn> statistics_columns(const deck::Config& config);
 std::string statistics_text(const deck::Config& config, const io::ExtraValues& values);
 
 class StatisticsMonitor {
  public:
   virtual ~StatisticsMonitor() = default;
-  /// Queues the copy to the host of the statistics since the last call.
-  virtual void start() {}
-  /// What was copied, after a wait for the device. Collective over the world, the same on all ranks.
-  virtual io::ExtraValues collect() { return {}; }
+  /// Queues the copy to the host of the statistics since the last call. rows: tokens of this rank in the step.
+  /// Collective over the world, as is collect.
+  virtual void start(index_t rows) = 0;
+  /// values: of the columns, from what was copied, after a wait for the device; the same on all ranks. targets: of the
+  /// global batch.
+  virtual void collect(double targets, std::span<double> values) = 0;
   /// After an update of the weights: queues what the model derives from the statistics collected last.
   virtual void after_update() {}
 };
 
-/// config is resolved. start sets the model's statistics to zero. On a planning device start and after_update count
-/// their kernels. The arguments must outlive it.
+template <class T>
+struct TrainingState;  // trainer/state/training_state.hpp
+
+/// Of all statistics of the run. config is resolved. start sets the model's statistics to zero. On a planning device
+/// start and after_update count their kernels and communication. The arguments must outlive it.
 template <class T>
 std::unique_ptr<StatisticsMonitor> make_statistics_monitor(const deck::Config& config, comm::ProcessGrid& grid,
-                                                           Device& device, const model::Transformer<T>& model);
+                                                           Device& device, const TrainingState<T>& state);
 
 struct StepResult {
   index_t samples = 0;     // of the global batch

@@ -19,6 +19,16 @@ model::Sharding sharding_of(const deck::Config& config, comm::ProcessGrid& grid)
 /// The one description of this rank's model, for runs, plans and benchmarks.
 model::TransformerSetup transformer_setup(const deck::Config& config, comm::ProcessGrid& grid);
 
+/// nn::LossRows::auxiliary of a step, and memory for their sum over ranks: (1) each. All empty where training minimises
+/// the loss alone.
+struct AuxiliaryRows {
+  AuxiliaryRows(Arena& arena, index_t tokens);
+
+  Vector<double> rows;
+  Vector<kernels::ExactSum> sum;
+  Vector<std::int64_t> top_place;
+};
+
 template <class T>
 struct TrainingState {
   using M = master_t<T>;
@@ -41,7 +51,9 @@ struct TrainingState {
     return {part(document_starts, micro_batch), part(sequence_tokens, micro_batch), step_tokens_,
             i < documents_.size() ? documents_[i] : 0};
   }
-  Vector<double> loss_rows_of(index_t micro_batch) const { return part(loss_rows, micro_batch); }
+  nn::LossRows loss_rows_of(index_t micro_batch) const {
+    return {part(loss_rows, micro_batch), part(auxiliary.rows, micro_batch)};
+  }
   /// Loss rows of all micro-batches that are loaded.
   Vector<double> loaded_loss_rows() const { return Vector<double>(loss_rows.data(), micro_batches_ * model.tokens()); }
 
@@ -54,6 +66,7 @@ struct TrainingState {
   Vector<std::int32_t> inputs;
   Vector<std::int32_t> targets;
   Vector<double> loss_rows;
+  AuxiliaryRows auxiliary;
   Vector<std::int32_t> document_starts;  // of whole sequences; empty without a document mask
   Vector<std::int32_t> sequence_tokens;  // of each whole sequence; empty without experts
   optim::UpdateDecision<M> decision;     // last: the size of its last vector may differ between ranks of a group

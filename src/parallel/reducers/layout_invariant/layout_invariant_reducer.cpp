@@ -31,15 +31,18 @@
 namespace nanotron::parallel {
 namespace {
 
-// By number: the 1-D parameters of the unit's layer; those of no layer (the final norm) belong to number `head`.
+// By number: the 1-D parameters of the unit's layer. Of those of no layer backward of the embedding completes the norm
+// of the embedding; the others (the final norm) belong to number `head`.
 std::vector<std::vector<Range>> params_1d_by_number(const model::ParameterTable& table, index_t head) {
   std::vector<std::vector<Range>> params_1d(table.units.size() + 1);
   for (const nn::ParameterSpec& spec : table.specs) {
     if (!spec.is_1d) continue;
     for (index_t layer = 0; layer < spec.local_layers(); ++layer) {
+      const bool is_of_embedding = spec.name.starts_with("model/embed_");
       const index_t number =
-          spec.is_stacked ? table.layer_unit(table.local_layer(spec.layer_numbers[static_cast<std::size_t>(layer)]))
-                          : head;
+          spec.is_stacked   ? table.layer_unit(table.local_layer(spec.layer_numbers[static_cast<std::size_t>(layer)]))
+          : is_of_embedding ? table.embedding_unit()
+                            : head;
       const index_t begin = spec.offset_of(layer);
       params_1d[static_cast<std::size_t>(number)].push_back({begin, begin + spec.local_size()});
     }

@@ -29,6 +29,27 @@ TYPED_TEST(Elementwise, FillAndAdd) {
   }
 }
 
+TYPED_TEST(Elementwise, Scaled) {
+  using T = TypeParam;
+  const index_t rows = 37, columns = 131;
+  const double factor = 0.22;
+  const auto x = Array<T>::random(rows * columns, 1), z = Array<T>::random(rows * columns, 2);
+  Array<T> sum(x.size()), product(x.size());
+  std::vector<double> sum2, product2;
+  for (std::size_t i = 0; i < x.host.size(); ++i) {
+    product2.push_back(factor * static_cast<double>(x.host[i]));
+    sum2.push_back(product2.back() + static_cast<double>(z.host[i]));
+  }
+  kernels::add_scaled<T>(this->device_, factor, x.read(rows, columns), z.read(rows, columns),
+                         sum.matrix(rows, columns));
+  kernels::scale<T>(this->device_, factor, x.read(rows, columns), product.matrix(rows, columns));
+  this->device_.fence();
+  sum.pull(), product.pull();
+  const double tolerance = 3 * unit_roundoff<master_t<T>>() + unit_roundoff<T>();
+  expect_close(sum.host, sum2, tolerance);
+  expect_close(product.host, product2, tolerance);
+}
+
 TEST(Vectors, AreSwapped) {
   Timers timers;
   Device device(timers);

@@ -14,17 +14,16 @@ class CrossEntropy : public KernelTest<T> {
   using M = master_t<T>;
 
   // The vocabulary cut into `shards`, worked one after the other, with the reductions done here.
-  void check(index_t rows, index_t vocabulary, int shards, double spread) {
+  void check(index_t rows, index_t vocabulary, int shards, double spread, const kernels::LossGradient& of = {0.25}) {
     const auto logits = Array<T>::random(rows * vocabulary, 1, spread);
     Array<std::int32_t> targets(rows);
     for (index_t r = 0; r < rows; ++r) {
       targets.host[r] = r % 5 == 3 ? -1 : static_cast<std::int32_t>((r * 7919) % vocabulary);
     }
     targets.push();
-    const double scale = 0.25;
-    std::vector<double> loss2(rows), gradient2(logits.host.size());
-    kernels::reference::cross_entropy<T>(logits.on_host(rows, vocabulary), targets.host.data(), scale, loss2.data(),
-                                         matrix_of(gradient2, rows, vocabulary));
+    std::vector<double> loss2(rows), lse2_2(rows), gradient2(logits.host.size());
+    kernels::reference::cross_entropy<T>(logits.on_host(rows, vocabulary), targets.host.data(), of, loss2.data(),
+                                         lse2_2.data(), matrix_of(gradient2, rows, vocabulary));
 
     std::vector<Array<T>> local;
     std::vector<Array<M>> own;
@@ -58,13 +57,14 @@ class CrossEntropy : public KernelTest<T> {
       }
     }
     sum.push(), target.push();
-    Array<double> loss(rows);
-    kernels::cross_entropy_loss<M>(this->device_, max.read(), sum.read(), target.read(), targets.read(), loss.vector());
+    Array<double> loss(rows), lse2(rows);
+    kernels::cross_entropy_loss<M>(this->device_, max.read(), sum.read(), target.read(), targets.read(), loss.vector(),
+                                   lse2.vector());
     std::vector<T> gradient(logits.host.size());
     for (int s = 0; s < shards; ++s) {
       const Range range = shard_range(vocabulary, shards, s);
       kernels::cross_entropy_gradient<T>(this->device_, local[s].matrix(rows, range.size()), targets.read(),
-                                         range.begin, max.read(), sum.read(), scale);
+                                         range.begin, max.read(), sum.read(), of);
       this->device_.fence();
       local[s].pull();
       for (index_t r = 0; r < rows; ++r) {
@@ -72,11 +72,12 @@ class CrossEntropy : public KernelTest<T> {
                     gradient.begin() + r * vocabulary + range.begin);
       }
     }
-    loss.pull();
+    loss.pull(), lse2.pull();
     // The logits are read exactly; l - max loses up to |l - max| roundings of M, the sum a few.
     const double tolerance = 64 * unit_roundoff<M>();
     expect_close(loss.host, loss2, tolerance);
-    expect_close(gradient, gradient2, tolerance + unit_roundoff<T>(), scale / vocabulary);
+    expect_close(lse2.host, lse2_2, tolerance);
+    expect_close(gradient, gradient2, tolerance + unit_roundoff<T>(), of.scale / vocabulary);
   }
 };
 TYPED_TEST_SUITE(CrossEntropy, ScalarTypes);
@@ -92,20 +93,22 @@ TYPED_TEST(CrossEntropy, OnePassOverTheWholeVocabulary) {
     for (index_t r = 0; r < rows; ++r) targets.host[r] = r % 4 == 2 ? -1 : static_cast<std::int32_t>(r * 111);
     targets.push();
     Array<M> max(rows), own(2 * rows), sum(rows), target(rows);
-    Array<double> loss(rows), loss_once(rows), loss_only(rows);
-    const double scale = 0.125;
+    Array<double> loss(rows), loss_once(rows), loss_only(rows), lse2(rows), lse2_once(rows);
+    const kernels::LossGradient of{.scale = 0.125, .z_scale = 0.01, .cap = 20.0};
     kernels::cross_entropy_whole_loss<T>(this->device_, once.read(rows, columns), targets.read(), loss_only.vector(),
                                          order);
-    kernels::cross_entropy_whole<T>(this->device_, once.matrix(rows, columns), targets.read(), scale,
-                                    loss_once.vector(), order);
+    kernels::cross_entropy_whole<T>(this->device_, once.matrix(rows, columns), targets.read(), of, loss_once.vector(),
+                                    lse2_once.vector(), order);
     kernels::cross_entropy_local_max<T>(this->device_, parts.read(rows, columns), max.vector(), own.vector(), order);
     kernels::cross_entropy_local_sum<T>(this->device_, parts.read(rows, columns), targets.read(), 0, max.read(),
                                         own.read(), sum.vector(), target.vector(), order);
-    kernels::cross_entropy_loss<M>(this->device_, max.read(), sum.read(), target.read(), targets.read(), loss.vector());
+    kernels::cross_entropy_loss<M>(this->device_, max.read(), sum.read(), target.read(), targets.read(), loss.vector(),
+                                   lse2.vector());
     kernels::cross_entropy_gradient<T>(this->device_, parts.matrix(rows, columns), targets.read(), 0, max.read(),
-                                       sum.read(), scale);
+                                       sum.read(), of);
     this->device_.fence();
-    parts.pull(), once.pull(), loss.pull(), loss_once.pull(), loss_only.pull();
+    parts.pull(), once.pull(), loss.pull(), loss_once.pull(), loss_only.pull(), lse2.pull(), lse2_once.pull();
+    EXPECT_EQ(lse2_once.host, lse2.host);
     EXPECT_EQ(loss_once.host, loss.host);
     EXPECT_EQ(loss_only.host, loss.host);
     for (std::size_t i = 0; i < parts.host.size(); ++i) {
@@ -127,11 +130,11 @@ std::pair<double, double> passes(Processor processor, const SumOrder& order, boo
   const Vector<M> of_rows(nullptr, rows), own(nullptr, processor == Processor::gpu ? 2 * rows : 0);
   const Vector<double> loss(nullptr, rows);
   if (whole) {
-    kernels::cross_entropy_whole<T>(device, logits, targets, 1.0, loss, order);
+    kernels::cross_entropy_whole<T>(device, logits, targets, {.scale = 1.0}, loss, {}, order);
   } else {
     kernels::cross_entropy_local_max<T>(device, logits, of_rows, own, order);
     kernels::cross_entropy_local_sum<T>(device, logits, targets, 0, of_rows, own, of_rows, of_rows, order);
-    kernels::cross_entropy_gradient<T>(device, logits, targets, 0, of_rows, of_rows, 1.0);
+    kernels::cross_entropy_gradient<T>(device, logits, targets, 0, of_rows, of_rows, {.scale = 1.0});
   }
   double read = 0, written = 0;
   for (const WorkRow& row : work.rows()) {
@@ -156,19 +159,48 @@ TYPED_TEST(CrossEntropy, WholeVocabulary) { this->check(13, 1000, 1, 2.0); }
 TYPED_TEST(CrossEntropy, ShardsOfUnequalWidth) { this->check(11, 257, 3, 2.0); }
 TYPED_TEST(CrossEntropy, ShardsWithoutColumns) { this->check(6, 3, 5, 1.0); }
 TYPED_TEST(CrossEntropy, LargeLogits) { this->check(7, 300, 2, 10.0); }
+TYPED_TEST(CrossEntropy, ZLoss) { this->check(11, 257, 3, 2.0, {.scale = 0.25, .z_scale = 0.03}); }
+TYPED_TEST(CrossEntropy, SlopeOfASoftCap) {
+  this->check(11, 257, 2, 2.0, {.scale = 0.25, .z_scale = 0.03, .cap = 9.0});
+}
+
+// c tanh(x / c) with the bound of c roundings: x / c, tanh and the product.
+TYPED_TEST(CrossEntropy, SoftCap) {
+  using T = TypeParam;
+  const index_t rows = 7, columns = 1003;
+  const double cap = 3.0;
+  for (const double spread : {1e-3, 1.0, 100.0}) {
+    auto x = Array<T>::random(rows * columns, 1, spread);
+    std::vector<double> capped;
+    for (const T& value : x.host) capped.push_back(cap * std::tanh(static_cast<double>(value) / cap));
+    kernels::cap_logits<T>(this->device_, x.matrix(rows, columns), cap);
+    this->device_.fence();
+    x.pull();
+    expect_close(x.host, capped, 6 * unit_roundoff<master_t<T>>() + unit_roundoff<T>(), 0.0);
+  }
+}
 
 TEST(CrossEntropyReference, GradientIsTheFiniteDifference) {
-  const auto logits = Array<double>::random(3 * 6, 1);
-  const std::vector<std::int32_t> targets{2, -1, 5};
-  std::vector<double> loss(3), gradient(18), unused(18);
-  kernels::reference::cross_entropy<double>(logits.on_host(3, 6), targets.data(), 0.5, loss.data(),
-                                            matrix_of(gradient, 3, 6));
-  const auto total = [&](const std::vector<double>& x) {
-    kernels::reference::cross_entropy<double>({x.data(), 3, 6}, targets.data(), 0.5, loss.data(),
-                                              matrix_of(unused, 3, 6));
-    return 0.5 * (loss[0] + loss[1] + loss[2]);
-  };
-  expect_close(gradient, finite_difference(logits.host, total), 1e-8);
+  for (const double cap : {0.0, 1.5}) {
+    const auto x = Array<double>::random(3 * 6, 1);
+    const std::vector<std::int32_t> targets{2, -1, 5};
+    const kernels::LossGradient of{.scale = 0.5, .z_scale = 0.2, .cap = cap};
+    std::vector<double> loss(3), lse2(3), gradient(18), unused(18);
+    const auto logits = [&](std::vector<double> l) {
+      for (double& value : l) value = cap > 0.0 ? cap * std::tanh(value / cap) : value;
+      return l;
+    };
+    const std::vector<double> at = logits(x.host);
+    kernels::reference::cross_entropy<double>({at.data(), 3, 6}, targets.data(), of, loss.data(), lse2.data(),
+                                              matrix_of(gradient, 3, 6));
+    const auto total = [&](const std::vector<double>& moved) {
+      const std::vector<double> l = logits(moved);
+      kernels::reference::cross_entropy<double>({l.data(), 3, 6}, targets.data(), of, loss.data(), lse2.data(),
+                                                matrix_of(unused, 3, 6));
+      return 0.5 * (loss[0] + loss[1] + loss[2]) + 0.2 * (lse2[0] + lse2[1] + lse2[2]);
+    };
+    expect_close(gradient, finite_difference(x.host, total), 1e-8);
+  }
 }
 
 }  // namespace

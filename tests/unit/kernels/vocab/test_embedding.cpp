@@ -10,8 +10,8 @@ template <class T>
 class Embedding : public KernelTest<T> {};
 TYPED_TEST_SUITE(Embedding, ScalarTypes);
 
-TYPED_TEST(Embedding, LocalRowsOnly) {
-  using T = TypeParam;
+template <class T>
+void check_local_rows(Device& device, double multiplier, index_t segments) {
   using M = master_t<T>;
   const index_t count = 200, hidden = 37;
   const Range vocabulary{11, 29};  // 18 of 40 ids
@@ -23,19 +23,27 @@ TYPED_TEST(Embedding, LocalRowsOnly) {
   tokens.push();
   Array<T> out(count * hidden, 9.0);
   Array<M> dtable(table.size(), 0.5);
-  kernels::embedding_forward<T>(this->device_, tokens.read(), vocabulary, table.read(vocabulary.size(), hidden),
-                                out.matrix(count, hidden));
-  kernels::embedding_backward<T>(this->device_, tokens.read(), vocabulary, dout.read(count, hidden),
-                                 dtable.matrix(vocabulary.size(), hidden));
-  this->device_.fence();
+  kernels::embedding_forward<T>(device, tokens.read(), vocabulary, table.read(vocabulary.size(), hidden),
+                                out.matrix(count, hidden), multiplier);
+  kernels::embedding_backward<T>(device, tokens.read(), vocabulary, dout.read(count, hidden),
+                                 dtable.matrix(vocabulary.size(), hidden), segments, multiplier);
+  device.fence();
   out.pull(), dtable.pull();
   std::vector<double> out2(out.host.size()), dtable2(dtable.host.size(), 0.5);
   kernels::reference::embedding_forward<T>(tokens.host.data(), vocabulary, table.on_host(vocabulary.size(), hidden),
-                                           matrix_of(out2, count, hidden));
+                                           matrix_of(out2, count, hidden), multiplier);
   kernels::reference::embedding_backward<T>(tokens.host.data(), vocabulary, dout.on_host(count, hidden),
-                                            matrix_of(dtable2, vocabulary.size(), hidden));
-  expect_close(out.host, out2, 0.0);                            // a copy
-  expect_close(dtable.host, dtable2, 16 * unit_roundoff<M>());  // about 10 additions an id
+                                            matrix_of(dtable2, vocabulary.size(), hidden), multiplier);
+  // A copy; or the factor and the product are rounded to M, and the product to T.
+  expect_close(out.host, out2, multiplier == 1.0 ? 0.0 : 2 * unit_roundoff<M>() + unit_roundoff<T>());
+  expect_close(dtable.host, dtable2, 16 * std::max(1.0, multiplier) * unit_roundoff<M>());  // about 10 additions an id
+}
+
+TYPED_TEST(Embedding, LocalRowsOnly) {
+  for (const index_t segments : {1, 4}) check_local_rows<TypeParam>(this->device_, 1.0, segments);
+}
+TYPED_TEST(Embedding, Multiplied) {
+  for (const index_t segments : {1, 4}) check_local_rows<TypeParam>(this->device_, 11.3, segments);
 }
 
 // The sum of two tables, as learned positions are added to words: one rounding.

@@ -1,0 +1,23 @@
+#pragma once
+
+// The kinds of statistics of a step, each with a source of its own: columns, empty where the run has no such
+// statistics; text for the log line, with the values of the columns; monitor. Private to the trainer.
+
+#include "nanotron/trainer/state/step_result.hpp"
+#include "nanotron/trainer/state/training_state.hpp"
+
+namespace nanotron::trainer {
+
+std::span<const io::ExtraColumn> router_columns(const deck::Config& config);
+std::string router_text(const deck::Config& config, std::span<const double> values);
+template <class T>
+std::unique_ptr<StatisticsMonitor> make_router_monitor(const deck::Config& config, comm::ProcessGrid& grid,
+                                                       Device& device, const TrainingState<T>& state);
+
+std::span<const io::ExtraColumn> z_loss_columns(const deck::Config& config);
+std::string z_loss_text(const deck::Config& config, std::span<const double> values);
+template <class T>
+std::unique_ptr<StatisticsMonitor> make_z_loss_monitor(const deck::Config& config, comm::ProcessGrid& grid,
+                                                       Device& device, const TrainingState<T>& state);
+
+}  // namespace nanotron::trainer
