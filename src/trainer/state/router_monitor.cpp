@@ -164,12 +164,12 @@ class Routers final : public StatisticsMonitor {
 
 }  // namespace
 
-std::span<const io::ExtraColumn> router_columns(const deck::Config& config) {
+std::span<const io::ExtraColumn> load_columns(const deck::Config& config) {
   if (config.model.moe.num_experts == 0) return {};
   return columns;
 }
 
-std::string router_text(const deck::Config& config, std::span<const double> values) {
+std::string load_text(const deck::Config& config, std::span<const double> values) {
   const std::string dropped =
       config.model.moe.capacity_factor > 0.0 ? fmt::format("  dropped {:.1f} %", 100.0 * values[2]) : "";
   return fmt::format("  load balance {:.3f}  z^2 {:.2f}  busiest expert {:.1f} %{}", values[0], values[1],
@@ -177,8 +177,8 @@ std::string router_text(const deck::Config& config, std::span<const double> valu
 }
 
 template <class T>
-std::unique_ptr<StatisticsMonitor> make_router_monitor(const deck::Config& config, comm::ProcessGrid& grid,
-                                                       Device& device, const TrainingState<T>& state) {
+std::unique_ptr<StatisticsMonitor> make_load_monitor(const deck::Config& config, comm::ProcessGrid& grid,
+                                                     Device& device, const TrainingState<T>& state) {
   using M = master_t<T>;
   ChoiceBiases<M> biases = choice_biases(config.model.moe, state.model);
   const Matrix<double> sums = state.model.statistics();
@@ -186,9 +186,9 @@ std::unique_ptr<StatisticsMonitor> make_router_monitor(const deck::Config& confi
   return std::make_unique<Routers<M>>(config, grid, device, sums, std::move(biases));
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                                                     \
-  template std::unique_ptr<StatisticsMonitor> make_router_monitor(const deck::Config&, comm::ProcessGrid&, Device&, \
-                                                                  const TrainingState<T>&);
+#define NANOTRON_INSTANTIATE(T)                                                                                   \
+  template std::unique_ptr<StatisticsMonitor> make_load_monitor(const deck::Config&, comm::ProcessGrid&, Device&, \
+                                                                const TrainingState<T>&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

@@ -17,7 +17,7 @@ struct Part {
 
 // A row for each kind, in the order of their columns.
 template <class T>
-constexpr Part<T> parts[] = {{router_columns, router_text, make_router_monitor<T>},
+constexpr Part<T> parts[] = {{load_columns, load_text, make_load_monitor<T>},
                              {z_loss_columns, z_loss_text, make_z_loss_monitor<T>}};
 
 // Calls f(part, first of its values, their number) for the parts that the run has.

@@ -8,11 +8,11 @@
 
 namespace nanotron::trainer {
 
-std::span<const io::ExtraColumn> router_columns(const deck::Config& config);
-std::string router_text(const deck::Config& config, std::span<const double> values);
+std::span<const io::ExtraColumn> load_columns(const deck::Config& config);
+std::string load_text(const deck::Config& config, std::span<const double> values);
 template <class T>
-std::unique_ptr<StatisticsMonitor> make_router_monitor(const deck::Config& config, comm::ProcessGrid& grid,
-                                                       Device& device, const TrainingState<T>& state);
+std::unique_ptr<StatisticsMonitor> make_load_monitor(const deck::Config& config, comm::ProcessGrid& grid,
+                                                     Device& device, const TrainingState<T>& state);
 
 std::span<const io::ExtraColumn> z_loss_columns(const deck::Config& config);
 std::string z_loss_text(const deck::Config& config, std::span<const double> values);
