@@ -54,8 +54,7 @@ ModelConfig only_layers(const ModelConfig& model, const std::vector<std::int64_t
 
 /// Errors at sets of layers that the model does not have, and at keys of layers with what no layer has.
 void check_layer_kinds(const Config& config, Findings& findings);
-/// Those at the set of layers that is the value of a key; and at routed_layers.
-void check_layer_set(const char* key, const std::string& value, const Config& config, Findings& findings);
+/// Those at routed_layers.
 void check_routed_layers(const Config& config, Findings& findings);
 /// An error at `key` where some layers are routed and some are dense, which `what` does not allow.
 void refuse_two_networks(const Config& config, Findings& findings, const std::string& key, const std::string& what,

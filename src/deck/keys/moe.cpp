@@ -88,7 +88,7 @@ std::int64_t routed_layer_count(const ModelConfig& model) {
 void check_routed_layers(const Config& c, Findings& f) {
   const std::string key = "moe.expert_layers", layers = c.model.moe.expert_layers;
   if (c.model.moe.num_experts == 0 || !f.is_valid({key, "moe.num_experts", "model.num_hidden_layers"})) return;
-  check_layer_set(key.c_str(), layers, c, f);
+  check_layer_set(key, layers, c, f);
   if (f.is_valid({key}) && routed_layer_count(c.model) == 0) {
     f.error({key, "moe.num_experts"}, "no layer has experts: expert_layers = " + quoted(layers),
             "a set with a layer, for example 'all' or '!0'", "or num_experts = 0");
