@@ -77,6 +77,9 @@ std::vector<Architecture> make_architectures() {
        .key_heads = KeyHeads::all},
       {.name = "SeedOssForCausalLM", .rules = "qkv_bias=* o_proj_bias=* mlp_bias=*"},
       {.name = "GPTBigCodeForCausalLM", .rules = of_gpt2, .has_head_dim = false, .key_heads = KeyHeads::one_or_all},
+      {.name = "GraniteForCausalLM",
+       .rules = biases_of_llama + "mlp_bias=* embedding_multiplier=* logits_scaling=* residual_multiplier=* "
+                                  "attention_multiplier=*"},
       {.name = "ApertusForCausalLM", .rules = biases_of_llama + "qk_norm=.true. hidden_act='xielu'"},
       {.name = "SmolLM3ForCausalLM", .rules = biases_of_llama + "mlp_bias=* rope_layers=*"},
       {.name = "Olmo2ForCausalLM", .rules = biases_of_llama + all_qk_norm + "norm_placement='post'"},
@@ -86,6 +89,9 @@ std::vector<Architecture> make_architectures() {
        .rules = biases_of_llama + all_qk_norm + "moe_intermediate_size=@intermediate_size norm_topk_prob=*",
        .is_moe = true,
        .has_head_dim = false},
+      {.name = "Gemma2ForCausalLM", .rules = biases_of_llama + gelu_gate + windows + of_gemma},
+      {.name = "Gemma3ForCausalLM",
+       .rules = biases_of_llama + gelu_gate + windows + of_gemma + "qk_norm=.true. rope_local_theta=theta_of_gemma3"},
       {.name = "GptOssForCausalLM",
        .rules = biases_of_llama + windows +
                 "attention_sinks=.true. mlp_bias=.true. router_bias=.true. "

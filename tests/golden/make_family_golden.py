@@ -78,10 +78,19 @@ CASES |= {
                                           "max_position_embeddings": 256}, 404),
     "olmoe": ("Olmoe", {key: value for key, value in (SIZES | COMMON).items() if key != "head_dim"} | {
         "intermediate_size": 24, "num_experts": 6, "num_experts_per_tok": 3, "norm_topk_prob": False}, 305),
+    "gemma2": ("Gemma2", GEMMA | {"head_dim": 12, "query_pre_attn_scalar": 8, "attn_logit_softcapping": 0.5,
+                                  "final_logit_softcapping": 2.0, "sliding_window": 5,
+                                  "layer_types": [SLIDING, FULL, SLIDING]}, 406),
+    "gemma3": ("Gemma3", GEMMA | WINDOWS | {
+        "query_pre_attn_scalar": 8, "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0,
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0}}, 407),
     "gpt_oss": ("GptOss", SIZES | COMMON | {
         "intermediate_size": 24, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 5,
         "layer_types": [SLIDING, FULL], "rope_theta": 150000.0,
         "rope_scaling": YARN | {"truncate": False}, "max_position_embeddings": 256}, 308),
+    "granite": ("Granite", SIZES | COMMON | {
+        "embedding_multiplier": 3.0, "logits_scaling": 0.5, "residual_multiplier": 0.4, "attention_multiplier": 0.25,
+        "tie_word_embeddings": True}, 309),
     "stablelm": ("StableLm", LAYER_NORMED | {"head_dim": 8, "partial_rotary_factor": 0.25, "use_qkv_bias": True,
                                              "layer_norm_eps": 1e-5}, 310),
     "pythia": ("GPTNeoX", {**{key: value for key, value in SIZES.items() if "key_value" not in key},

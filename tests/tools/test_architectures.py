@@ -30,7 +30,9 @@ DRAWN = {
     "norm_bias": (True,) * 9 + (False,), "parallel_residual": ("none",) * 9 + ("one_norm", "two_norms"),
     "qk_norm_over": ("head",) * 3 + ("projection",), "partial_rotary_factor": (1.0, 1.0, 1.0, 0.5),
     "rope_interleaved": (False,) * 9 + (True,), "attn_logit_softcapping": (0.0,) * 19 + (30.0,),
-    "attention_multiplier": (0.0,) * 19 + (0.25,), "attention_sinks": (False,) * 19 + (True,)}
+    "attention_multiplier": (0.0,) * 19 + (0.25,), "attention_sinks": (False,) * 19 + (True,),
+    "final_logit_softcapping": (0.0,) * 19 + (30.0,), "embedding_multiplier": (1.0,) * 19 + (3.0,),
+    "residual_multiplier": (1.0,) * 9 + (0.5,), "logits_scaling": (1.0,) * 9 + (8.0,)}
 
 
 def drawn(rng):

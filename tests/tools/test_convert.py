@@ -240,30 +240,6 @@ def test_orion_has_layer_norms(hf, tmp_path, tool):
     assert_same(load_file(folder / "model.safetensors"), load_file(tmp_path / "again" / "model.safetensors"))
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_granites_multipliers_are_folded(tied, golden, hf, tmp_path, tool):
-    """Logits of 12 embedding, 0.22 of each block, scores times 1/4 instead of 8^-0.5, divided by 8."""
-    def tie(data):
-        if tied:
-            del data["lm_head.weight"]
-
-    folder = hf("llama", tie, architectures=["GraniteForCausalLM"], model_type="granite", tie_word_embeddings=tied,
-                embedding_multiplier=12.0, residual_multiplier=0.22, attention_multiplier=0.25, logits_scaling=8.0)
-    told = tool("convert", "from-hf", folder, tmp_path / "out").stderr
-    assert "residual_multiplier = 0.22 is folded into down_proj, times 0.22, rounded once" in told
-    start, found = parameters(golden / "llama" / STEP), parameters(tmp_path / "out" / STEP)
-    if tied:
-        start["lm_head/weight"] = start["model/embed_tokens/weight"]
-    factors = {"embed_tokens": 12.0, "lm_head": 1 / 8, "o_proj": 0.22, "down_proj": 0.22, "q_proj": 0.25 * 8**0.5}
-    assert found.keys() == start.keys()
-    for name, values in start.items():
-        factor = next((value for part, value in factors.items() if part in name), 1.0)
-        assert np.array_equal(found[name], (values.astype(np.float64) * factor).astype(np.float32)), name
-    tool("convert", *TO_HF, tmp_path / "out", tmp_path / "again")
-    config = json.loads((tmp_path / "again" / "config.json").read_text())
-    assert config["model_type"] == "llama" and not config["tie_word_embeddings"]
-
-
 @pytest.mark.parametrize("mask", [np.float32, np.uint8, np.bool_])
 def test_gpt2_as_published(mask, golden, hf, tmp_path, tool):
     """The backbone alone, with the masks that old versions saved, and dropout that is told and left out."""

@@ -295,7 +295,8 @@ OTHER_FAMILIES = {
     "helium": ("Helium", {"head_dim": 8}, {"rms_norm_eps": 1e-8, "rope_theta": 1e5}, "llama"),
     "granite": ("Granite", {"embedding_multiplier": 12.0, "logits_scaling": 8.0, "residual_multiplier": 0.22,
                             "attention_multiplier": 0.25, "tie_word_embeddings": True},
-                {}, "llama"),
+                {"embedding_multiplier": 12.0, "logits_scaling": 8.0, "residual_multiplier": 0.22,
+                 "attention_multiplier": 0.25, "tie_word_embeddings": True}, None),
     "internlm2": ("InternLM2", {"bias": False, "num_key_value_heads": 2}, {"num_key_value_heads": 2}, "llama"),
     "internlm3": ("InternLM3", {"bias": False, "qkv_bias": False, "head_dim": 12}, {"head_dim": 12}, "llama"),
     "exaone": ("Exaone", {"num_layers": 2, "layer_norm_epsilon": 1e-4, "activation_function": "silu",
@@ -322,7 +323,7 @@ def test_other_families(kind):
     exported = hf.config_from_sizes(sizes, "", **EXPORT)
     assert exported["model_type"] == (written or kind) and sizes_of(exported) == sizes
     again = hf.config_from_sizes(sizes, "", **EXPORT | {"imported": config})
-    own = hf.FAMILIES[kind].is_of_transformers and kind != "granite"
+    own = hf.FAMILIES[kind].is_of_transformers
     assert again["model_type"] == (kind if own or not written else written) and sizes_of(again) == sizes
     if own:
         assert {key: again[key] for key in config} == config

@@ -99,9 +99,8 @@ def from_hugging_face(options: argparse.Namespace) -> int:
               "architecture; it is left out", file=sys.stderr)
     folder = Path(options.target) / "step_00000000"
     check_target(folder, options)
-    kind, factors = hf.kind_of_config(config, config_path), hf.factors(config, sizes, config_path)
+    kind = hf.kind_of_config(config, config_path)
     tensors = layouts.split_experts(layouts.with_full_names(st.read_tensors(source), kind), sizes, kind, source)
-    tensors = layouts.with_own_head(tensors, sizes, kind, config)
     expected = layouts.match(tensors, sizes, kind, source)
     wide = any(tensors[name].dtype == "F64" for name in expected.keys() & tensors.keys())
     with checkpoint_file.CheckpointWriter(folder, sizes, dtype="<f8" if wide else "<f4", seed=options.seed,
@@ -109,10 +108,8 @@ def from_hugging_face(options: argparse.Namespace) -> int:
                              provenance=hdf5.tool_provenance("nanotron_convert")
                              | {"source": str(source)}) as writer:
         for name, stored in expected.items():
-            if name not in tensors:
-                continue
-            factor = next((value for part, (_, value) in factors.items() if part in stored.parts[0].dataset), 1.0)
-            layouts.load(name, stored, tensors[name], writer.dataset, factor)
+            if name in tensors:
+                layouts.load(name, stored, tensors[name], writer.dataset)
         writer.commit()
     coefficient = config.get("router_aux_loss_coef")
     group = sizes.deck_group({"router_aux_loss_coef": float(hf.AUX_LOSS_COEF if coefficient is None else coefficient),

@@ -42,7 +42,6 @@ class Family:
     without: tuple[str, ...] = ()  # Llama's keys that its class does not read
     has_window: bool = False  # sliding_window alone says it
     rope_types: tuple[str, ...] = ()  # that its configuration allows; empty: all
-    multipliers: bool = False  # Granite's
     rules: tuple[Rule, ...] = ()  # what else config.json says
     is_of_transformers: bool = True
 
@@ -55,8 +54,7 @@ class Family:
         """Of config.json, beside Llama's."""
         biases = (key for key, _ in self.biases.values())
         rules = (key for rule in self.rules for key in rule.keys)
-        return frozenset((*self.aliases.values(), *self.dropouts, *self.only, *biases, *rules,
-                          *(MULTIPLIERS if self.multipliers else ())))
+        return frozenset((*self.aliases.values(), *self.dropouts, *self.only, *biases, *rules))
 
     @property
     def rotates_a_part(self) -> bool:
@@ -79,9 +77,12 @@ class Family:
         return bool(default if value is None else value)
 
 
-MULTIPLIERS = ("embedding_multiplier", "logits_scaling", "residual_multiplier", "attention_multiplier")
+GELU_TANH_GATE = {"gelu_pytorch_tanh": "geglu_tanh", "gelu_new": "geglu_tanh", "gelu": "geglu"}
 WHOLE_QK_NORM = {"qk_norm": True, "qk_norm_over": "projection"}
 PHI_DROPOUTS = ("attention_dropout", "resid_pdrop", "embd_pdrop")
+SOFT_CAPS = tuple(same(key, None, nothing=0.0) for key in ("attn_logit_softcapping", "final_logit_softcapping"))
+GEMMA2_CAPS = (same("attn_logit_softcapping", 50.0, nothing=0.0), same("final_logit_softcapping", 30.0, nothing=0.0))
+OF_GEMMA = {"norm_weight": "one_plus", "norm_placement": "sandwich"}
 FAMILIES = {
     "llama": Family("LlamaForCausalLM", biases=OF_LLAMA | OF_MLP),
     "mistral": Family("MistralForCausalLM", defaults={"num_key_value_heads": 8, "sliding_window": 4096},
@@ -123,7 +124,9 @@ FAMILIES = {
         rope_theta=5e5, biases=bias_of("use_bias", False, "qkv_bias", "o_proj_bias", "mlp_bias")),
     "helium": Family("HeliumForCausalLM", defaults={"head_dim": 128, "rms_norm_eps": 1e-8}, rope_theta=1e5,
                      biases=bias_of("attention_bias", False, "qkv_bias") | OF_MLP),
-    "granite": Family("GraniteForCausalLM", biases=OF_LLAMA | OF_MLP, multipliers=True),
+    "granite": Family("GraniteForCausalLM", biases=OF_LLAMA | OF_MLP,
+                      rules=(same("embedding_multiplier", 1.0), same("logits_scaling", 1.0),
+                             same("residual_multiplier", 1.0), fk.GRANITE_ATTENTION)),
     "apertus": Family(
         "ApertusForCausalLM", defaults={"rms_norm_eps": 1e-5, "hidden_act": "xielu"}, rope_theta=12e6, biases=OF_LLAMA,
         fixed={"qk_norm": True}, activations={"xielu": "xielu"},
@@ -137,6 +140,18 @@ FAMILIES = {
                     rules=(fk.windows("3:1"), fk.OLMO3_LOCAL_ROPE)),
     "olmoe": Family("OlmoeForCausalLM", defaults={"rms_norm_eps": 1e-5}, biases=OF_LLAMA, fixed=WHOLE_QK_NORM,
                     without=("head_dim",), only={"clip_qkv": (None, None, "clipped queries, keys and values")}),
+    "gemma2": Family(
+        "Gemma2ForCausalLM", aliases={"hidden_act": "hidden_activation"}, without=("hidden_act",),
+        defaults={"num_key_value_heads": 4, "head_dim": 256, "hidden_act": "gelu_pytorch_tanh",
+                  "tie_word_embeddings": True}, biases=OF_LLAMA, fixed=OF_GEMMA, activations=GELU_TANH_GATE,
+        rules=(fk.windows("1:1"), fk.GEMMA_SCALES, *GEMMA2_CAPS)),
+    "gemma3_text": Family(
+        "Gemma3ForCausalLM", aliases={"hidden_act": "hidden_activation"}, without=("hidden_act",),
+        defaults={"num_key_value_heads": 4, "head_dim": 256, "hidden_act": "gelu_pytorch_tanh",
+                  "tie_word_embeddings": True}, rope_theta=1e6, biases=OF_LLAMA, fixed=OF_GEMMA | {"qk_norm": True},
+        activations=GELU_TANH_GATE,
+        only={"use_bidirectional_attention": (False, False, "attention to later tokens")},
+        rules=(fk.windows("5:1", "sliding_window_pattern"), fk.GEMMA_SCALES, *SOFT_CAPS, fk.GEMMA3_LOCAL_ROPE)),
     "gpt_oss": Family(
         "GptOssForCausalLM", defaults={"num_key_value_heads": 8, "head_dim": 64, "rms_norm_eps": 1e-5}, rope_theta=15e4,
         biases=bias_of("attention_bias", True, "qkv_bias", "o_proj_bias"),
@@ -177,14 +192,3 @@ FAMILIES = {
                                       "hidden_act": "activation_function"},
         defaults={"rms_norm_eps": 1e-5}, dropouts=("attention_dropout", "embed_dropout"), is_of_transformers=False),
 }
-
-
-
-def factors_of(config: dict[str, Any], head_dim: int) -> dict[str, tuple[str, float]]:
-    """Granite's multipliers that are not 1, as factors of weights: part of a dataset's name -> key, factor."""
-    embedding, logits, residual, attention = (
-        float(1.0 if config.get(key) is None else config[key]) for key in MULTIPLIERS)
-    found = {"embed_tokens": (MULTIPLIERS[0], embedding), "lm_head": (MULTIPLIERS[1], 1.0 / logits),
-             "o_proj": (MULTIPLIERS[2], residual), "down_proj": (MULTIPLIERS[2], residual),
-             "q_proj": (MULTIPLIERS[3], attention * head_dim**0.5)}
-    return {part: (key, factor) for part, (key, factor) in found.items() if factor != 1.0}

@@ -14,7 +14,7 @@ from typing import Any
 from . import common, gpt2, layer_sets
 from . import rope as ropes
 from .expert_keys import EXPERTS, entries_of_experts, expert_sizes
-from .families import FAMILIES, LAYER_NORM, ROTATED_PART, factors_of
+from .families import FAMILIES, LAYER_NORM, ROTATED_PART
 from .family_keys import LAYER_ROPES, ropes_of_layers, with_one_rope
 from .model_sizes import ModelSizes
 
@@ -22,9 +22,9 @@ OTHERS = gpt2.ARCHITECTURES  # whose config.json has keys of its own
 ARCHITECTURES = {family.architecture: kind for kind, family in FAMILIES.items()} | \
     {architecture: kind for kind, architecture in OTHERS.items()}
 # What is written for a model that no folder was imported for: of equal ones the first.
-WRITTEN = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", "gpt2", "starcoder2",
-           "gpt_neox", "seed_oss", "gpt_bigcode", "apertus", "smollm3", "olmo2", "olmo3", "olmoe", "gpt_oss",
-           "stablelm", "phi3", "glm", "glm4", "opt")
+WRITTEN = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", "gpt2", "starcoder2", "gpt_neox",
+           "seed_oss", "gpt_bigcode", "granite", "apertus", "smollm3", "olmo2", "olmo3", "olmoe", "gemma2",
+           "gemma3_text", "gpt_oss", "stablelm", "phi3", "glm", "glm4", "opt")
 AUX_LOSS_COEF = 0.001
 
 KNOWN = frozenset((
@@ -150,19 +150,10 @@ def notes(config: dict[str, Any], where: object = "") -> list[str]:
     family = FAMILIES[kind]
     given = [key for key in family.dropouts if config.get(key)]
     found += [f"dropout in training ({', '.join(given)}) is left out"] if given else []
-    folded = factors(config, sizes_from_config(config, where), where)
-    found += [f"{key} = {config[key]} is folded into {part}, times {factor!r}, rounded once"
-              for part, (key, factor) in folded.items()]
     if config.get("num_nextn_predict_layers"):
         found.append(f"{config['num_nextn_predict_layers']} layers that predict further tokens "
                      "(num_nextn_predict_layers) are left out")
     return found + ropes.notes(config)
-
-
-def factors(config: dict[str, Any], sizes: ModelSizes, where: object) -> dict[str, tuple[str, float]]:
-    """What the weights are multiplied by: part of a dataset's name -> key of config.json, factor."""
-    family = FAMILIES.get(kind_of_config(config, where))
-    return factors_of(config, sizes.head_dim) if family and family.multipliers else {}
 
 
 def unknown_keys(config: dict[str, Any], where: object = "") -> list[str]:
@@ -231,9 +222,6 @@ def _read(kind: str, config: dict[str, Any]) -> ModelSizes:
     heads, hidden = int(plain["num_attention_heads"]), int(plain["hidden_size"])
     head_dim = int(plain.get("head_dim") or family.defaults.get("head_dim") or hidden // heads)
     tied = bool(plain.get("tie_word_embeddings", False))
-    if family.multipliers:
-        factor = {part: value for part, (_, value) in factors_of(config, head_dim).items()}
-        tied = tied and factor.get("embed_tokens", 1.0) == factor.get("lm_head", 1.0)
     norm = {"layer_norm_epsilon": float(plain.get("layer_norm_epsilon", 1e-5))} if "normalization" in family.fixed \
         else {"rms_norm_eps": float(plain.get("rms_norm_eps", 1e-6))}
     chosen: dict[str, Any] = {name: family.bias(name, config) for name in family.biases} | family.fixed | norm
@@ -314,7 +302,7 @@ def kind_of(sizes: ModelSizes, where: object, imported: str = "") -> str:
     """The architecture whose config.json says these sizes: that of the model imported, where transformers has it and it
     does, else the first of WRITTEN; ToolError when there is none."""
     family = FAMILIES.get(imported)
-    own = (imported,) if imported in OTHERS or (family and family.is_of_transformers and not family.multipliers) else ()
+    own = (imported,) if imported in OTHERS or (family and family.is_of_transformers) else ()
     told = {kind: differences(kind, sizes) for kind in (*own, *WRITTEN) if (kind in EXPERTS) == (sizes.num_experts > 0)}
     fitting: list[str] = [kind for kind, found in told.items() if not found]
     if fitting:

@@ -231,15 +231,12 @@ def _require_finite(block: np.ndarray, start: int, name: str, where: object) -> 
                                "these weights are broken, take another copy of the model or an earlier one")
 
 
-def load(name: str, stored: Stored, tensor: st.StoredTensor, dataset_of: Callable[[str], h5py.Dataset],
-         factor: float = 1.0) -> None:
-    """Reads a tensor of a model's files into the datasets of its parts, times `factor`, which is rounded once."""
+def load(name: str, stored: Stored, tensor: st.StoredTensor, dataset_of: Callable[[str], h5py.Dataset]) -> None:
+    """Reads a tensor of a model's files into the datasets of its parts."""
     if isinstance(stored, Constant):
         return
     for start, block in tensor.pieces():
         _require_finite(block, start, name, tensor.path)
-        if factor != 1.0:
-            block = block.astype(np.float64) * factor
         stored.unpack(block, start, dataset_of)
 
 
@@ -303,14 +300,6 @@ def with_full_names(tensors: Tensors, kind: str) -> Tensors:
     if prefix is None or any(name.startswith(prefix) for name in tensors):
         return tensors
     return {name if name.startswith("lm_head.") else prefix + name: tensor for name, tensor in tensors.items()}
-
-
-def with_own_head(tensors: Tensors, sizes: model_sizes.ModelSizes, kind: str, config: dict[str, Any]) -> Tensors:
-    """Where a tied head is one of its own here, since Granite's multipliers of the two differ: the embedding again."""
-    head, embedding = (published_name(name, kind) for name in ("lm_head.weight", "model.embed_tokens.weight"))
-    if sizes.tie_word_embeddings or not config.get("tie_word_embeddings") or embedding not in tensors:
-        return tensors
-    return {head: tensors[embedding]} | tensors
 
 
 def is_no_parameter(name: str, kind: str) -> bool:
