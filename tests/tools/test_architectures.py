@@ -134,5 +134,6 @@ def test_check_says_it_in_a_line(programs, tmp_path):
     assert set(odd) - set(plain) == {
         "warning: no Hugging Face architecture has these keys of &model and &moe in this combination, so "
         "nanotron-convert will not export the model; nearest: MistralForCausalLM with qkv_bias = .false.; "
-        "Qwen2ForCausalLM with sliding_window = 0; SeedOssForCausalLM with sliding_window = 0"}
+        "Qwen2ForCausalLM with sliding_window = 0; SeedOssForCausalLM with sliding_window = 0; Phi3ForCausalLM with "
+        "qkv_bias = .false."}
     assert not any("Hugging Face" in line for line in plain)

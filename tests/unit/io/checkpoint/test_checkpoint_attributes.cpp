@@ -24,8 +24,13 @@ using test::Scratch;
 deck::Scalar other_value(const deck::Parameter& row, const deck::Config& config) {
   const deck::Scalar value = row.get(config);
   if (const auto* integer = std::get_if<std::int64_t>(&value)) return *integer + 1;
-  if (const auto* real = std::get_if<double>(&value)) return *real == 0.0 ? 1.0 : *real * 2;
+  if (const auto* real = std::get_if<double>(&value))
+    return *real == 0.0 ? 1.0 : *real * 2 > row.range.max ? *real / 2 : *real * 2;
   if (const auto* logical = std::get_if<bool>(&value)) return !*logical;
+  if (row.legal_values.empty()) {  // layers, or numbers
+    const auto& text = std::get<std::string>(value);
+    return text == "all" ? "1:1" : text + " 2";
+  }
   return row.legal_values[row.legal_values[0] == std::get<std::string>(value) ? 1 : 0];
 }
 
@@ -87,9 +92,9 @@ class ModelKeys : public ::testing::Test {
   }
 
   /// Of the model's groups, what a run may change when it goes on: no weight means anything else by it.
-  const std::set<std::string> may_change{"initializer_range",     "parametrization",   "base_hidden_size",
-                                         "capacity_factor",       "receive_factor",    "router_aux_loss_coef",
-                                         "router_aux_loss_scale", "router_z_loss_coef"};
+  const std::set<std::string> may_change{"initializer_range",     "parametrization",    "base_hidden_size",
+                                         "capacity_factor",       "receive_factor",     "router_aux_loss_coef",
+                                         "router_aux_loss_scale", "router_z_loss_coef", "router_bias_update_rate"};
 };
 
 TEST_F(ModelKeys, AreInTheFileAndComparedOrMayChange) { expect_every_key_checked(test::fake_config()); }
