@@ -71,7 +71,11 @@ TEST_P(AgainstPytorch, TwentyStepsAgree) {
   const nlohmann::json golden = test::golden_numbers(c.name).at(name_of(c.type));
   expect_losses(ours, golden, c);
   if (golden.contains("router_z")) expect_routers(ours, golden, c);
-  const std::set<std::string> arbitrary = test::without_gradient(c.name);
+  std::set<std::string> arbitrary = test::without_gradient(c.name);
+  // Softmax does not see a bias on elements of keys that are not rotated: their gradient is rounding, which AdamW
+  // enlarges.
+  if (c.type == ScalarType::fp32 && config.model.partial_rotary_factor < 1.0)
+    arbitrary.insert("model/layers/self_attn/k_proj/bias");
   expect_state(ours.parameters, golden.at("parameters"), c.state_tolerance, arbitrary);
   expect_state(ours.exp_avg, golden.at("exp_avg"), c.state_tolerance, arbitrary);
   expect_state(ours.exp_avg_sq, golden.at("exp_avg_sq"), c.state_tolerance, arbitrary);
