@@ -9,6 +9,7 @@
 #include <bit>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/deck/layer_kinds.hpp"
 #include "support/comparison.hpp"
 #include "support/sampling.hpp"
 #include "support/training.hpp"
@@ -229,7 +230,7 @@ TEST_P(Moe, CapacityFollowsTheSerialRun) {
   EXPECT_GT(std::abs(test::serial(config_, 1).losses[0] - reference.losses[0]), 1e-6) << "dropping changes something";
 }
 
-// k / L of the coefficient, L being the layers of the whole model whatever the stage has of them.
+// k / L of the coefficient, L being the layers with experts of the whole model whatever the stage has of them.
 TEST_P(Moe, TheAuxLossOfHuggingFaceIsThatOfALayerRescaled) {
   config_.checkpoint.resume = "none";
   const auto with = [](deck::Config c, deck::AuxLossScale scale, double coef) {
@@ -241,7 +242,7 @@ TEST_P(Moe, TheAuxLossOfHuggingFaceIsThatOfALayerRescaled) {
   const auto k = static_cast<double>(config_.model.moe.num_experts_per_tok);
   for (const std::int64_t layers : {4, 5}) {
     config_.model.num_hidden_layers = layers;
-    const double coef = 0.3, of_layer = coef * k / static_cast<double>(layers);
+    const double coef = 0.3, of_layer = coef * k / static_cast<double>(deck::routed_layer_count(config_.model));
     const bool exact =
         std::has_single_bit(static_cast<std::uint64_t>(config_.model.moe.num_experts_per_tok)) && layers == 4;
     const test::Numbers reference = test::serial(with(config_, hugging_face, coef), steps);
