@@ -247,7 +247,8 @@ TEST_P(Moe, TheAuxLossOfHuggingFaceIsThatOfALayerRescaled) {
         std::has_single_bit(static_cast<std::uint64_t>(config_.model.moe.num_experts_per_tok)) && layers == 4;
     const test::Numbers reference = test::serial(with(config_, hugging_face, coef), steps);
     const test::Numbers unscaled = test::serial(with(config_, per_layer, coef), steps);
-    EXPECT_GT(test::worst_loss_difference(unscaled, reference), 1e-6) << "the scale changes something";
+    if (of_layer != coef)
+      EXPECT_GT(test::worst_loss_difference(unscaled, reference), 1e-6) << "the scale changes something";
     for (const deck::Config& grid : test::sampled(grids(), ranks_ > 4 ? 1 : 3, test::world())) {
       SCOPED_TRACE(text(grid));
       const test::Numbers theirs = run(with(grid, hugging_face, coef)), ours = run(with(grid, per_layer, of_layer));
