@@ -123,7 +123,7 @@ template <class T>
 void store_rows(Device& device, const Pieces<T>& w, const Heads& heads, index_t first, index_t queries,
                 MatrixRef<T> out, Vector<master_t<T>> lse) {
   using M = master_t<T>;
-  const auto piece = w;
+  const M *const sums = w.sum, *const maxima = w.max, *const output = w.rows;
   M* const lse_data = lse.data();
   const index_t rows = heads.s.batch * heads.s.query_heads * queries;
   const KernelWork kernel(device, "attention_store",
@@ -132,14 +132,14 @@ void store_rows(Device& device, const Pieces<T>& w, const Heads& heads, index_t 
   for_each_row(
       device, "attention_store", rows, KOKKOS_LAMBDA(const Row& row, const index_t at) {
         const index_t n = at / queries, i = at % queries;
-        const M* const from = piece.rows + (n * query_block + i) * heads.s.head_dim;
+        const M* const from = output + (n * query_block + i) * heads.s.head_dim;
         T* const to = heads.query(out, n, first + i);
-        const M sum = piece.sum[n * query_block + i];
+        const M sum = sums[n * query_block + i];
         const bool sees = sum > 0;
         row.for_each(heads.s.head_dim,
                      [=](const index_t c) { to[c] = sees ? static_cast<T>(from[c] / sum) : T(0.0f); });
         lse_data[n * heads.s.query_row_stride() + first + i] =
-            piece.max[n * query_block + i] + (sees ? std::log(sum) : M(0));
+            maxima[n * query_block + i] + (sees ? std::log(sum) : M(0));
       });
 }
 
@@ -171,7 +171,8 @@ template <class T>
 void gradient_block(Device& device, const Pieces<T>& w, const Heads& heads, const Block& b,
                     Vector<const master_t<T>> lse) {
   using M = master_t<T>;
-  const auto piece = w;
+  const M *const all_scores = w.scores, *const all_dp = w.dp, *const dots = w.dot;
+  T *const all_p = w.p, *const all_ds = w.ds;
   const index_t rows = heads.s.batch * heads.s.query_heads * b.queries;
   const KernelWork kernel(device, "attention_gradient",
                           {.read = bytes_of_rows<M>(rows, 2 * b.keys), .written = bytes_of_rows<T>(rows, 2 * b.keys)});
@@ -180,11 +181,11 @@ void gradient_block(Device& device, const Pieces<T>& w, const Heads& heads, cons
         const index_t n = at / b.queries, i = at % b.queries;
         const index_t first = n * score_elements + i * key_block;
         const Range seen = heads.seen(b, n, i);
-        const M *const scores = piece.scores + first, *const dp = piece.dp + first;
-        T *const p = piece.p + first, *const ds = piece.ds + first;
+        const M *const scores = all_scores + first, *const dp = all_dp + first;
+        T *const p = all_p + first, *const ds = all_ds + first;
         const index_t query = b.first_query + i;
         const M log_sum = lse.data()[n * heads.s.query_row_stride() + query];
-        const M dot = piece.dot[n * heads.s.query_length + query];
+        const M dot = dots[n * heads.s.query_length + query];
         row.for_each(b.keys, [=](const index_t j) {
           const bool sees = j >= seen.begin && j < seen.end;
           const M value = sees ? exponential(scores[j] - log_sum) : M(0);
@@ -238,7 +239,7 @@ template <class T>
 void store_queries(Device& device, const Pieces<T>& w, const Heads& heads, index_t first, index_t queries,
                    MatrixRef<T> dq) {
   using M = master_t<T>;
-  const auto piece = w;
+  const M* const output = w.rows;
   const index_t rows = heads.s.batch * heads.s.query_heads * queries;
   const KernelWork kernel(
       device, "attention_store_dq",
@@ -246,7 +247,7 @@ void store_queries(Device& device, const Pieces<T>& w, const Heads& heads, index
   for_each_row(
       device, "attention_store_dq", rows, KOKKOS_LAMBDA(const Row& row, const index_t at) {
         const index_t n = at / queries, i = at % queries;
-        const M* const from = piece.rows + (n * query_block + i) * heads.s.head_dim;
+        const M* const from = output + (n * query_block + i) * heads.s.head_dim;
         T* const to = heads.query(dq, n, first + i);
         row.for_each(heads.s.head_dim, [=](const index_t c) { to[c] = static_cast<T>(from[c]); });
       });
@@ -256,7 +257,7 @@ void store_queries(Device& device, const Pieces<T>& w, const Heads& heads, index
 template <class T>
 void store_keys(Device& device, const Pieces<T>& w, const AttentionShape& shape, MatrixRef<T> dk, MatrixRef<T> dv) {
   using M = master_t<T>;
-  const auto piece = w;
+  const M *const dkey = w.dkey, *const dvalue = w.dvalue;
   const auto s = shape;
   const KernelWork kernel(device, "attention_store_keys",
                           {.read = bytes_of_rows<M>(s.batch * s.query_heads * s.key_length, 2 * s.head_dim),
@@ -272,8 +273,8 @@ void store_keys(Device& device, const Pieces<T>& w, const AttentionShape& shape,
           for (index_t h = 0; h < s.query_heads; ++h) {
             if (s.key_head_of(h) != key_head) continue;
             const index_t from = ((sequence * s.query_heads + h) * s.key_length + j) * s.head_dim + c;
-            key += piece.dkey[from];
-            value += piece.dvalue[from];
+            key += dkey[from];
+            value += dvalue[from];
           }
           dk(target, column + c) = static_cast<T>(key);
           dv(target, column + c) = static_cast<T>(value);

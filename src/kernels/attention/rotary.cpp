@@ -155,17 +155,17 @@ template <class M>
 void rotary_tables(Device& device, double theta, Matrix<M> cosine, Matrix<M> sine, const RotaryScaling& scaling) {
   const KernelRegion kernel(device, "rotary_tables", reads(), writes(cosine, sine));
   const index_t half = static_cast<index_t>(cosine.extent(1));
-  M* const c = cosine.data();
-  M* const s = sine.data();
-  const RotaryScaling scaled = scaling;
   const double magnitude = scaling.magnitude();
-  for_each_element(
-      device, "rotary_tables", static_cast<index_t>(cosine.extent(0)) * half, KOKKOS_LAMBDA(const index_t i) {
-        const double exponent = -static_cast<double>(i % half) / static_cast<double>(half);
-        const double angle = static_cast<double>(i / half) * scaled(std::pow(theta, exponent), i % half);
-        c[i] = static_cast<M>(magnitude * std::cos(angle));
-        s[i] = static_cast<M>(magnitude * std::sin(angle));
-      });
+  for (index_t pair = 0; pair < half; ++pair) {
+    const double frequency = scaling(std::pow(theta, -static_cast<double>(pair) / static_cast<double>(half)), pair);
+    M *const c = cosine.data() + pair, *const s = sine.data() + pair;
+    for_each_element(
+        device, "rotary_tables", static_cast<index_t>(cosine.extent(0)), KOKKOS_LAMBDA(const index_t position) {
+          const double angle = static_cast<double>(position) * frequency;
+          c[position * half] = static_cast<M>(magnitude * std::cos(angle));
+          s[position * half] = static_cast<M>(magnitude * std::sin(angle));
+        });
+  }
 }
 
 template <class T>

@@ -232,17 +232,10 @@ using ::Kokkos::parallel_for;
 using ::Kokkos::parallel_reduce;
 
 // Kokkos launches a functor from 512 bytes on through constant memory, after a wait of the host for the kernel before.
-// With it go its policy and more: `besides` bytes, measured in Kokkos 4.6. That is legal, but only these kernels may:
-// tables at start-up, and attention of batched GEMMs, the slowest way, which has the map of scores in each closure.
-inline bool may_wait(const std::string& kernel) {
-  return kernel == "rotary_tables" || kernel.rfind("attention_", 0) == 0;
-}
-
+// With it go its policy and more: `besides` bytes, measured in Kokkos 4.6.
 template <std::size_t besides, class F>
 void check_functor(const std::string& kernel, const F& f) {
-  static_assert(sizeof(F) + besides < 4096, "a closure too large for any launch of Kokkos");
-  if (sizeof(F) + besides >= 512 && !may_wait(kernel))
-    nanotron::emulation::fault("the closure of " + kernel + " is too large for the arguments of a launch");
+  static_assert(sizeof(F) + besides < 512, "a closure too large for the arguments of a launch");
   nanotron::emulation::check_closure(kernel, f);
 }
 
