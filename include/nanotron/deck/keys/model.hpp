@@ -64,8 +64,6 @@ struct ModelConfig {
   bool embedding_norm = false;
   std::int64_t q_lora_rank = 0, kv_lora_rank = 0;  // of latent attention; kv_lora_rank = 0: none
   std::int64_t qk_nope_head_dim = 0, qk_rope_head_dim = 0, v_head_dim = 0;
-  std::int64_t num_nextn_predict_layers = 0;
-  double mtp_loss_coefficient = 0.3;
   bool o_proj_bias = false;
   HiddenAct hidden_act = HiddenAct::silu;
   double swiglu_limit = 7.0, swiglu_alpha = 1.702;  // of swiglu_clamped
