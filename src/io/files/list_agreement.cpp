@@ -12,8 +12,7 @@
 namespace nanotron::io {
 namespace {
 
-constexpr std::int64_t max_bytes_read_fully = std::int64_t{1} << 30;  // bytes of the list
-constexpr index_t max_sampled = 1024;                                 // blocks of the list, at least one for each file
+constexpr index_t max_sampled = 1024;  // blocks of the list, at least one for each file
 
 // For each value whether all ranks have the same.
 template <class T>

@@ -18,8 +18,6 @@
 namespace nanotron::io {
 namespace {
 
-constexpr std::int64_t max_bytes_read_fully = std::int64_t{1} << 30;  // bytes
-
 bool is_same(MPI_Comm world, std::int64_t value) {
   std::int64_t range[2] = {value, -value};
   NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, range, 2, MPI_INT64_T, MPI_MAX, world));

@@ -25,6 +25,8 @@ void require_same_file(MPI_Comm world, const std::filesystem::path& path, ExitCo
 
 /// Tokens per hashed block, and blocks in a sample.
 inline constexpr index_t token_block = index_t{1} << 20, sampled_blocks = 64;
+/// Bytes: of more, data%verify = 'automatic' compares a sample if size and times are the same on all hosts.
+inline constexpr std::int64_t max_bytes_read_fully = std::int64_t{1} << 30;
 
 /// Error(data_error) on all ranks unless they see the same file; it lists each hash with its hosts. Ranks of a host
 /// that see one file (device and inode) share its blocks, so that every host reads its file at most once. `key` names
