@@ -8,7 +8,7 @@ namespace nanotron::trainer {
 namespace {
 
 template <class T>
-struct Part {
+struct Statistic {
   std::span<const io::ExtraColumn> (*columns)(const deck::Config& config);
   std::string (*text)(const deck::Config& config, std::span<const double> values);
   std::unique_ptr<StatisticsMonitor> (*monitor)(const deck::Config& config, comm::ProcessGrid& grid, Device& device,
@@ -17,16 +17,16 @@ struct Part {
 
 // A row for each kind, in the order of their columns.
 template <class T>
-constexpr Part<T> parts[] = {{load_columns, load_text, make_load_monitor<T>},
-                             {z_loss_columns, z_loss_text, make_z_loss_monitor<T>}};
+constexpr Statistic<T> statistics[] = {{load_columns, load_text, make_load_monitor<T>},
+                                       {z_loss_columns, z_loss_text, make_z_loss_monitor<T>}};
 
-// Calls f(part, first of its values, their number) for the parts that the run has.
+// Calls f(statistic, first of its values, their number) for the statistics that the run has.
 template <class T, class F>
-void for_each_part(const deck::Config& config, const F& f) {
+void for_each_statistic(const deck::Config& config, const F& f) {
   std::size_t first = 0;
-  for (const Part<T>& part : parts<T>) {
-    const std::size_t count = part.columns(config).size();
-    if (count > 0) f(part, first, count);
+  for (const Statistic<T>& statistic : statistics<T>) {
+    const std::size_t count = statistic.columns(config).size();
+    if (count > 0) f(statistic, first, count);
     first += count;
   }
 }
@@ -58,8 +58,8 @@ class Statistics final : public StatisticsMonitor {
 
 std::vector<io::ExtraColumn> statistics_columns(const deck::Config& config) {
   std::vector<io::ExtraColumn> all;
-  for (const Part<double>& part : parts<double>) {
-    const auto columns = part.columns(config);
+  for (const Statistic<double>& statistic : statistics<double>) {
+    const auto columns = statistic.columns(config);
     all.insert(all.end(), columns.begin(), columns.end());
   }
   return all;
@@ -67,8 +67,8 @@ std::vector<io::ExtraColumn> statistics_columns(const deck::Config& config) {
 
 std::string statistics_text(const deck::Config& config, const io::ExtraValues& values) {
   std::string all;
-  for_each_part<double>(config, [&](const Part<double>& part, std::size_t first, std::size_t count) {
-    all += part.text(config, std::span(values).subspan(first, count));
+  for_each_statistic<double>(config, [&](const Statistic<double>& statistic, std::size_t first, std::size_t count) {
+    all += statistic.text(config, std::span(values).subspan(first, count));
   });
   return all;
 }
@@ -77,8 +77,8 @@ template <class T>
 std::unique_ptr<StatisticsMonitor> make_statistics_monitor(const deck::Config& config, comm::ProcessGrid& grid,
                                                            Device& device, const TrainingState<T>& state) {
   auto all = std::make_unique<Statistics>();
-  for_each_part<T>(config, [&](const Part<T>& part, std::size_t first, std::size_t count) {
-    all->add(part.monitor(config, grid, device, state), first, count);
+  for_each_statistic<T>(config, [&](const Statistic<T>& statistic, std::size_t first, std::size_t count) {
+    all->add(statistic.monitor(config, grid, device, state), first, count);
   });
   return all;
 }
