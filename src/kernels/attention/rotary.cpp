@@ -28,9 +28,7 @@ RotaryScaling::RotaryScaling(const Yarn& of, double theta, index_t head_dim) : f
   magnitude_ = of.attention_factor > 0.0 ? of.attention_factor : stretched;
 }
 
-RotaryScaling::RotaryScaling(const LongRope& of) : has_list_(true) {
-  NANOTRON_REQUIRE(static_cast<index_t>(of.factors.size()) <= max_pairs, "{} factors of RoPE", of.factors.size());
-  std::copy(of.factors.begin(), of.factors.end(), list_);
+RotaryScaling::RotaryScaling(const LongRope& of) : factors_(of.factors) {
   const double stretched = of.factor > 1.0 ? std::sqrt(1.0 + std::log(of.factor) / std::log(of.original_length)) : 1.0;
   magnitude_ = of.attention_factor > 0.0 ? of.attention_factor : stretched;
 }

@@ -49,16 +49,15 @@ class RotaryScaling {
   RotaryScaling(const Yarn& of, double theta, index_t head_dim);
 
   struct LongRope {
-    std::vector<double> factors{};  // s_i, at most max_pairs
+    std::vector<double> factors{};  // s_i
     double factor = 1.0, original_length = 4096.0;
     double attention_factor = 0.0;  // m; 0: the formula above
   };
-  static constexpr index_t max_pairs = 128;
   explicit RotaryScaling(const LongRope& of);
 
   /// The scaled frequency of pair i; f is the unscaled one.
-  NANOTRON_FUNCTION double operator()(double f, index_t i) const {
-    if (has_list_) return f / list_[i];
+  double operator()(double f, index_t i) const {
+    if (!factors_.empty()) return f / factors_[static_cast<std::size_t>(i)];
     if (factor_ == 1.0) return f;
     const double measure = by_pair_ ? static_cast<double>(i) : f;
     const double share = (measure - none_kept_) / (all_kept_ - none_kept_);
@@ -73,8 +72,7 @@ class RotaryScaling {
   bool by_pair_ = false;                     // k is a function of i, else of f
   double none_kept_ = 0.0, all_kept_ = 1.0;  // i or f at which k is 0 and 1
   double magnitude_ = 1.0;
-  bool has_list_ = false;
-  double list_[max_pairs]{};
+  std::vector<double> factors_;  // of longrope
 };
 
 /// theta of 'dynamic' for sequences of `length` tokens, with r elements of a head rotated.
