@@ -74,7 +74,7 @@ std::unique_ptr<Optimizer<M>> make_optimizer(const deck::Config& config, const O
   switch (config.optimizer.name) {
     case deck::OptimizerName::muon:
       return make_muon<M>(config, setup, arena);
-    case deck::OptimizerName::adamw:
+    default:
       break;
   }
   if constexpr (std::is_same_v<M, float>) {

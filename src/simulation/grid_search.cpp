@@ -177,6 +177,13 @@ std::string first_layers(const std::vector<Range>& stages, std::int64_t n) {
   return is_all ? "all" : text;
 }
 
+// The plan is within `limit` without the recomputation that this grid has: another candidate, which is faster.
+bool recomputes_in_vain(deck::Config config, const deck::Machine& machine, double limit) {
+  if (config.parallel.recompute == deck::Recompute::none) return false;
+  config.parallel.recompute = deck::Recompute::none;
+  return memory_bytes(config, machine, limit) <= limit;
+}
+
 // parallel%recompute_layers <- the fewest layers of each stage with which the plan is within `limit`, as with all.
 void recompute_fewest_layers(deck::Config& config, const deck::Machine& machine, double limit) {
   if (config.parallel.recompute == deck::Recompute::none) return;
@@ -208,7 +215,7 @@ SearchResult search_grids(const std::string& text, const std::string& name, cons
     double memory = memory_bytes(*config, machine, limit);
     if (memory > limit) continue;
     const double nccl = trainer::nccl_memory_of(*config, {}, machine).bytes;
-    if (memory + nccl > limit) continue;
+    if (memory + nccl > limit || recomputes_in_vain(*config, machine, limit - nccl)) continue;
     ++result.examined;
     std::vector<std::string> overrides = candidate.options.overrides();
     recompute_fewest_layers(*config, machine, limit - nccl);

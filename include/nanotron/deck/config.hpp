@@ -9,11 +9,13 @@
 
 #include "nanotron/deck/keys/checkpoint.hpp"
 #include "nanotron/deck/keys/data.hpp"
+#include "nanotron/deck/keys/lora.hpp"
 #include "nanotron/deck/keys/model.hpp"
 #include "nanotron/deck/keys/optimizer.hpp"
 #include "nanotron/deck/keys/output.hpp"
 #include "nanotron/deck/keys/parallel.hpp"
 #include "nanotron/deck/keys/precision.hpp"
+#include "nanotron/deck/keys/preference.hpp"
 #include "nanotron/deck/keys/run.hpp"
 #include "nanotron/deck/keys/schedule.hpp"
 
@@ -31,6 +33,8 @@ struct Config {
   PrecisionConfig precision;
   CheckpointConfig checkpoint;
   OutputConfig output;
+  LoraConfig lora;
+  PreferenceConfig preference;
   std::shared_ptr<const Origin> origin;    // lets resolve() (read_deck.hpp) point into the deck; may be null
   std::shared_ptr<const Config> run_of{};  // the run's, if this is that of a later stage; else null
 };

@@ -69,6 +69,9 @@ struct ModelConfig {
   double swiglu_limit = 7.0, swiglu_alpha = 1.702;  // of swiglu_clamped
   bool mlp_bias = false;
   double initializer_range = 0.02;
+  double hidden_dropout = 0.0, attention_dropout = 0.0;
+  bool lm_head_bias = false;
+  std::int64_t num_nextn_predict_layers = 0;  // heads that predict later tokens
   Parametrization parametrization = Parametrization::standard;
   std::int64_t base_hidden_size = 0;  // of mup
   MoeConfig moe{};

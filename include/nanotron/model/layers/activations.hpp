@@ -62,10 +62,10 @@ struct LayerActivations {
 
   /// n1 and n2; x, x_mid where the block has no norm of its input.
   nn::BlockInput<T> attention_input(Matrix<const T> x) const {
-    return {input_norm.extent(0) > 0 ? input_norm : x, input_norm_kept};
+    return {input_norm.extent(0) > 0 ? Matrix<const T>(input_norm) : x, input_norm_kept};
   }
   nn::BlockInput<T> mlp_input(Matrix<const T> x) const {
-    return {middle_norm.extent(0) > 0 ? middle_norm : x, middle_norm_kept};
+    return {middle_norm.extent(0) > 0 ? Matrix<const T>(middle_norm) : x, middle_norm_kept};
   }
 };
 
