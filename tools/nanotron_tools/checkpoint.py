@@ -10,7 +10,8 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -125,16 +126,34 @@ def verify_checkpoint(folder: Path) -> dict[str, Any]:
 # Checkpoint
 
 
+@dataclass(frozen=True)
+class Progress:
+    """Counters of /state beside the step."""
+
+    tokens_seen: int = 0
+    sample_cursor: int = 0
+    adam_step: int = 0
+
+
+ADAM = ("exp_avg", "exp_avg_sq")
+
+
+def trained_by_gradient(sizes: ModelSizes) -> list[str]:
+    """The parameters that have moments."""
+    return [name for name in sizes.parameter_shapes() if not name.endswith("/e_score_correction_bias")]
+
+
 class CheckpointWriter:
     """Writes one checkpoint folder; `commit` writes the manifest that makes it valid.
 
     Parameters are written piecewise through `dataset(name)`, so that no more than a piece is ever
-    in memory. No optimizer state is written: a run from such a checkpoint starts with zero moments.
+    in memory, and moments through `moment(kind, name)`. A run from a checkpoint without moments starts with zero ones.
     """
 
     def __init__(self, folder: Path, sizes: ModelSizes, *, dtype: str = "<f4", step: int = 0, seed: int = 0,
                  deck: str = "", provenance: dict[str, str] | None = None,
-                 tokenizer: dict[str, str] | None = None, hugging_face: str = ""):
+                 tokenizer: dict[str, str] | None = None, hugging_face: str = "",
+                 progress: Progress | None = None, moments: Sequence[str] = ()):
         self.folder, self.step = Path(folder), step
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / MANIFEST_FILE).unlink(missing_ok=True)
@@ -145,9 +164,15 @@ class CheckpointWriter:
         sizes.to_attributes(parameters)
         for name, shape in sizes.parameter_shapes().items():
             parameters.create_dataset(name, shape=shape, dtype=dtype, track_times=False)
+        if moments:
+            hdf5.set_text(self.file.create_group("optimizer"), "name", "adamw", attribute=True)
+        for kind in moments:
+            for name in trained_by_gradient(sizes):
+                self.file["optimizer"].create_dataset(f"{kind}/{name}", shape=parameters[name].shape, dtype=dtype,
+                                                      track_times=False)
         state = self.file.create_group("state")
-        counters = {"step": step, "tokens_seen": 0, "sample_cursor": 0, "seed": seed,
-                    "adam_step": step}
+        progress = progress or Progress(adam_step=step)
+        counters = {"step": step, "seed": seed} | vars(progress)
         for key, value in counters.items():
             state.attrs.create(key, value, dtype=np.int64)
         if tokenizer:
@@ -163,6 +188,9 @@ class CheckpointWriter:
 
     def dataset(self, name: str) -> h5py.Dataset:
         return self.file["parameters/" + name]
+
+    def moment(self, kind: str, name: str) -> h5py.Dataset:
+        return self.file[f"optimizer/{kind}/{name}"]
 
     def commit(self) -> None:
         self.file.close()

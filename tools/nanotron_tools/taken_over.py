@@ -1,0 +1,181 @@
+"""Checkpoints of other training programs: what their readers and writers share.
+
+A tensor of theirs lies in pieces (ranks of tensor parallelism, of ZeRO) and may hold several of ours (query, key and
+value in one). A reader says for each piece which part of the whole it is, and for each part of the whole where it
+belongs; everything moves in blocks of st.PIECE_BYTES.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import h5py
+import numpy as np
+
+from . import common
+from . import safetensors as st
+
+FLOATS = ("F32", "BF16", "F16", "F64")
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows [begin, end) of a whole tensor are the rows from `row` on of a dataset, or of one of its layers."""
+
+    begin: int
+    end: int
+    dataset: str
+    index: tuple[int, ...] = ()
+    row: int = 0
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Elements that one file holds: rows [row, row + n) and columns [column, column + m) of the whole, from row `first`
+    of the stored matrix on. Vectors are matrices with one column."""
+
+    stored: st.StoredTensor
+    row: int
+    rows: int
+    column: int = 0
+    columns: int = 1
+    first: int = 0  # row of what is stored
+    begin: int = 0  # its column
+
+    @property
+    def end(self) -> int:
+        return self.row + self.rows
+
+
+@dataclass(frozen=True)
+class Run:
+    """A stretch [begin, end) of the elements of a shard, one row after another, as ZeRO divides it."""
+
+    stored: st.StoredTensor
+    begin: int
+    end: int
+
+
+@dataclass
+class Filled:
+    """Elements written to each dataset, to find what is missing or written twice."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, name: str, count: int) -> None:
+        self.counts[name] = self.counts.get(name, 0) + count
+
+    def check(self, shapes: dict[str, tuple[int, ...]], what: str, where: object) -> None:
+        for name, shape in shapes.items():
+            count, wanted = self.counts.get(name, 0), math.prod(shape)
+            if count != wanted:
+                raise common.wrong(f"{where}, {what}", f"{wanted} elements for {name.replace('/', '.')}", f"{count}",
+                                   "copy the whole folder: shards are missing or belong to another run")
+
+
+def as_floats(stored: st.StoredTensor, block: np.ndarray) -> np.ndarray:
+    if stored.dtype == "BF16":
+        return st.bf16_to_fp32(block)
+    return block.astype(np.float32) if stored.dtype == "F16" else block
+
+
+def elements(stored: st.StoredTensor) -> np.ndarray:
+    """As they lie in the file, unread."""
+    if stored.dtype not in st.STORED:
+        raise common.wrong(stored.path, f"numbers of type {', '.join(FLOATS)}", stored.dtype,
+                           "save the weights and the optimizer in one of these types")
+    return np.memmap(stored.path, st.STORED[stored.dtype], "r", stored.offset, stored.shape or (1,))
+
+
+def as_matrix(stored: st.StoredTensor, columns: int) -> np.ndarray:
+    return elements(stored).reshape(-1, columns)
+
+
+def finite(block: np.ndarray, stored: st.StoredTensor, what: str) -> np.ndarray:
+    if not np.isfinite(block).all():
+        raise common.wrong(f"{stored.path}, {what}", "finite numbers", "infinite ones or NaN",
+                           "take an earlier checkpoint")
+    return block
+
+
+def place(pieces: Iterable[Piece], parts: Sequence[Part], dataset: Callable[[str], h5py.Dataset], filled: Filled,
+          what: str) -> None:
+    """Writes every element of the pieces to the dataset of its part."""
+    for piece in pieces:
+        matrix = as_matrix(piece.stored, _width(piece.stored))
+        for part in parts:
+            begin, end = max(piece.row, part.begin), min(piece.end, part.end)
+            step = max(1, st.PIECE_BYTES // (8 * piece.columns))
+            for row in range(begin, end, step):
+                stop = min(end, row + step)
+                local = piece.first + row - piece.row
+                block = matrix[local:local + stop - row, piece.begin:piece.begin + piece.columns]
+                values = finite(as_floats(piece.stored, np.ascontiguousarray(block)), piece.stored, what)
+                _write(dataset(part.dataset), part, part.row + row - part.begin, piece.column, values)
+                filled.add(part.dataset, values.size)
+
+
+def _width(stored: st.StoredTensor) -> int:
+    return math.prod(stored.shape[1:])
+
+
+def _write(target: h5py.Dataset, part: Part, row: int, column: int, values: np.ndarray) -> None:
+    rows = slice(row, row + len(values))
+    if target.ndim == len(part.index) + 1:
+        target[(*part.index, rows)] = values[:, 0]
+    else:
+        target[(*part.index, rows, slice(column, column + values.shape[1]))] = values
+
+
+def joined(runs: Sequence[Run], count: int, what: str) -> np.ndarray:
+    """The elements of a shard that lie in stretches; common.ToolError where one is missing."""
+    whole = np.empty(count, np.float64 if any(run.stored.dtype == "F64" for run in runs) else np.float32)
+    at = 0
+    for run in sorted(runs, key=lambda each: each.begin):
+        if run.begin != at or run.end > count:
+            raise common.wrong(f"{run.stored.path}, {what}", f"elements from {at} on, of {count}",
+                               f"elements {run.begin} to {run.end}", "copy the whole folder: a rank's file is missing")
+        whole[run.begin:run.end] = finite(as_floats(run.stored, elements(run.stored)[:run.end - run.begin]),
+                                          run.stored, what)
+        at = run.end
+    if at != count:
+        raise common.wrong(runs[0].stored.path if runs else what, f"{count} elements of {what}", str(at),
+                           "copy the whole folder: a rank's file is missing")
+    return whole
+
+
+# ---------------------------------------------------------------------------------------------
+# The deck
+
+
+def deck_text(groups: dict[str, dict[str, Any]], comments: Sequence[str] = ()) -> str:
+    """Groups of a deck, without those that are empty; None leaves a key out."""
+    lines = [f"! {line}".rstrip() for line in comments]
+    for name, values in groups.items():
+        said = {key: value for key, value in values.items() if value is not None}
+        if said:
+            lines += [f"&{name}", *(f"  {key:<20} = {_value(value)}" for key, value in said.items()), "/"]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return ".true." if value else ".false."
+    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value)
+
+
+@dataclass
+class Left:
+    """What could not be taken over, for people."""
+
+    lines: list[str] = field(default_factory=list)
+
+    def say(self, what: str, why: str) -> None:
+        self.lines.append(f"{what}: {why}")
+
+    def text(self) -> list[str]:
+        return ["not taken over:", *(f"  {line}" for line in self.lines)] if self.lines else \
+            ["everything was taken over"]
