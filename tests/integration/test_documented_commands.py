@@ -56,6 +56,7 @@ ELSEWHERE = {
     "export SITE=jobscripts/machines/perlmutter/gpu.sh PROGRAM=build/cuda/bin/nanotron_hpc": "the same",
     'export SUBMIT_OPTIONS="${site_options[*]} --account=m0000_g --nodes=4"': "the same",
     "build/cuda/bin/nanotron_hpc --check input.deck && sbatch $SUBMIT_OPTIONS jobscripts/slurm.sh input.deck": "the same",
+    "nanotron-export runs/quickstart --follow --wait 86400 --format wandb -o wandb_quickstart": "it needs an account of W&B",
     "pip install ./tools": "tests/tools/test_installed.py does",
     "pip install './tools[plot,tokenizers,chat,tensorboard,parquet,zstd,wandb]'": "the same, with packages that are large",
 }

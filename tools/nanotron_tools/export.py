@@ -4,29 +4,37 @@
     nanotron-export run/ --format parquet -o run_parquet           training.parquet, validation.parquet
     nanotron-export run/ --format tensorboard -o events/run        tensorboard --logdir events
     nanotron-export run/ --format wandb-offline -o run_wandb       wandb sync run_wandb/wandb/offline-run-*
+    nanotron-export run/ --follow --format tensorboard -o events/run    live, beside a running job
+    nanotron-export run/ --follow --wait 86400 --format wandb -o run_wandb
 
 A run is its directory or its metrics.h5; LABEL= in front names it, A+B joins the parts of a run that was resumed
 elsewhere. Each step is written once: where it was recorded twice, because the run went back to a checkpoint, the later
 record counts. Columns have the names of metrics.h5; Parquet keeps their unit and description as metadata of the field.
 TensorBoard and W&B get training/<quantity> and validation/<set> at their steps, W&B also the deck as its configuration.
-Times are those of the starts plus the seconds of the steps. Nothing is sent anywhere.
+Times are those of the starts plus the seconds of the steps. Nothing is sent anywhere, except with --format wandb, where
+the settings of W&B decide (wandb login, WANDB_MODE).
+
+--follow looks at metrics.h5 every --every seconds and writes the new rows, until the run has finished, has stopped or
+failed for --wait seconds, or Ctrl-C. The run is not disturbed and need not exist yet. The same command continues later.
+Where the run goes back to a checkpoint, or begins again, so do the curves: TensorBoard discards the later steps; W&B
+gets another run, of the same group, with the whole curve.
 
 csv needs numpy and h5py; the others the package of their name: pip install 'nanotron-tools[tensorboard,parquet,wandb]'.
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from . import common
+from . import common, follow
+from .curves import Sink, TensorBoard, Wandb, scalars
 from .metrics import VALIDATION, Array, Run, load_run
 
-NOT_DRAWN = ("step", "token_hash")  # no curves
 Table = dict[str, Array]
 
 
@@ -52,22 +60,6 @@ def tables(run: Run) -> dict[str, Table]:
     return {name: table for name, table in found.items() if table}
 
 
-def scalars(run: Run) -> Iterator[tuple[int, float, dict[str, float]]]:
-    """(step, time, name -> value) in the order of the steps, without quantities that are not known (NaN everywhere)."""
-    steps, times = run.series["step"], run.times()
-    by_step: dict[int, tuple[float, dict[str, float]]] = {int(step): (when, {}) for step, when in zip(steps, times)}
-    for name, values in run.series.items():
-        if name not in NOT_DRAWN and not np.isnan(values.astype(np.float64)).all():
-            for step, value in zip(steps, values):
-                by_step[int(step)][1]["training/" + name] = float(value)
-    for name, (at, losses) in run.validation.items():
-        for step, value in zip(at, losses):
-            row = min(int(np.searchsorted(steps, step)), steps.size - 1)
-            by_step.setdefault(int(step), (times[row], {}))[1]["validation/" + (name or "loss")] = float(value)
-    for step, (when, found) in sorted(by_step.items()):
-        yield step, float(when), found
-
-
 # ---------------------------------------------------------------------------------------------
 
 
@@ -89,36 +81,62 @@ def write_parquet(run: Run, folder: Path) -> None:
         parquet.write_table(pyarrow.table(list(table.values()), schema=schema), folder / f"{name}.parquet")
 
 
-def write_tensorboard(run: Run, folder: Path) -> None:
-    events, proto, summaries = common.require("tensorboard.summary.writer.event_file_writer",
-                                              "tensorboard.compat.proto.event_pb2",
-                                              "tensorboard.compat.proto.summary_pb2")
-    writer = events.EventFileWriter(str(folder))
+def write_curves(run: Run, sink: Sink) -> None:
     try:
         for step, when, values in scalars(run):
-            entries = [summaries.Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
-            writer.add_event(proto.Event(wall_time=when, step=step, summary=summaries.Summary(value=entries)))
+            sink.write(step, when, values)
     finally:
-        writer.close()
+        sink.close()
 
 
-def write_wandb(run: Run, folder: Path) -> None:
-    """An offline run, whatever the environment says of the mode: no server is asked."""
-    os.environ["WANDB_MODE"] = "offline"
-    wandb = common.require("wandb")
-    settings = wandb.Settings(console="off", disable_git=True, silent=True, x_disable_stats=True, x_disable_meta=True)
-    with wandb.init(mode="offline", dir=str(folder), project="nanotron_hpc", name=run.label, config=run.deck,
-                    notes=run.deck.get("run.title", ""), settings=settings) as target:
-        for step, when, values in scalars(run):
-            target.log(values | {"_timestamp": when}, step=step)
-
-
-FORMATS: dict[str, tuple[Callable[[Run, Path], None], tuple[str, ...]]] = {
+TABLES: dict[str, tuple[Callable[[Run, Path], None], tuple[str, ...]]] = {
     "csv": (write_csv, ()),
     "parquet": (write_parquet, ("pyarrow",)),
-    "tensorboard": (write_tensorboard, ("tensorboard",)),
-    "wandb-offline": (write_wandb, ("wandb",)),
 }
+CURVES: dict[str, tuple[Callable[[Path, Run], Sink], tuple[str, ...]]] = {
+    "tensorboard": (lambda folder, run: TensorBoard(folder), ("tensorboard",)),
+    "wandb-offline": (lambda folder, run: Wandb(folder, run, offline=True), ("wandb",)),
+    "wandb": (lambda folder, run: Wandb(folder, run, offline=False), ("wandb",)),
+}
+FORMATS = (*TABLES, *CURVES)
+FOLLOWED = "nanotron_export.txt"  # in the folder of --follow: the run that it shows
+
+
+def make_folder(folder: Path, owner: str) -> None:
+    """A new or empty folder; or the one that --follow of the same run made before."""
+    mark = folder / FOLLOWED
+    if owner and mark.is_file() and mark.read_text(encoding="utf-8") == owner:
+        return
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise common.ToolError(f"--output: expected a new or empty folder, so that no two runs are mixed\n"
+                               f"  found:  files in it\n  where:  {folder}\n  change: give another, or remove it",
+                               common.EXIT_USAGE)
+    folder.mkdir(parents=True, exist_ok=True)
+    if owner:
+        mark.write_text(owner, encoding="utf-8")
+
+
+def follow_run(options: argparse.Namespace) -> int:
+    label, _, where = options.run.rpartition("=")
+    path = Path(where)
+    path = path if path.name == "metrics.h5" else path / "metrics.h5"
+    label = label or path.resolve().parent.name
+    make, _ = CURVES[options.format]
+    folder: Path = options.output
+    is_again = folder.exists() and any(folder.iterdir()) if folder.is_dir() else False
+    make_folder(folder, f"{path.resolve()}\n")
+
+    def sink(run: Run) -> Sink:
+        made = make(folder, run)
+        if is_again and options.format == "tensorboard":
+            made.restart(0, run)  # what an earlier --follow wrote
+        return made
+
+    print(f"{folder}: follows {path.parent}, until it ends or Ctrl-C"
+          + ("" if path.is_file() else f"; there is no {path} yet"), flush=True)
+    steps, why = follow.follow(path, label, sink, options.every, options.wait)
+    print(f"{folder}: {label}, step {steps:,}; {why}")
+    return 0
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -126,19 +144,27 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("run", metavar="[LABEL=]RUN[+RUN...]")
     parser.add_argument("--format", "-f", required=True, choices=FORMATS, metavar="FORMAT", help=", ".join(FORMATS))
     parser.add_argument("--output", "-o", required=True, type=Path, help="folder to make; an empty one may be there")
+    parser.add_argument("--follow", action="store_true", help="draw new rows while the run writes them")
+    parser.add_argument("--every", type=float, default=10.0, metavar="SECONDS", help="between looks (default 10)")
+    parser.add_argument("--wait", type=float, default=0.0, metavar="SECONDS",
+                        help="how long a run that stopped or failed may take to start again (default 0)")
     options = parser.parse_args(argv)
-    write, packages = FORMATS[options.format]
-    common.require(*packages)
+    if options.every <= 0 or options.wait < 0:
+        parser.error("--every: expected a positive number, and of --wait one that is not negative")
+    if options.follow and (options.format not in CURVES or "+" in options.run):
+        parser.error(f"--follow: expected one run and --format {', '.join(CURVES)}")
+    common.require(*(TABLES | CURVES)[options.format][1])
+    if options.follow:
+        return follow_run(options)
     run = load_run(options.run)
     if not run.series["step"].size:
         raise common.ToolError(f"no step recorded yet in {options.run}")
     folder: Path = options.output
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise common.ToolError(f"--output: expected a new or empty folder, so that no two runs are mixed\n"
-                               f"  found:  files in it\n  where:  {folder}\n  change: give another, or remove it",
-                               common.EXIT_USAGE)
-    folder.mkdir(parents=True, exist_ok=True)
-    write(run, folder)
+    make_folder(folder, "")
+    if options.format in TABLES:
+        TABLES[options.format][0](run, folder)
+    else:
+        write_curves(run, CURVES[options.format][0](folder, run))
     rows = sum(steps.size for steps, _ in run.validation.values())
     print(f"{folder}: {run.label}, {run.series['step'].size} steps, {rows} validation losses")
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):

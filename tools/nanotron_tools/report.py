@@ -3,6 +3,7 @@
     nanotron-report run/
     nanotron-report 'tp 2'=run-a/ 'tp 1'=run-b/           side by side
     nanotron-report run/ --json
+    nanotron-report run/ --html run.html                  a page for a browser, in one file
     nanotron-report --hang run/hang --figure hang.png     what each rank did last in a run that hung
 
 A run is its directory (A+B: its parts, log and checkpoints those of B). Only its files are read: metrics.h5, run.log,
@@ -23,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from . import checkpoint as checkpoint_file
-from . import common, hang, run_log
+from . import common, hang, page, run_log
 from . import ledger as run_ledger
 from .metrics import Run, load_run, metrics_path
 from .run_state import State, state_of
@@ -84,10 +85,14 @@ def checkpoint_folder(run: Run, folder: Path) -> Path:
     return where if where.is_dir() else folder
 
 
-def facts_of(text: str) -> Facts:
-    run = load_run(text)
+def folder_of(text: str) -> Path:
+    """Of the last part of a run."""
     folder = Path(text.rpartition("=")[2].rpartition("+")[2])
-    folder = folder.parent if folder.is_file() else folder
+    return folder.parent if folder.is_file() else folder
+
+
+def facts_of(text: str) -> Facts:
+    run, folder = load_run(text), folder_of(text)
     logged = run_log.of_this_run(run_log.read_log(folder / "run.log"))
     steps = run.series["step"]
     if not steps.size:
@@ -176,6 +181,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = common.parser(__doc__)
     parser.add_argument("runs", nargs="*", metavar="[LABEL=]RUN[+RUN...]")
     parser.add_argument("--json", action="store_true", help="a list of one object for each run")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page of one run; it loads nothing else")
     parser.add_argument("--hang", type=Path, metavar="DIR", help="the reports of the ranks of a run that hung")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="with --hang: draw a timeline (.png, .svg, .pdf)")
     parser.add_argument("--seconds", type=float, metavar="S", help="with --figure: how far back it goes")
@@ -184,7 +190,14 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("expected runs, or --hang DIR")
     if options.hang is not None:
         return hang.main(options.hang, options.figure, options.seconds)
+    if options.html is not None and (len(options.runs) != 1 or options.json):
+        parser.error("--html: expected one run, and no --json")
     reports = [facts_of(text) for text in options.runs]
+    if options.html is not None:
+        folder = folder_of(options.runs[0])
+        page.write_page(load_run(options.runs[0]), reports[0], lines_of(reports[0]), folder, options.html)
+        print(f"{options.html}: {human(options.html.stat().st_size)}")
+        return 0
     if options.json:
         print(json.dumps(reports, indent=2))
     else:

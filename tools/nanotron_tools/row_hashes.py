@@ -35,11 +35,11 @@ def covered(file: h5py.Group, name: str) -> tuple[list[h5py.Dataset], int]:
     return always + [file[column] for column in sorted(file) if any(column.startswith(p) for p in others)], len(always)
 
 
-def rows(file: h5py.Group, name: str) -> Iterator[tuple[int, bool | None]]:
-    """Of each row the first value, and whether its hash is right; None: not known."""
+def rows(file: h5py.Group, name: str, first: int = 0) -> Iterator[tuple[int, bool | None]]:
+    """Of each row from `first` on the first value, and whether its hash is right; None: not known."""
     columns, always = covered(file, name)
     count = min(column.shape[0] for column in [file[name], *columns])
-    for begin in range(0, count, PIECE):
+    for begin in range(first, count, PIECE):
         piece = slice(begin, min(begin + PIECE, count))
         hashes, values = file[name][piece], [column[piece] for column in columns]
         bits = np.stack([column.view("<u8") for column in values], axis=1)
