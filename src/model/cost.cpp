@@ -4,6 +4,7 @@
 
 #include "nanotron/deck/attention_sizes.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/model/adapters/adapters.hpp"
 
 namespace nanotron::model {
 namespace {
@@ -65,6 +66,13 @@ BlockCosts block_parameters(const deck::ModelConfig& m) {
 double training_flops_per_token(const deck::ModelConfig& m, std::int64_t sequence_length) {
   const BlockCosts flops = block_flops(m, sequence_length);
   return flops.embedding + flops.layers.sum(0, m.num_hidden_layers) + flops.head;
+}
+
+double training_flops_per_token(const deck::Config& c) {
+  const double all = training_flops_per_token(c.model, c.data.sequence_length), adapters = adapter_parameters(c);
+  if (adapters == 0.0) return all;
+  const BlockCosts frozen = block_parameters(c.model);
+  return all - 2.0 * (frozen.layers.sum(0, c.model.num_hidden_layers) + frozen.head) + 6.0 * adapters;
 }
 
 void check_size(const deck::Config& c, deck::Findings& f) {

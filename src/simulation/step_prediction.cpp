@@ -117,7 +117,7 @@ StepPrediction predict_step(const deck::Config& config, const deck::Machine& mac
     p.hardware_flops += flops_of(lists[r]) / static_cast<double>(stages);
     for (std::size_t s = 0; s < shares; ++s) p.shares[s] += ranks[r].seconds[s] / static_cast<double>(stages);
   }
-  p.model_flops = p.tokens * model::training_flops_per_token(config.model, config.data.sequence_length) / shape.size();
+  p.model_flops = p.tokens * model::training_flops_per_token(config) / shape.size();
   p.nodes = machine.node.ranks == 0 ? 1 : (shape.size() + machine.node.ranks - 1) / machine.node.ranks;
   p.watts = machine.node.watts * p.nodes;
   return p;

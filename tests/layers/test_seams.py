@@ -48,6 +48,8 @@ IDEAS = {
     "weight decay by name": (r"no_weight_decay|with_weight_decay", r"weight_decay", 4),
     "layers that recompute": (r"recompute_layers", r"recompute", 4),
     "residual multiplier": (r"residual_multiplier", r"residual", 4),
+    "LoRA": (r"(?<!kv_)(?<!q_)lora(?!_rank)|\badapt(er|ed)", r"lora|adapter|base_weights", 19),
+    "frozen parameters": (r"frozen(?!=)", r"frozen|base_weights|adapter|lora", 14),
     "goldfish loss": (r"goldfish", r"goldfish", 4),
 }
 COMMENT = re.compile(r"//.*")

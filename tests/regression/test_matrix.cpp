@@ -79,6 +79,8 @@ const std::vector<Axis> axes{
      {"",
       "model.embedding_multiplier=3 model.embedding_norm=true model.logits_scaling=0.5 "
       "model.final_logit_softcapping=2 optimizer.z_loss_coefficient=0.02 optimizer.no_weight_decay=!*,*embed_tokens*"}},
+    {"adapters",
+     {"", "lora.rank=3 lora.base=initial", "lora.rank=2 lora.targets=q_proj,v_proj,down_proj lora.base=initial"}},
     {"model", {"llama", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe"}},
 };
 using Choice = std::vector<std::size_t>;  // by axis

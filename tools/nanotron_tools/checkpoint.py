@@ -153,7 +153,9 @@ class CheckpointWriter:
     def __init__(self, folder: Path, sizes: ModelSizes, *, dtype: str = "<f4", step: int = 0, seed: int = 0,
                  deck: str = "", provenance: dict[str, str] | None = None,
                  tokenizer: dict[str, str] | None = None, hugging_face: str = "",
-                 progress: Progress | None = None, moments: Sequence[str] = ()):
+                 progress: Progress | None = None, moments: Sequence[str] = (),
+                 shapes: dict[str, tuple[int, ...]] | None = None, adapters: str = ""):
+        """shapes: of /parameters, if they are not all of the model; adapters: /adapters then."""
         self.folder, self.step = Path(folder), step
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / MANIFEST_FILE).unlink(missing_ok=True)
@@ -162,7 +164,7 @@ class CheckpointWriter:
         self.file.attrs.create("version", CHECKPOINT_VERSION, dtype=np.int64)
         parameters = self.file.create_group("parameters")
         sizes.to_attributes(parameters)
-        for name, shape in sizes.parameter_shapes().items():
+        for name, shape in (shapes or sizes.parameter_shapes()).items():
             parameters.create_dataset(name, shape=shape, dtype=dtype, track_times=False)
         if moments:
             hdf5.set_text(self.file.create_group("optimizer"), "name", "adamw", attribute=True)
@@ -182,6 +184,8 @@ class CheckpointWriter:
         hdf5.set_text(self.file, "deck", deck, attribute=False)
         if hugging_face:
             hdf5.set_text(self.file, "hugging_face", hugging_face, attribute=False)
+        if adapters:
+            hdf5.set_text(self.file, "adapters", adapters, attribute=False)
         group = self.file.create_group("provenance")
         for key, text in (provenance or {}).items():
             hdf5.set_text(group, key, text, attribute=True)

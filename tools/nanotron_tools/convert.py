@@ -3,6 +3,9 @@ and nanotron_hpc checkpoints.
 
     nanotron-convert from-hf  meta-llama/  run/checkpoints      -> run/checkpoints/step_00000000
     nanotron-convert to-hf    run/  exported/  --dtype bf16
+    nanotron-convert merge    run/  merged/checkpoints          -> merged/checkpoints/step_00000500
+    nanotron-convert from-peft  adapter/  base/step_00000000  run/checkpoints
+    nanotron-convert to-peft  run/  adapter/
 
 from-hf reads config.json and model.safetensors (or the shards of model.safetensors.index.json) as
 transformers 4 and 5 write them, writes step_00000000 with its manifest, prints the &model group (and
@@ -18,6 +21,10 @@ config.json, generation_config.json and safetensors. --dtype fp32 is exact for a
 Other entries come from the options; else from the files that from-hf kept, if the run started from an
 imported model; else from the checkpoint's deck (max_position_embeddings is its sequence_length) and the
 deck's token file (bos and eos).
+
+A run with &lora writes checkpoints of its adapters alone. merge adds them to the weights that they were trained on,
+W + alpha / rank B A; to-hf does the same first. from-peft and to-peft read and write PEFT's folders of such adapters
+(adapter_config.json, adapter_model.safetensors); from-peft prints the &lora group of a deck and leaves it as lora.nml.
 
 Tensors are converted in blocks of 64 MiB, so memory does not depend on the size of the model.
 Needs numpy and h5py; the safetensors format is read and written here.
@@ -35,8 +42,8 @@ from typing import Any
 
 import h5py
 
+from . import adapters, common, hdf5, layouts, tokenizers
 from . import checkpoint as checkpoint_file
-from . import common, hdf5, layouts, tokenizers
 from . import hf_config as hf
 from . import safetensors as st
 from .model_sizes import ModelSizes
@@ -257,11 +264,40 @@ def shards_of(entries: list[Entry], shard_bytes: int) -> list[list[Entry]]:
     return shards
 
 
-def to_hugging_face(options: argparse.Namespace) -> int:
+def merge(options: argparse.Namespace) -> int:
+    source = checkpoint_file.resolve_checkpoint(options.source)
+    folder = Path(options.target) / source.name
+    check_target(folder, options)
+    adapters.write_merged(source, options.base, folder)
+    print(f"{folder}: the weights of {source} merged into those of its base")
+    return 0
+
+
+def from_peft(options: argparse.Namespace) -> int:
+    check_target(Path(options.target) / "step_00000000", options)
+    print(adapters.from_peft(Path(options.source), Path(options.base), Path(options.target), options.seed), end="")
+    return 0
+
+
+def to_peft(options: argparse.Namespace) -> int:
     folder, target = checkpoint_file.resolve_checkpoint(options.source), Path(options.target)
-    dtype = DTYPES[options.dtype]
+    if (target / adapters.PEFT_CONFIG).exists() and not options.overwrite:
+        raise common.ToolError(f"{target}: holds an adapter already; --overwrite replaces it")
+    adapters.to_peft(folder, options.base, target, DTYPES[options.dtype])
+    print(f"{target}: adapters as {options.dtype}, from {folder}")
+    return 0
+
+
+def to_hugging_face(options: argparse.Namespace) -> int:
+    source, target = checkpoint_file.resolve_checkpoint(options.source), Path(options.target)
     if (target / "config.json").exists() and not options.overwrite:
         raise common.ToolError(f"{target}: holds a model already; --overwrite replaces it")
+    with adapters.whole_weights(source, options.base, target) as folder:
+        return export(folder, target, options)
+
+
+def export(folder: Path, target: Path, options: argparse.Namespace) -> int:
+    dtype = DTYPES[options.dtype]
     with checkpoint_file.open_checkpoint(folder) as file:
         say_tokenizer(file, target)
         if "parameters" not in file:
@@ -324,7 +360,27 @@ def main(argv: list[str] | None = None) -> int:
     write.add_argument("--eos-id", type=id_or_none, metavar="ID|none", help="eos_token_id")
     write.add_argument("--token-file", type=Path, metavar="FILE", help="token file that says bos and eos")
     write.set_defaults(run=to_hugging_face)
-    for command in (read, write):
+    merged = commands.add_parser("merge", help="adapters of a run with &lora -> checkpoint with whole weights")
+    merged.add_argument("source", help="step folder, checkpoints folder or run folder with adapters")
+    merged.add_argument("target", help="folder that gets the step folder")
+    merged.add_argument("--beside-later", action="store_true", help="even where the folder has later checkpoints")
+    merged.set_defaults(run=merge)
+    read_peft = commands.add_parser("from-peft", help="PEFT's folder -> checkpoint with adapters")
+    read_peft.add_argument("source", help=f"folder with {adapters.PEFT_CONFIG} and {adapters.PEFT_WEIGHTS}")
+    read_peft.add_argument("base", help="checkpoint with the weights that they belong to")
+    read_peft.add_argument("target", help="folder that gets step_00000000 and lora.nml")
+    read_peft.add_argument("--seed", type=int, default=1234, help="seed noted in the checkpoint")
+    read_peft.add_argument("--beside-later", action="store_true", help="even where the folder has later checkpoints")
+    read_peft.set_defaults(run=from_peft)
+    write_peft = commands.add_parser("to-peft", help="adapters of a run with &lora -> PEFT's folder")
+    write_peft.add_argument("source", help="step folder, checkpoints folder or run folder with adapters")
+    write_peft.add_argument("target", help=f"folder that gets {adapters.PEFT_CONFIG} and {adapters.PEFT_WEIGHTS}")
+    write_peft.add_argument("--dtype", choices=list(DTYPES), default="fp32")
+    write_peft.set_defaults(run=to_peft)
+    for command in (write, merged, write_peft):
+        command.add_argument("--base", type=Path, metavar="FOLDER",
+                             help="checkpoint that adapters were trained on, if it has moved")
+    for command in (read, write, merged, read_peft, write_peft):
         command.add_argument("--overwrite", action="store_true")
     options = parser.parse_args(argv)
     for name in ("shard_gb", "max_positions"):

@@ -21,6 +21,8 @@
 namespace nanotron::model {
 
 double training_flops_per_token(const deck::ModelConfig& model, std::int64_t sequence_length);
+/// The same of a run. Gradients of frozen weights are not computed: 4 per element of theirs, 6 per one of adapters.
+double training_flops_per_token(const deck::Config& config);
 
 /// The cost of each layer, by its kind.
 class LayerCosts {

@@ -24,6 +24,7 @@ std::vector<Parameter> data_rows();
 std::vector<Parameter> precision_rows();
 std::vector<Parameter> checkpoint_rows();
 std::vector<Parameter> output_rows();
+std::vector<Parameter> lora_rows();
 
 namespace rows {
 

@@ -62,6 +62,8 @@ constexpr GroupGuide guides[] = {
      "every_minutes = 30, keep_last = 3, asynchronous = .true."},
     {"output", "Console, metrics and timers. Guide: [watch, profile, debug](monitoring.md).",
      "console = 'quiet', metrics_every = 10, timers = .true."},
+    {"lora", "Adapters of low rank beside frozen weights. Guide: [adapters](fine_tuning.md#adapters-lora).",
+     "rank = 0 ! or 16, with alpha = 32, targets = 'q_proj v_proj', base = 'base/step_00000000'"},
 };
 
 std::string guide(const std::string& group) {

@@ -134,6 +134,7 @@ std::vector<std::int64_t> write_metadata(FileImage& image, const CheckpointConte
   write_data(file.id(), contents.data);
   write_text(file.id(), "deck", contents.deck);
   if (!contents.hugging_face.empty()) write_text(file.id(), "hugging_face", contents.hugging_face);
+  if (!contents.adapters.empty()) write_text(file.id(), "adapters", contents.adapters);
   write_provenance(file.id(), contents.provenance);
   if (!contents.moments.empty())
     hdf5::write_string(create_group(file.id(), "optimizer").id(), "name", contents.optimizer);

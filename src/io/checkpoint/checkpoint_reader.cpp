@@ -273,6 +273,7 @@ void CheckpointReader::read_info() {
   info_.tokenizer = read_tokenizer(file_.id(), file_name_);
   info_.data = read_data(file_.id(), file_name_);
   info_.deck = read_text(file_.id(), "deck", file_name_);
+  if (hdf5::exists(file_.id(), "adapters")) info_.adapters = read_text(file_.id(), "adapters", file_name_);
   if (hdf5::exists(file_.id(), "hugging_face")) info_.hugging_face = read_text(file_.id(), "hugging_face", file_name_);
   info_.has_optimizer = hdf5::exists(file_.id(), "optimizer");
   if (info_.has_optimizer) {

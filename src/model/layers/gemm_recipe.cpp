@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "fp8_recipe.hpp"
+#include "model/adapters/adapter_specs.hpp"
 
 namespace nanotron::model {
 namespace {
@@ -14,6 +15,7 @@ bool has_codes(const TransformerSetup& setup) { return setup.operands == ScalarT
 template <class T>
 std::unique_ptr<GemmRecipe<T>> make_gemm_recipe(const TransformerSetup& setup, const ParameterTable& table,
                                                 const nn::ParameterBuffers<T>& buffers, Arena& arena) {
+  if (setup.lora.rank > 0) return make_adapter_recipe(setup.lora, table, buffers);
   if constexpr (std::is_same_v<T, bf16>) {
     if (has_codes(setup)) return std::make_unique<Fp8Recipe>(table, buffers, setup.sharding, arena);
   }

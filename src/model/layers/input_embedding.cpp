@@ -32,7 +32,10 @@ template <class T>
 InputEmbedding<T>::InputEmbedding(const TransformerSetup& setup, const ParameterTable& table,
                                   const nn::ParameterBuffers<T>& buffers, const LocalSizes& s,
                                   nn::TensorParallelRegion<T>& region, Arena& arena)
-    : tokens_(make_tokens(setup, table, buffers)), positions_(make_positions(setup, table, buffers)), region_(&region) {
+    : tokens_(make_tokens(setup, table, buffers)),
+      positions_(make_positions(setup, table, buffers)),
+      region_(&region),
+      is_frozen_(table.has_frozen()) {
   if (!setup.model.embedding_norm) return;
   norm_ = detail::make_norm(setup.model, table, buffers, "model/embed_norm/", 0, detail::orders_of(setup).tokens);
   for (index_t slot = 0; slot < setup.stages.front().slots; ++slot) {
@@ -56,6 +59,7 @@ void InputEmbedding<T>::forward(Device& device, index_t slot, Vector<const std::
 template <class T>
 void InputEmbedding<T>::backward(Device& device, index_t slot, Vector<const std::int32_t> tokens,
                                  Vector<const std::int32_t> positions, Matrix<T> dx, const Workspace<T>& work) const {
+  if (is_frozen_) return;
   if (norm_) {
     const NormInput& of_slot = norm_inputs_[static_cast<std::size_t>(slot)];
     kernels::copy_matrix<T>(device, Matrix<const T>(dx), work.dn);

@@ -16,7 +16,8 @@ index_t summed_size(const nn::ParameterSpec& spec) {
 index_t largest_whole(const ParameterTable& table, comm::ReplicaSet replicas) {
   index_t largest = 0;
   for (const nn::ParameterSpec& spec : table.specs) {
-    if (spec.replicas == replicas && spec.gradient_is_partial && spec.partition == nn::Partition::column_parallel) {
+    if (spec.replicas == replicas && !spec.is_frozen && spec.gradient_is_partial &&
+        spec.partition == nn::Partition::column_parallel) {
       largest = std::max(largest, summed_size(spec));
     }
   }

@@ -19,7 +19,8 @@ ParameterTable parameter_table_of(const TransformerSetup& setup) {
                                             .tensor_shards = setup.tensor_shards,
                                             .ep_size = setup.ep->size(),
                                             .ep_rank = setup.ep->rank(),
-                                            .shards = setup.unit_shards});
+                                            .shards = setup.unit_shards,
+                                            .lora = setup.lora});
 }
 
 template <class T>
@@ -194,7 +195,7 @@ LayerTraffic Transformer<T>::traffic(index_t stage) const {
   comm::StepTraffic ends;
   if (has_embedding(stage)) {
     sum.forward += tp_region_->sum_traffic();
-    ends += tp_region_->gather_traffic();
+    if (!table_.has_frozen()) ends += tp_region_->gather_traffic();
   }
   if (has_head(stage)) ends += tp_region_->gather_traffic() + head_->loss.traffic(tokens()) + tp_region_->sum_traffic();
   sum.backward += ends;

@@ -19,11 +19,18 @@ void initialise_part(const ParameterSpec& spec, index_t layer, std::int64_t seed
   const index_t begin = from.begin;
   Kokkos::parallel_for(
       "initialise", kernels::RangePolicy(from.begin, from.end), KOKKOS_LAMBDA(const index_t i) {
-        if (initial != Initial::normal) {
-          out[i - begin] = initial == Initial::ones ? M(1) : initial == Initial::value ? M(deviation) : M(0);
+        const auto index = static_cast<std::uint64_t>(logical(i));
+        if (initial == Initial::uniform) {
+          const double u = uniform(static_cast<std::uint64_t>(seed), states, index, 0);
+          out[i - begin] = static_cast<M>(static_cast<float>(deviation * (2.0 * u - 1.0)));
           return;
         }
-        const auto index = static_cast<std::uint64_t>(logical(i));
+        if (initial != Initial::normal) {
+          out[i - begin] = initial == Initial::ones    ? static_cast<M>(1.0F)
+                           : initial == Initial::value ? static_cast<M>(deviation)
+                                                       : static_cast<M>(0.0F);
+          return;
+        }
         out[i - begin] =
             static_cast<M>(static_cast<float>(deviation * normal(static_cast<std::uint64_t>(seed), states, index, 0)));
       });
@@ -47,7 +54,7 @@ void initialise(const ParameterTable& table, std::int64_t seed, const Vector<M>&
 
 #define NANOTRON_INSTANTIATE(M) \
   template void initialise<M>(const ParameterTable&, std::int64_t, const Vector<M>&, const nn::BufferLayout&);
-NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::model

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "expert_specs.hpp"
+#include "model/adapters/adapter_specs.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/model/parameters/layer_layout.hpp"
@@ -137,13 +138,14 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
     if (is_last) build.end_unit(1);
   }
   build.end_section(table.params_1d);
+  if (layout.lora.rank > 0) add_adapters(build, table, layers.all, layout);
   add_experts(build, m, table, layers.routed, layout.shards_of(comm::ReplicaSet::expert_data_parallel));
   table.size = build.cursor();
   return table;
 }
 
 index_t ParameterTable::unit_of(index_t source, const Section& section) const {
-  if (section.replicas == comm::ReplicaSet::data_parallel) return source == head_source() ? head_unit() : source;
+  if (section.flat.begin == dense().flat.begin) return source == head_source() ? head_unit() : source;
   return is_layer(source) ? section.unit_of_layer[static_cast<std::size_t>(source - layer_unit(0))] : no_unit;
 }
 

@@ -5,11 +5,17 @@ namespace {
 
 using nn::BufferLayout;
 
+// Sections in a layout: all of them, or those that training changes.
+enum class Sections { all, trained };
+
+bool is_in(const Section& section, Sections which) { return which == Sections::all || !section.is_frozen; }
+
 // In the order of the flat space. with_1d(section): whether the 1-D parameters of a section are among them.
 template <class F>
-std::vector<Range> shards_of(const ParameterTable& table, const Sharding& sharding, const F& with_1d) {
+std::vector<Range> shards_of(const ParameterTable& table, const Sharding& sharding, Sections which, const F& with_1d) {
   std::vector<Range> shards;
   for (const Section& section : table.sections) {
+    if (!is_in(section, which)) continue;
     if (with_1d(section)) shards.push_back(section.params_1d);
     for (index_t u = section.units.begin; u < section.units.end; ++u) {
       shards.push_back(shard_of(table.unit(u), sharding));
@@ -18,11 +24,12 @@ std::vector<Range> shards_of(const ParameterTable& table, const Sharding& shardi
   return shards;
 }
 
-// Units as in `units`, and the 1-D parameters where `reduced` has them.
+// The units of trained sections as in `units`, and their 1-D parameters where `reduced` has them.
 BufferLayout with_1d(const ParameterTable& table, const std::vector<BufferLayout::Part>& units,
                      const BufferLayout& reduced) {
   std::vector<BufferLayout::Part> parts;
   for (const Section& section : table.sections) {
+    if (section.is_frozen) continue;
     const Range& params_1d = section.params_1d;
     if (params_1d.size() > 0) parts.push_back({params_1d, reduced.at(params_1d.begin)});
     parts.insert(parts.end(), units.begin() + section.units.begin, units.begin() + section.units.end);
@@ -35,10 +42,16 @@ index_t gradients_of(const Unit& unit, const Sharding& sharding) {
   return unit.range.size() * sharding.of(unit.replicas).gradients;
 }
 
-// Every unit in its slot. The first slot begins at `begin` of the buffer.
-std::vector<BufferLayout::Part> in_slots(const ParameterTable& table, index_t begin, const Sharding& sharding = {}) {
+bool is_in(const ParameterTable& table, std::size_t unit, Sections which) {
+  return which == Sections::all || !table.has_frozen() || !table.dense().units.contains(static_cast<index_t>(unit));
+}
+
+// Every unit in its slot; units of other sections take no memory. The first slot begins at `begin` of the buffer.
+std::vector<BufferLayout::Part> in_slots(const ParameterTable& table, Sections which, index_t begin,
+                                         const Sharding& sharding = {}) {
   std::array<index_t, unit_slots> size{};
   for (std::size_t u = 0; u < table.units.size(); ++u) {
+    if (!is_in(table, u, which)) continue;
     index_t& largest = size[slot_of(table, static_cast<index_t>(u))];
     largest = std::max(largest, gradients_of(table.units[u], sharding));
   }
@@ -59,6 +72,36 @@ std::vector<BufferLayout::Part> side_by_side(const ParameterTable& table, index_
     begin += gradients_of(unit, sharding);
   }
   return parts;
+}
+
+// The flat space without frozen sections.
+BufferLayout whole_of_trained(const ParameterTable& table) {
+  if (!table.has_frozen()) return BufferLayout::whole(table.size);
+  return BufferLayout::packed({{table.dense().flat.end, table.size}});
+}
+
+// Frozen sections in the layouts of the others. Kernels of 1-D parameters write gradients together with dx: theirs are
+// behind all others in the buffer, and nothing reads them. Where GEMMs read a narrower type, the frozen 2-D parameters
+// are stored in that type alone.
+void leave_out_frozen(const ParameterTable& table, const Sharding& sharding, ComputeWeights compute,
+                      nn::ParameterLayouts& p) {
+  const Section& frozen = table.dense();
+  const index_t behind = std::max({p.gradient.size(), p.reduced.size(), p.gradient_end});
+  std::vector<BufferLayout::Part> gradient{{frozen.params_1d, behind}};
+  gradient.insert(gradient.end(), p.gradient.parts().begin(), p.gradient.parts().end());
+  p.gradient = BufferLayout(gradient);
+  if (compute == ComputeWeights::master) return;
+  const bool sharded = sharding.size() > 1 && sharding.stage > 0;
+  std::vector<Range> master{frozen.params_1d}, shards;
+  const BufferLayout mine = sharded ? p.moments : whole_of_trained(table);
+  for (const BufferLayout::Part& part : mine.parts()) master.push_back(part.range);
+  p.master = BufferLayout::packed(master);
+  if (!sharded || sharding.stage < 3) {
+    p.frozen = BufferLayout({{{frozen.params_1d.end, frozen.flat.end}, frozen.params_1d.end}});
+    return;
+  }
+  for (index_t u = frozen.units.begin; u < frozen.units.end; ++u) shards.push_back(shard_of(table.unit(u), sharding));
+  p.frozen = BufferLayout::packed(shards);
 }
 
 // Embedding and head, followed by one slot for all layers.
@@ -95,14 +138,16 @@ std::size_t slot_of(const ParameterTable& table, index_t unit) {
 }
 
 nn::ParameterLayouts parameter_layouts(const ParameterTable& table, const Sharding& sharding, ComputeWeights compute) {
-  const BufferLayout whole = BufferLayout::whole(table.size);
-  const BufferLayout packed = BufferLayout::packed(shards_of(table, sharding, [](const Section&) { return true; }));
-  nn::ParameterLayouts p{.master = whole, .compute = whole, .gradient = whole, .reduced = whole, .moments = packed};
+  const auto everywhere = [](const Section&) { return true; };
+  const BufferLayout whole = BufferLayout::whole(table.size), trained = whole_of_trained(table);
+  const BufferLayout packed = BufferLayout::packed(shards_of(table, sharding, Sections::trained, everywhere));
+  nn::ParameterLayouts p{.master = whole, .compute = whole, .gradient = trained, .reduced = trained, .moments = packed};
   const bool sharded = sharding.size() > 1 && sharding.stage > 0;
   if (sharded) {
-    p.reduced = sharding.stage == 1 ? whole.common(packed) : packed;
-    if (compute != ComputeWeights::master || sharding.stage == 3) p.master = packed;
-    if (sharding.stage == 3) p.compute = BufferLayout(in_slots(table, 0));
+    p.reduced = sharding.stage == 1 ? trained.common(packed) : packed;
+    if (compute != ComputeWeights::master || sharding.stage == 3)
+      p.master = BufferLayout::packed(shards_of(table, sharding, Sections::all, everywhere));
+    if (sharding.stage == 3) p.compute = BufferLayout(in_slots(table, Sections::all, 0));
   }
   if (compute == ComputeWeights::codes && sharding.size() == 1) p.compute = one_layer(table);
   if (sharded && sharding.gradients != UnitGradients::by_stage) p.reduced = packed;
@@ -110,18 +155,20 @@ nn::ParameterLayouts parameter_layouts(const ParameterTable& table, const Shardi
   const bool apart = sharding.gradients == UnitGradients::apart;
   if (apart || sharding.gradients == UnitGradients::in_slots || (sharded && sharding.stage >= 2)) {
     const std::vector<BufferLayout::Part> parts =
-        apart ? side_by_side(table, behind, sharding) : in_slots(table, behind, sharding);
+        apart ? side_by_side(table, behind, sharding) : in_slots(table, Sections::trained, behind, sharding);
     for (std::size_t u = 0; u < parts.size(); ++u) {
+      if (!is_in(table, u, Sections::trained)) continue;
       p.gradient_end = std::max(p.gradient_end, parts[u].at + gradients_of(table.units[u], sharding));
     }
     p.gradient = with_1d(table, parts, p.reduced);
   }
+  if (table.has_frozen()) leave_out_frozen(table, sharding, compute, p);
   return p;
 }
 
 nn::BufferLayout owned_layout(const ParameterTable& table, const Sharding& sharding) {
-  return BufferLayout::packed(
-      shards_of(table, sharding, [&](const Section& section) { return sharding.rank(section.replicas) == 0; }));
+  return BufferLayout::packed(shards_of(table, sharding, Sections::trained,
+                                        [&](const Section& section) { return sharding.rank(section.replicas) == 0; }));
 }
 
 }  // namespace nanotron::model

@@ -16,7 +16,12 @@ class LocalWeights final : public SectionWeights<T> {
   LocalWeights(const nn::ParameterBuffers<T>& buffers, Device& device) : buffers_(buffers), device_(&device) {}
 
   void round() override {
-    if constexpr (!std::is_same_v<T, M>) kernels::cast<M, T>(*device_, buffers_.master, buffers_.compute);
+    if constexpr (std::is_same_v<T, M>) return;
+    for (const nn::BufferLayout::Part& part : buffers_.layouts.master.parts()) {
+      T* const to = buffers_.compute.data() + buffers_.layouts.compute.at(part.range.begin);
+      kernels::cast<M, T>(*device_, Vector<const M>(buffers_.master.data() + part.at, part.range.size()),
+                          Vector<T>(to, part.range.size()));
+    }
   }
   void gather() override {}
   void use(index_t, index_t) override {}
@@ -44,6 +49,11 @@ class UnitShards {
   /// This rank's shard of the unit, cast.
   void round(index_t unit) const {
     const auto [whole, shard, mine] = place_of(unit);
+    if (const auto frozen = buffers_.layouts.frozen.within(mine); !frozen.empty()) {
+      kernels::copy<T>(*device_, Vector<const T>(buffers_.frozen.data() + frozen.front().at, mine.size()),
+                       Vector<T>(shard, mine.size()));
+      return;
+    }
     M* const master = buffers_.master.data() + buffers_.layouts.master.at(mine.begin);
     if (static_cast<const void*>(master) != shard) {
       kernels::cast<M, T>(*device_, Vector<const M>(master, mine.size()), Vector<T>(shard, mine.size()));
@@ -75,6 +85,17 @@ class UnitShards {
   Range section_;
   nn::ParameterBuffers<T> buffers_;
   Device* device_;
+};
+
+// Frozen weights of which every rank stores all, where GEMMs read them.
+template <class T>
+class ReplicatedWeights final : public SectionWeights<T> {
+ public:
+  void round() override {}
+  void gather() override {}
+  void use(index_t, index_t) override {}
+  void finish() override {}
+  index_t gathered_elements(std::span<const SourceUse>) const override { return 0; }
 };
 
 // ComputeWeights::codes: a layer is cast before it is used, all else once.
@@ -222,7 +243,8 @@ class GatheredPerUse final : public SectionWeights<T> {
 template <class T>
 std::unique_ptr<SectionWeights<T>> make_local(const Sharding& sharding, const ParameterTable& table,
                                               const nn::ParameterBuffers<T>& buffers, Device& device) {
-  if (buffers.layouts.compute == buffers.layouts.master) return std::make_unique<LocalWeights<T>>(buffers, device);
+  if (buffers.layouts.compute == buffers.layouts.master || table.has_frozen())
+    return std::make_unique<LocalWeights<T>>(buffers, device);
   return std::make_unique<OneLayer<T>>(UnitShards<T>(sharding, table, table.dense(), buffers, device), table);
 }
 
@@ -231,6 +253,7 @@ std::unique_ptr<SectionWeights<T>> make_gathered(const Sharding& sharding, const
                                                  const Section& section, const nn::ParameterBuffers<T>& buffers,
                                                  Device& device) {
   UnitShards<T> shards(sharding, table, section, buffers, device);
+  if (sharding.stage < 3 && section.is_frozen) return std::make_unique<ReplicatedWeights<T>>();
   if (sharding.stage < 3) return std::make_unique<GatheredOnce<T>>(std::move(shards), device);
   return std::make_unique<GatheredPerUse<T>>(std::move(shards), table, device);
 }

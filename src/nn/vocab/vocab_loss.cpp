@@ -134,6 +134,7 @@ void VocabLoss<T>::forward_backward(Device& device, Matrix<const T> n, Vector<co
     }
     kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, rule_.multiplier, c.logits, weight_, 0.0,
                         MatrixRef<T>(rows_of<T>(dn, {begin, begin + count})), orders_.out);
+    if (gradient_.extent(0) == 0) continue;
     kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, rule_.multiplier, c.logits, c.n, 1.0,
                         MatrixRef<M>(gradient_), orders_.tokens);
   }

@@ -79,6 +79,12 @@ comm::StepTraffic GradientReducer<T>::traffic() const {
 }
 
 template <class T>
+auto GradientReducer<T>::gradient(const Range& flat) const -> Vector<M> {
+  const nn::ParameterBuffers<T>& p = model_->parameters();
+  return Vector<M>(p.gradient.data() + p.layouts.gradient.at(flat.begin), flat.size());
+}
+
+template <class T>
 void GradientReducer<T>::clear(const nn::BufferLayout& layout) const {
   M* const gradient = model_->parameters().gradient.data();
   for (const nn::BufferLayout::Part& part : layout.parts()) {

@@ -82,6 +82,7 @@ template <class T>
 Reducers<T>::Reducers(const deck::Config& config, const model::Transformer<T>& model, const model::Sharding& sharding,
                       comm::ProcessGrid& grid, Device& device, Arena& arena) {
   for (const model::Section& section : model.table().sections) {
+    if (section.is_frozen) continue;
     reducers_.push_back(
         make_reducer<T>({config, model, section, grid.data_groups(section.replicas), sharding, device, arena}));
   }

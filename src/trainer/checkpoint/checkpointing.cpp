@@ -19,6 +19,7 @@
 #include "nanotron/trainer/data/run_data.hpp"
 #include "nanotron/trainer/data/token_files.hpp"
 #include "nanotron/trainer/data/training_stages.hpp"
+#include "trainer/checkpoint/base_weights.hpp"
 #include "trainer/checkpoint/resume.hpp"
 
 namespace nanotron::trainer {
@@ -84,7 +85,8 @@ void read_parameters(io::CheckpointReader& reader, model::Transformer<T>& model,
                      std::span<const io::StateGroup> moments) {
   using M = master_t<T>;
   const nn::ParameterBuffers<T>& p = model.parameters();
-  reader.read(state_tensors<M>(model.table(), p.layouts.master, p.master.data(), Part::held), moments,
+  if (!model.table().has_frozen()) require_adapters(reader, {});
+  reader.read(state_tensors<M>(trained_table(model.table()), p.layouts.master, p.master.data(), Part::held), moments,
               scalar_type_of<M>);
 }
 
@@ -116,6 +118,7 @@ Checkpointing<T>::Checkpointing(const deck::Config& config, const Provenance& pr
 
 template <class T>
 io::CheckpointState Checkpointing<T>::restore(std::optional<io::CheckpointReader> checkpoint) {
+  adapters_ = read_base(config_, grid_.world().mpi(), state_.model, log_);
   const bool is_given = checkpoint.has_value();
   auto found = is_given ? std::move(checkpoint) : newest_state(grid_.world().mpi(), config_, copies_, log_);
   if (found && !read_into(*found)) {
@@ -157,6 +160,7 @@ template <class T>
 bool Checkpointing<T>::read_into(io::CheckpointReader& reader) {
   const io::CheckpointInfo& info = reader.info();
   reader.require_model(model_of_checkpoint(config_, info));
+  require_adapters(reader, adapters_);
   comm::collectively(grid_.world().mpi(), [&] {
     compare_tokenizers(tokenizer_, info.tokenizer, fmt::format("the checkpoint {}", reader.folder().string()),
                        config_.data, log_);
@@ -221,7 +225,7 @@ void Checkpointing<T>::with_contents(io::CheckpointState counters, const Write& 
   const nn::ParameterLayouts& layouts = state_.model.parameters().layouts;
   const Parts part = written_parts(grid_);
   const auto parameters =
-      state_tensors<M>(table, owned_part(layouts.master), state_.model.parameters().master.data(), part);
+      state_tensors<M>(trained_table(table), owned_part(layouts.master), state_.model.parameters().master.data(), part);
   const auto moments = moment_groups(part, [&](const nn::BufferLayout& layout) { return owned_part(layout); });
   const auto carried = persistent_.tensors();
   counters.adam_step = state_.optimizer->steps();
@@ -237,6 +241,7 @@ void Checkpointing<T>::with_contents(io::CheckpointState counters, const Write& 
          .data = data_,
          .deck = deck::canonical_deck(deck::whole_run(config_)),
          .hugging_face = hugging_face_,
+         .adapters = adapters_,
          .provenance = provenance_});
 }
 

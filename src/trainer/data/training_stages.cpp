@@ -64,8 +64,7 @@ std::string TrainingStages::table(const std::vector<index_t>& sequences) const {
 }
 
 double flops_per_sample(const deck::Config& config) {
-  return static_cast<double>(config.data.sequence_length) *
-         model::training_flops_per_token(config.model, config.data.sequence_length);
+  return static_cast<double>(config.data.sequence_length) * model::training_flops_per_token(config);
 }
 
 deck::ModelConfig model_of_checkpoint(const deck::Config& stage, const io::CheckpointInfo& checkpoint) {

@@ -9,6 +9,7 @@
 #include "nanotron/trainer/state/forward_backward.hpp"
 #include "nanotron/trainer/state/run_resources.hpp"
 #include "nanotron/trainer/state/token_buffer.hpp"
+#include "trainer/checkpoint/base_weights.hpp"
 
 namespace nanotron::trainer {
 
@@ -32,6 +33,8 @@ void with_loaded_model(const deck::Config& config, comm::ProcessGrid& grid, io::
   const auto schedule = make_forward_backward<T>(config, grid, device, state);
   TokenBuffer tokens(state.inputs, state.targets, state.document_starts, state.sequence_tokens);
   const comm::AbortOnException guard;
+  const std::string adapters = read_base(config, grid.world().mpi(), state.model, log);
+  require_adapters(reader, adapters);
   read_parameters(reader, state.model);
   state.model.refresh_compute_weights();
   schedule->compute_once_forward();

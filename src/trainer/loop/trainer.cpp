@@ -40,6 +40,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       tokens_(state_.inputs, state_.targets, state_.document_starts, state_.sequence_tokens) {
   const nn::ParameterBuffers<T>& p = state_.model.parameters();
   model::initialise<M>(state_.model.table(), config.run.seed, p.master, p.layouts.master);
+  model::initialise<T>(state_.model.table(), config.run.seed, p.frozen, p.layouts.frozen);
   state_.model.refresh_compute_weights();
   schedule_->compute_once();
   if (!loaders_.validation.empty()) schedule_->compute_once_forward();

@@ -5,6 +5,7 @@
 #include "nanotron/data/order/batch_ramp.hpp"
 #include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/deck/layer_recompute.hpp"
+#include "nanotron/model/adapters/adapters.hpp"
 #include "nanotron/model/cost.hpp"
 #include "nanotron/nn/attention/score_map.hpp"
 #include "nanotron/trainer/state/training_state.hpp"
@@ -32,11 +33,15 @@ double active_parameters(const deck::ModelConfig& m, double all) {
   return all - static_cast<double>(3 * deck::routed_layer_count(m) * m.hidden_size * f.width.size) * idle;
 }
 
-std::string parameters_text(const deck::ModelConfig& m) {
+std::string parameters_text(const deck::Config& c) {
+  const deck::ModelConfig& m = c.model;
   const auto all = static_cast<double>(model::make_parameter_table(m).logical_parameters());
   const std::string active =
       deck::feed_forward_sizes(m).is_routed() ? fmt::format(", {} active", count_text(active_parameters(m, all))) : "";
-  return count_text(all) + " parameters" + active;
+  const double trained = model::adapter_parameters(c);
+  const std::string frozen =
+      trained > 0.0 ? fmt::format(" are frozen, adapters of {} are trained", count_text(trained)) : "";
+  return count_text(all) + " parameters" + active + frozen;
 }
 
 // A line about the batch-size ramp; empty without one.
@@ -55,14 +60,14 @@ std::string ramp_text(const deck::Config& c) {
 }  // namespace
 
 std::string model_summary(const deck::Config& c) {
-  const double flops = model::training_flops_per_token(c.model, c.data.sequence_length);
+  const double flops = model::training_flops_per_token(c);
   return fmt::format(
       "model: {} layers, hidden {}, {} heads ({} key-value) of {}, {}, vocabulary {}: {}\n{}"
       "batch: {} sequences of {} tokens per step ({} per micro-batch), {} per token, {} per step\n{}"
       "compute: {}, recompute {}\n"
       "keys that are not at their defaults:\n{}",
       c.model.num_hidden_layers, c.model.hidden_size, c.model.num_attention_heads, c.model.num_key_value_heads,
-      c.model.head_dim, feed_forward_text(c), c.model.vocab_size, parameters_text(c.model), feed_forward_losses_text(c),
+      c.model.head_dim, feed_forward_text(c), c.model.vocab_size, parameters_text(c), feed_forward_losses_text(c),
       c.data.global_batch_size, c.data.sequence_length, c.data.micro_batch_size, with_prefix(flops, "FLOP"),
       with_prefix(flops * static_cast<double>(tokens_per_step(c)), "FLOP"), ramp_text(c), name_of(c.precision.compute),
       deck::recompute_text(c.parallel, c.model.num_hidden_layers), deck::changed_keys(c));

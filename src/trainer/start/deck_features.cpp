@@ -8,6 +8,7 @@
 #include "nanotron/deck/layer_recompute.hpp"
 #include "nanotron/deck/read_deck.hpp"
 #include "nanotron/io/checkpoint/checkpoint.hpp"
+#include "nanotron/model/adapters/adapters.hpp"
 #include "nanotron/model/cost.hpp"
 #include "nanotron/model/parameters/layer_layout.hpp"
 #include "nanotron/model/parameters/parametrization.hpp"
@@ -79,6 +80,7 @@ constexpr deck::Feature features[] = {
     {check_layout, fill_layout},  // checks degrees only where no error was found before
     {nn::check_moe, nn::fill_moe},
     {model::check_size},
+    {model::check_lora},
     {check_stage_configs},
 };
 

@@ -106,6 +106,7 @@ model::TransformerSetup transformer_setup(const deck::Config& config, comm::Proc
   return {.model = config.model,
           .recompute = deck::LayerRecompute(config.parallel),
           .objective = nn::objective_of(config),
+          .lora = config.lora,
           .purpose = model::Purpose::training,
           .operands = config.precision.compute,
           .sequences = config.data.micro_batch_size,

@@ -24,7 +24,13 @@ struct Variant {
   deck::MoeConfig moe{};
   void (*change)(deck::ModelConfig&) = nullptr;  // to another architecture
   double z_loss = 0.0;
+  const char* adapted = "";  // lora%targets, of rank 3; empty: no adapters
 };
+
+inline deck::LoraConfig adapters(const Variant& v) {
+  if (*v.adapted == '\0') return {};
+  return {.rank = 3, .alpha = 5.0, .targets = v.adapted};
+}
 
 inline deck::ModelConfig tiny(const Variant& v) {
   deck::ModelConfig m;
@@ -54,6 +60,7 @@ class Gradient : public testing::TestWithParam<Variant> {
         device_(timers_),
         setup_{.model = tiny(GetParam()),
                .objective = {GetParam().z_loss},
+               .lora = adapters(GetParam()),
                .sequences = sequences,
                .length = length,
                .key_length = length,
@@ -69,7 +76,7 @@ class Gradient : public testing::TestWithParam<Variant> {
         losses_("losses", tokens),
         lse2_("lse2", tokens) {
     initialise<double>(model_.table(), 5, model_.parameters().master, model_.parameters().layouts.master);
-    perturb_1d();
+    perturb();
     for (const index_t m : {0, 1}) model_.set_packing({.index = m}, {.step_tokens = tokens});
     std::vector<std::int32_t> inputs, targets;
     for (index_t i = 0; i < tokens; ++i) {
@@ -86,14 +93,14 @@ class Gradient : public testing::TestWithParam<Variant> {
     return planning.plan();
   }
 
-  // Norms of one and biases of zero would hide mistakes.
-  void perturb_1d() {
+  // Norms of one, and biases and adapters of zero, would hide mistakes.
+  void perturb() {
     std::vector<double> master = test::values_of(model_.parameters().master);
     for (const nn::ParameterSpec& s : model_.table().specs) {
-      if (!s.is_1d) continue;
+      if (!s.is_1d && s.initial != nn::Initial::zeros) continue;
       for (index_t l = 0; l < s.layers; ++l) {
         for (index_t i = 0; i < s.local_size(); ++i) {
-          const auto index = static_cast<std::uint64_t>(l * s.rows + s.local.begin + i);
+          const auto index = static_cast<std::uint64_t>(s.logical_index(l)(i));
           master[static_cast<std::size_t>(s.offset_of(l) + i)] += 0.3 * normal(9, stream_id(s.name), index);
         }
       }
@@ -154,6 +161,7 @@ class Gradient : public testing::TestWithParam<Variant> {
   // Over the ranks that hold parts of a gradient.
   void sum_parts() {
     for (const Section& section : model_.table().sections) {
+      if (section.is_frozen) continue;
       Arena planning = Arena::planning();
       static_cast<void>(PartialGradients<double>(model_, section, device_, planning));
       Arena arena(planning.plan());
@@ -188,7 +196,8 @@ class Gradient : public testing::TestWithParam<Variant> {
     const auto& master = model_.parameters().master;
     if (amount != 0.0) test::set_value(master, at, test::value_at(master, at) + amount);
     const bool owner = s.owned.contains(by_columns ? column : row);
-    return owner ? test::value_at(model_.parameters().gradient, at) : 0.0;
+    if (!owner || s.is_frozen) return 0.0;
+    return test::value_at(model_.parameters().gradient, model_.parameters().layouts.gradient.at(at));
   }
 
   static constexpr double scale = 1.0 / tokens;
@@ -207,6 +216,7 @@ TEST_P(Gradient, MeetsFiniteDifferences) {
   backward();
   constexpr double h = 1e-5;
   for (const nn::ParameterSpec& s : model_.table().specs) {
+    if (s.is_frozen) continue;
     for (int sample = 0; sample < 6; ++sample) {
       const auto pick = [&](index_t extent, int salt) {
         return static_cast<index_t>(uniform(3, stream_id(s.name), static_cast<std::uint64_t>(sample * 10 + salt)) *

@@ -72,6 +72,7 @@ struct CheckpointContents {
   std::span<const DataFile> data{};
   std::string deck;            // canonical text
   std::string hugging_face{};  // what the converter kept of an imported model, JSON; empty: nothing
+  std::string adapters{};  // JSON: which adapters the parameters are, and of which frozen weights; empty: all weights
   Provenance provenance;
 };
 
@@ -86,6 +87,7 @@ struct CheckpointInfo {
   std::vector<DataFile> data;   // empty: not in the file
   std::string deck;
   std::string hugging_face;        // as CheckpointContents has it
+  std::string adapters;            // the same
   std::string compression_layout;  // empty: no such state
 };
 

@@ -46,6 +46,7 @@ class InputEmbedding {
   std::unique_ptr<const nn::Norm<T>> norm_;  // null: none
   std::vector<NormInput> norm_inputs_;       // by slot
   nn::TensorParallelRegion<T>* region_;
+  bool is_frozen_;  // no gradients
 };
 
 }  // namespace nanotron::model

@@ -20,6 +20,7 @@ struct TransformerSetup {
   deck::ModelConfig model;
   deck::LayerRecompute recompute{};
   nn::Objective objective{};
+  deck::LoraConfig lora{};
   Purpose purpose = Purpose::training;
   std::optional<ScalarType> operands{};  // of the GEMMs of linear layers; none: as stored
   index_t sequences = 0;                 // b: of a micro-batch

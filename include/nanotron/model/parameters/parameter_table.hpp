@@ -16,12 +16,14 @@
 // own it.
 //
 // A section is the parameters that the same ranks store: first all but experts; then the experts, where a rank stores
-// those of its rank in the expert-parallel group. A dense model has one section.
+// those of its rank in the expert-parallel group. A dense model has one section. With adapters (model/adapters) that
+// section is frozen, and a second one has the adapters of the layers.
 
 #include <algorithm>
 #include <optional>
 #include <vector>
 
+#include "nanotron/deck/keys/lora.hpp"
 #include "nanotron/deck/keys/model.hpp"
 #include "nanotron/deck/keys/parallel.hpp"
 #include "nanotron/nn/attention/heads.hpp"
@@ -47,6 +49,7 @@ struct Section {
   Range units;                           // unit numbers
   index_t first_layer_unit = 0;          // the unit of the first layer here that has one
   std::vector<index_t> unit_of_layer{};  // of each layer stored here; no_unit where the layer has none
+  bool is_frozen = false;                // its parameters never change: no gradients, no moments
 };
 
 /// Which part of a model a rank stores, and into how many shards its units divide.
@@ -57,6 +60,7 @@ struct TableLayout {
   int tensor_shards = 0;        // parts at whose borders dimensions are sharded, a multiple of tp_size; 0: tp_size
   int ep_size = 1, ep_rank = 0;
   int shards = 1;  // of a unit of the data-parallel replica set
+  deck::LoraConfig lora{};
 
   int shards_of(comm::ReplicaSet replicas) const {
     return replicas == comm::ReplicaSet::data_parallel || ep_size == 1 ? shards : std::max(1, shards / ep_size);
@@ -98,6 +102,7 @@ struct ParameterTable {
   index_t embedding_unit() const { return 0; }
   index_t layer_unit(index_t local_layer) const { return dense().first_layer_unit + local_layer; }
   index_t head_unit() const { return is_tied ? embedding_unit() : dense().units.end - 1; }
+  bool has_frozen() const { return dense().is_frozen; }
   bool is_layer(index_t unit) const { return unit >= layer_unit(0) && unit < layer_unit(layers); }
   /// Index among the layers stored here of one of them.
   index_t local_layer(index_t number) const;
@@ -132,7 +137,7 @@ struct UpdateRange {
 std::vector<UpdateRange> update_ranges(const ParameterTable& table);
 
 /// Overwrites the master weights stored in `held` with their initial values. An element depends only on the seed, the
-/// tensor's name and its index in the logical tensor, so every grid starts from the same weights. Normal values are
+/// tensor's name and its index in the logical tensor, so every grid starts from the same weights. Random values are
 /// rounded to float in every precision. Deviations: model/parameters/parametrization.hpp.
 template <class M>
 void initialise(const ParameterTable& table, std::int64_t seed, const Vector<M>& master, const nn::BufferLayout& held);

@@ -20,7 +20,7 @@
 
 namespace nanotron::nn {
 
-/// A weight with its gradient; the bias views are empty where there is none.
+/// A weight with its gradient, empty where it is frozen; the bias views are empty where there is none.
 template <class T>
 struct LinearWeights {
   using M = master_t<T>;
@@ -101,13 +101,13 @@ class Linear {
             .swiglu_gradient = swiglu_gradient};
   }
 
-  /// Accumulates the gradients of weight and bias. sums: bias_workspace_size(out, shards of tokens here) elements, or
-  /// empty without a bias.
+  /// Accumulates the gradients of weight, unless it is frozen, and bias. sums: bias_workspace_size(out, shards of
+  /// tokens here) elements, or empty without a bias.
   void backward_weight(Device& device, Matrix<const T> dy, Matrix<const T> x, Vector<M> sums = {},
                        const OperandCodes& of_x = {}) const {
     if (gemms_) {
       gemms_->backward_weight(device, dy, x, of_x, w_.gradient);
-    } else {
+    } else if (w_.gradient.extent(0) > 0) {
       backward_matrix(device, dy, x, orders_.tokens);
     }
     if (w_.bias.extent(0) > 0)

@@ -22,7 +22,7 @@ enum class Partition {
   row_parallel,     // in: columns of W; y is a partial sum
 };
 
-enum class Initial { normal, ones, zeros, value };
+enum class Initial { normal, uniform, ones, zeros, value };
 
 /// One logical tensor (layers, rows, columns), of the layers that have it. A 1-D parameter has columns = 1 and is_1d
 /// set; a tensor that is not stacked over layers has layers = 1 and is_stacked unset.
@@ -41,11 +41,12 @@ struct ParameterSpec {
   Range local{};             // of the sharded dimension: what this rank computes with
   Range owned{};             // subset of local that this rank owns in norms and checkpoints; the owned parts of a
                              // tensor-parallel group cover the tensor exactly once. Partition::replicated: along rows.
-  bool has_gradient = true;  // else something other than the optimizer updates it
+  bool has_gradient = true;  // else something other than the optimizer updates it, or nothing does
+  bool is_frozen = false;    // read from elsewhere and never changed: not part of a checkpoint
   bool gradient_is_partial = false;  // tensor-parallel ranks with the same element have partial sums of its gradient
 
   Initial initial = Initial::normal;
-  double deviation = 0.0;     // of Initial::normal; of Initial::value, the value
+  double deviation = 0.0;     // of Initial::normal; of Initial::uniform, the largest |x|; of Initial::value, the value
   bool decays = false;        // weight decay applies
   double fan_in_ratio = 1.0;  // fan-in over that of the base width, see model/parameters/parametrization.hpp
 
@@ -81,6 +82,8 @@ struct ParameterLayouts {
   BufferLayout gradient;     // where backward accumulates
   BufferLayout reduced;      // in the same buffer: this rank's part of the reduced gradient (over dp x cp)
   BufferLayout moments;      // what the optimizer updates on this rank
+  BufferLayout frozen{};     // 2-D parameters that never change, where GEMMs read a narrower type than master's: in the
+                             // buffer that GEMMs read if they are there at the same offsets, else in one of its own
   index_t gradient_end = 0;  // where unit gradients stored after the reduced ones end in the buffer; 0: none are
 };
 
@@ -93,6 +96,7 @@ struct ParameterBuffers {
   Vector<M> master;
   Vector<M> gradient;
   Vector<T> compute;
+  Vector<T> frozen;
 
   ParameterBuffers(Arena& arena, ParameterLayouts where)
       : layouts(std::move(where)),
@@ -106,13 +110,17 @@ struct ParameterBuffers {
       }
     }
     compute = arena.take<T>(MemoryKind::parameters, layouts.compute.size());
+    const bool is_in_compute = layouts.compute.common(layouts.frozen) == layouts.frozen;
+    frozen = is_in_compute ? compute : arena.take<T>(MemoryKind::parameters, layouts.frozen.size());
   }
 
   /// Views are null while planning: never dereferenced then.
   Matrix<const T> weight(const ParameterSpec& p, index_t layer, index_t fused_rows) const {
     return Matrix<const T>(at(compute, layouts.compute, p.offset_of(layer)), fused_rows, p.local_columns());
   }
+  /// Empty for a frozen parameter.
   Matrix<M> weight_gradient(const ParameterSpec& p, index_t layer, index_t fused_rows) const {
+    if (p.is_frozen) return {};
     return Matrix<M>(at(gradient, layouts.gradient, p.offset_of(layer)), fused_rows, p.local_columns());
   }
   Vector<const M> vector(const ParameterSpec& p, index_t layer, index_t fused_rows) const {

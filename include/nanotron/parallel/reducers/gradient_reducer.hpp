@@ -109,9 +109,7 @@ class GradientReducer {
   const model::Unit& unit(index_t number) const { return table().unit(is_head(number) ? table().head_unit() : number); }
   bool is_head(index_t number) const { return number == static_cast<index_t>(table().units.size()); }
   /// A range of the flat gradient buffer, where gradients are not sharded.
-  Vector<M> gradient(const Range& flat) const {
-    return Vector<M>(model_->parameters().gradient.data() + flat.begin, flat.size());
-  }
+  Vector<M> gradient(const Range& flat) const;
   /// Zeroes the section's gradients in the buffer, stored as `layout` says.
   void clear(const nn::BufferLayout& layout) const;
 

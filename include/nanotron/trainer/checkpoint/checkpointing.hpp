@@ -93,6 +93,7 @@ class Checkpointing {
   data::TokenizerId tokenizer_;
   std::vector<io::DataFile> data_;
   std::string hugging_face_;  // of the checkpoint that the run resumed from, passed on
+  std::string adapters_;      // of this run, see io::CheckpointContents
   comm::ProcessGrid& grid_;
   TrainingState<T>& state_;
   io::NeighbourCopies* copies_;

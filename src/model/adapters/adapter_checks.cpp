@@ -1,0 +1,89 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "nanotron/deck/attention_sizes.hpp"
+#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/layer_kinds.hpp"
+#include "nanotron/model/adapters/adapters.hpp"
+#include "nanotron/model/parameters/parameter_table.hpp"
+#include "nanotron/tensor/layout_checks.hpp"
+
+namespace nanotron::model {
+namespace {
+
+// Only the names matter: sizes that the program chooses later are any.
+ParameterTable names_of(deck::ModelConfig m) {
+  if (m.num_key_value_heads == 0) m.num_key_value_heads = m.num_attention_heads;
+  if (m.head_dim == 0) m.head_dim = 2;
+  if (m.vocab_size == 0) m.vocab_size = 1;
+  return make_parameter_table(m);
+}
+
+void check_targets(const deck::Config& c, deck::Findings& f) {
+  const ParameterTable table = names_of(c.model);
+  std::string names;
+  for (const nn::ParameterSpec& spec : table.specs) {
+    if (is_adapted(c.lora, spec)) return;
+    if (!is_adapted({.targets = "*"}, spec)) continue;
+    const std::string module = spec.name.substr(0, spec.name.rfind('/'));
+    names += (names.empty() ? "" : ", ") + module.substr(module.rfind('/') + 1);
+  }
+  f.error({"lora.targets"}, fmt::format("targets = '{}' fits no linear layer of this model", c.lora.targets),
+          "some of " + names + ", with * for any characters");
+}
+
+void check_model(const deck::Config& c, deck::Findings& f) {
+  if (c.model.moe.num_experts > 0 && f.is_valid({"moe.num_experts"})) {
+    f.error({"lora.rank", "moe.num_experts"}, "there are no adapters of a mixture of experts",
+            "rank = 0 with num_experts > 0, or a dense model");
+  }
+  if (deck::attention_sizes(c.model).is_compressed)
+    f.error({"lora.rank"}, "there are no adapters of attention from compressed tokens (MLA)", "rank = 0");
+}
+
+bool updates_elements(const deck::Config& c) {
+  using enum deck::OptimizerName;
+  return c.optimizer.name == adamw || c.optimizer.name == ademamix || c.optimizer.name == lion;
+}
+
+bool multiplies_as_stored(const deck::Config& c) {
+  const ScalarType compute = c.precision.compute;
+  return compute == ScalarType::fp64 || compute == ScalarType::fp32 || compute == ScalarType::bf16;
+}
+
+// What sums or updates all parameters, or multiplies weights in another way.
+void check_training(const deck::Config& c, deck::Findings& f) {
+  refuse_layout(c, f, "lora.rank", "adapters", "rank = 0");
+  if (!updates_elements(c) && f.is_valid({"optimizer.name"})) {
+    f.error({"optimizer.name", "lora.rank"},
+            "this optimizer works on whole weights of layers, and adapters are factors", "name = 'adamw'",
+            "or rank = 0");
+  }
+  if (!multiplies_as_stored(c) && f.is_valid({"precision.compute"})) {
+    f.error({"precision.compute", "lora.rank"},
+            fmt::format("there are no GEMMs of adapters with compute = '{}'", name_of(c.precision.compute)),
+            deck::phrases::values_with("precision", "compute", multiplies_as_stored), "or rank = 0");
+  }
+  if (c.lora.base.empty()) {
+    f.error({"lora.base"}, "rank > 0, but base names no checkpoint with the frozen weights",
+            "a step folder, as nanotron-convert from-hf writes it",
+            "for a test of speed: base = 'initial', the initial values of run%seed");
+  }
+}
+
+}  // namespace
+
+void check_lora(const deck::Config& c, deck::Findings& f) {
+  if (!f.is_valid({"lora.rank", "lora.targets", "lora.base"})) return;
+  if (c.lora.rank == 0) {
+    deck::refuse_unused(c, {"lora.alpha", "lora.targets", "lora.base"}, "adapters", "lora%rank > 0", f);
+    return;
+  }
+  const int before = f.errors();
+  check_model(c, f);
+  check_training(c, f);
+  if (f.errors() == before && before == 0) check_targets(c, f);
+}
+
+}  // namespace nanotron::model

@@ -1,0 +1,25 @@
+#pragma once
+
+// Frozen weights, which a run reads from lora%base, and what its own checkpoints say of them: they have the adapters
+// alone. Private to the trainer layer.
+
+#include <string>
+
+#include "nanotron/base/log.hpp"
+#include "nanotron/deck/config.hpp"
+#include "nanotron/io/checkpoint/checkpoint_reader.hpp"
+#include "nanotron/model/layers/transformer.hpp"
+
+namespace nanotron::trainer {
+
+/// Reads the frozen weights; nothing without any. Returns CheckpointContents::adapters of this run. Collective.
+template <class T>
+std::string read_base(const deck::Config& config, MPI_Comm world, model::Transformer<T>& model, Log& log);
+
+/// Error(deck_error) unless the checkpoint has what the run with these adapters (empty: without) trains.
+void require_adapters(const io::CheckpointReader& checkpoint, const std::string& adapters);
+
+/// The table without frozen parameters: what checkpoints of the run have.
+model::ParameterTable trained_table(const model::ParameterTable& table);
+
+}  // namespace nanotron::trainer

@@ -1,0 +1,189 @@
+// ranks: 1 2 4
+// timeout: 300
+// Adapters beside frozen weights: the losses of PEFT on every grid, the same in every stage of ZeRO, resuming.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "nanotron/trainer/plan/plan.hpp"
+#include "support/comparison.hpp"
+#include "support/test_folder.hpp"
+#include "support/world.hpp"
+
+namespace nanotron {
+namespace {
+
+constexpr std::int64_t steps = 10;
+
+struct Grid {
+  int tp = 1, pp = 1, cp = 1, zero = 0;
+  deck::TpMode mode = deck::TpMode::all_reduce;
+  deck::Recompute recompute = deck::Recompute::none;
+};
+
+std::string text(const Grid& g) {
+  return fmt::format("tp {} pp {} cp {} zero {} mode {} recompute {}", g.tp, g.pp, g.cp, g.zero,
+                     static_cast<int>(g.mode), static_cast<int>(g.recompute));
+}
+
+class Lora : public testing::Test {
+ protected:
+  void SetUp() override {
+    MPI_Comm_size(test::world(), &ranks_);
+    MPI_Comm_rank(test::world(), &rank_);
+  }
+
+  // As tests/golden/make_lora_golden.py.
+  static deck::Config golden() {
+    deck::Config config = test::golden_config("llama");
+    config.lora = {.rank = 3,
+                   .alpha = 5.0,
+                   .targets = "down_proj gate_proj up_proj k_proj o_proj q_proj v_proj",
+                   .base = config.checkpoint.resume};
+    config.checkpoint.resume = (test::test_folder() / "golden" / "lora" / "step_00000000").string();
+    return config;
+  }
+
+  std::optional<deck::Config> on(deck::Config config, const Grid& g) const {
+    config.parallel.tp = g.tp;
+    config.parallel.pp = g.pp;
+    config.parallel.cp = g.cp;
+    config.parallel.dp = ranks_ / (g.tp * g.pp * g.cp);
+    config.parallel.zero_stage = g.zero;
+    config.parallel.tp_mode = g.mode;
+    config.parallel.recompute = g.recompute;
+    if (g.tp * g.pp * g.cp * config.parallel.dp != ranks_) return std::nullopt;
+    return config;
+  }
+
+  int ranks_ = 1, rank_ = 0;
+};
+
+TEST_F(Lora, HasTheLossesOfPeftOnEveryGrid) {
+  std::ifstream file(test::test_folder() / "golden" / "lora" / "golden.json");
+  const nlohmann::json expected = nlohmann::json::parse(file).at("fp64");
+  const std::vector<double> losses = expected.at("losses"), norms = expected.at("grad_norms");
+  double worst = 0.0;
+  for (const Grid& g : {Grid{}, Grid{.zero = 1}, Grid{.zero = 3}, Grid{.tp = 2}, Grid{.pp = 2},
+                        Grid{.tp = 2, .mode = deck::TpMode::reduce_scatter}, Grid{.tp = 2, .zero = 2}, Grid{.cp = 2},
+                        Grid{.tp = 2, .pp = 2, .recompute = deck::Recompute::full},
+                        Grid{.pp = 2, .zero = 1, .recompute = deck::Recompute::selective}}) {
+    const auto config = on(golden(), g);
+    if (!config) continue;
+    SCOPED_TRACE(text(g));
+    const test::Numbers ours = test::run_training(*config, test::world(), steps);
+    const double off = test::larger(test::largest_relative_difference(ours.losses, losses),
+                                    test::largest_relative_difference(ours.grad_norms, norms));
+    EXPECT_LT(off, 1e-10);
+    worst = test::larger(worst, off);
+    EXPECT_EQ(ours.counted.tensor_parallel, ours.predicted.tensor_parallel);
+    EXPECT_EQ(ours.counted.data_parallel, ours.predicted.data_parallel);
+    EXPECT_EQ(ours.parameters.size(), 14U) << "a checkpoint has the adapters alone";
+    for (const auto& [name, tensor] : ours.parameters) {
+      double squares = 0.0;
+      for (const double x : tensor) squares += x * x;
+      const double l2 = expected.at("parameters").at(name).at("l2");
+      EXPECT_NEAR(std::sqrt(squares), l2, 1e-9 * l2) << name;
+    }
+  }
+  if (rank_ == 0) std::printf("adapters on %d ranks: worst relative difference from PEFT %.1e\n", ranks_, worst);
+}
+
+// Without clipping, whose norm is summed by pieces, no bit differs: in bf16 frozen weights are stored in bf16 alone, of
+// stage 3 in shards.
+TEST_F(Lora, EveryStageHasTheSameBits) {
+  deck::Config wide = golden();
+  wide.optimizer.clip_grad_norm = 0.0;
+  const test::Numbers in_fp64 = test::run_training(*on(wide, {}), test::world(), steps);
+  for (const ScalarType type : {ScalarType::fp32, ScalarType::bf16}) {
+    deck::Config config = golden();
+    config.precision.compute = type;
+    config.optimizer.clip_grad_norm = 0.0;
+    const test::Numbers reference = test::run_training(*on(config, {}), test::world(), steps);
+    for (const int stage : {1, 2, 3}) {
+      SCOPED_TRACE(fmt::format("{} stage {}", name_of(type), stage));
+      const test::Numbers ours = test::run_training(*on(config, {.zero = stage}), test::world(), steps);
+      EXPECT_EQ(ours.losses, reference.losses);
+      EXPECT_EQ(ours.parameters, reference.parameters);
+    }
+    EXPECT_LT(test::largest_relative_difference(reference.losses, in_fp64.losses), 1e-2);
+  }
+}
+
+TEST_F(Lora, ResumesOnAnotherGrid) {
+  const test::TemporaryFolder folder(test::world(), "lora");
+  deck::Config config = golden();
+  const test::Numbers whole = test::run_training(*on(config, {}), test::world(), steps);
+  config.checkpoint.directory = folder.path().string();
+  test::run_training(*on(config, {.zero = ranks_ > 1 ? 2 : 0}), test::world(), steps / 2, true);
+  config.checkpoint.resume = "auto";
+  const auto second = ranks_ > 1 ? on(config, {.tp = 2}) : on(config, {});
+  const test::Numbers resumed = test::run_training(*second, test::world(), steps);
+  ASSERT_EQ(resumed.losses.size(), static_cast<std::size_t>(steps / 2));
+  for (std::size_t i = 0; i < resumed.losses.size(); ++i)
+    EXPECT_NEAR(resumed.losses[i], whole.losses[i + steps / 2], 1e-11 * whole.losses[i + steps / 2]);
+  test::expect_same_state(resumed.parameters, whole.parameters);
+  test::expect_same_state(resumed.exp_avg_sq, whole.exp_avg_sq);
+}
+
+// Elements of the 1-D and 2-D parameters of the model, and of adapters of rank 3.
+constexpr std::size_t of_1d = 5 * 32, of_2d = 2 * 131 * 32 + 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 88 * 32),
+                      of_adapters = 2 * 3 * (2 * (32 + 32) + 2 * (32 + 16) + 3 * (32 + 88));
+
+std::size_t planned(deck::Config config, MemoryKind kind) {
+  config.parallel.dp = 1;
+  trainer::resolve(config, 1);
+  return trainer::plan_step(config, {}).memory.bytes[static_cast<std::size_t>(kind)];
+}
+
+// Frozen weights take no gradients, no moments and, in bf16, no second copy. The rest is padding of each matrix and the
+// gradients of 1-D parameters.
+TEST_F(Lora, PlansTheMemoryOfAdaptersAlone) {
+  deck::Config config = golden();
+  const auto expect = [&](MemoryKind kind, std::size_t bytes) {
+    const std::size_t ours = planned(config, kind), padding = 64 * 8 * 2 * 24;
+    EXPECT_GE(ours, bytes) << static_cast<int>(kind);
+    EXPECT_LE(ours, bytes + padding) << static_cast<int>(kind);
+  };
+  for (const ScalarType type : {ScalarType::fp64, ScalarType::fp32, ScalarType::bf16}) {
+    SCOPED_TRACE(name_of(type));
+    config.precision.compute = type;
+    const std::size_t master = type == ScalarType::fp64 ? 8 : 4;
+    expect(MemoryKind::gradients, master * of_adapters);
+    expect(MemoryKind::optimizer, 2 * master * of_adapters);
+    expect(MemoryKind::parameters,
+           type == ScalarType::bf16 ? 2 * of_2d + 4 * of_1d + 6 * of_adapters : master * (of_1d + of_2d + of_adapters));
+  }
+}
+
+std::string error_of(const deck::Config& config) {
+  try {
+    test::run_training(config, test::world(), 1);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_F(Lora, RefusesOtherAdaptersAndWholeWeights) {
+  deck::Config config = *on(golden(), {});
+  config.lora.alpha = 6.0;
+  EXPECT_NE(error_of(config).find("correct &lora"), std::string::npos) << error_of(config);
+  config = *on(golden(), {});
+  config.checkpoint.resume = config.lora.base;
+  EXPECT_NE(error_of(config).find("output_dir of its own"), std::string::npos) << error_of(config);
+  config = *on(golden(), {});
+  config.lora.base = (test::test_folder() / "golden" / "qwen2" / "step_00000000").string();
+  EXPECT_NE(error_of(config).find("different model"), std::string::npos) << error_of(config);
+  config = *on(golden(), {});
+  config.lora = {};
+  EXPECT_NE(error_of(config).find("merge"), std::string::npos) << error_of(config);
+}
+
+}  // namespace
+}  // namespace nanotron
