@@ -329,7 +329,7 @@ def export(folder: Path, target: Path, options: argparse.Namespace) -> int:
     for text in hf.loading_limits(sizes, config["model_type"]):
         print(f"warning: {target}: {text}", file=sys.stderr)
     print(f"{target}: {config['architectures'][0]}, {len(weight_map)} tensors, "
-          f"{total:,} bytes as {options.dtype}, from {folder}")
+          f"{total:,} bytes as {options.dtype}, from {checkpoint_file.resolve_checkpoint(options.source)}")
     return 0
 
 

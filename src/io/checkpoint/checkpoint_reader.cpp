@@ -84,6 +84,16 @@ std::size_t real_bytes(const hdf5::Dataset& dataset, const std::string& name, co
   return bytes;
 }
 
+// A tensor that has the type of all: the embedding, or the adapter of a linear layer where there are only adapters.
+std::string any_parameter(const hdf5::File& file) {
+  for (const char* module : {"self_attn/q_proj", "self_attn/k_proj", "self_attn/v_proj", "self_attn/o_proj",
+                             "mlp/gate_proj", "mlp/up_proj", "mlp/down_proj"}) {
+    const std::string name = fmt::format("parameters/model/layers/{}/lora_A/weight", module);
+    if (hdf5::exists(file.id(), name)) return name;
+  }
+  return "parameters/model/embed_tokens/weight";
+}
+
 // Where a tensor of copies of a file of `bytes` begins, of the type that is in memory.
 std::int64_t offset_of(const Slab& slab, std::int64_t bytes) {
   const hdf5::Datatype type(H5Dget_type(slab.dataset->id()));
@@ -284,9 +294,9 @@ void CheckpointReader::read_info() {
     const hdf5::Group compression = hdf5::open_group(file_.id(), "compression", file_name_);
     info_.compression_layout = required_string(compression.id(), "layout", file_name_);
   }
-  const char* embedding = "parameters/model/embed_tokens/weight";
-  const hdf5::Dataset weight = hdf5::open_dataset(file_.id(), embedding, file_name_);
-  info_.master = real_bytes(weight, embedding, file_name_) == 8 ? ScalarType::fp64 : ScalarType::fp32;
+  const std::string name = any_parameter(file_);
+  const hdf5::Dataset weight = hdf5::open_dataset(file_.id(), name, file_name_);
+  info_.master = real_bytes(weight, name, file_name_) == 8 ? ScalarType::fp64 : ScalarType::fp32;
 }
 
 void CheckpointReader::require_model(const deck::ModelConfig& wanted) const {

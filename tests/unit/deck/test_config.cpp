@@ -53,7 +53,7 @@ TEST(Parameters, TableIsComplete) {
       EXPECT_EQ(p.get(c), Scalar(choice)) << key;
     }
   }
-  EXPECT_EQ(parameter_groups().size(), 10U);
+  EXPECT_EQ(parameter_groups().size(), 11U);
 }
 
 TEST(Parameters, EachRowSetsItsOwnMember) {
