@@ -55,11 +55,17 @@ template <class T>
 void AdapterRecipe<T>::take_workspace(Arena& arena, const LocalSizes& sizes, const ActivationSetup&) {
   const LinearsOfLayer of = linears_of(table_);
   std::size_t outputs = 0;
-  for (const FirstWeight& w : {of.qkv, of.attention_out, of.gate_up, of.down})
-    outputs = std::max(outputs, detail::adapters_of(table_, w.spec, w.rows).a.size());
+  index_t widest = 0;
+  for (const FirstWeight& w : {of.qkv, of.attention_out, of.gate_up, of.down}) {
+    const detail::AdapterGroup group = detail::adapters_of(table_, w.spec, w.rows);
+    outputs = std::max(outputs, group.a.size());
+    for (const Range& columns : group.columns) widest = std::max(widest, columns.size());
+  }
   const index_t elements = sizes.tokens * static_cast<index_t>(outputs) * lora_.rank;
   work_.inner = arena.take<T>(MemoryKind::workspace, elements);
   work_.gradient = arena.take<T>(MemoryKind::workspace, elements);
+  const bool packs = std::is_same_v<T, float> && arena.processor() == Processor::cpu;
+  work_.columns = arena.take<T>(MemoryKind::workspace, packs ? sizes.tokens * widest : 0);
 }
 
 template <class T>

@@ -44,6 +44,7 @@ struct LoraWeights {
 template <class T>
 struct LoraWorkspace {
   Vector<T> inner{}, gradient{};
+  Vector<T> columns{};  // dy of the widest projection; of floats on a host, else empty
 };
 
 template <class T>
@@ -57,8 +58,9 @@ class LoraLinear final : public LinearGemms<T> {
                        Matrix<master_t<T>> gradient) const override;
 
  private:
-  Matrix<const T> inner_of(Device& device, Matrix<const T> x) const;
+  Matrix<const T> inner_of(Device& device, Matrix<const T> x, Matrix<const T> a) const;
   Matrix<const T> gradient_of(Device& device, Matrix<const T> dy) const;
+  MatrixRef<const T> packed(Device& device, MatrixRef<const T> columns) const;
 
   LoraWeights<T> w_;
   LoraWorkspace<T> work_;
