@@ -34,6 +34,7 @@ import math
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,10 +52,15 @@ LEARNING_RATE, MIN_LR_RATIO = 1e-2, 0.1
 BETA1, BETA2, EPS, WEIGHT_DECAY, CLIP = 0.9, 0.95, 1e-8, 0.1, 1.0
 PROMPT, NEW_TOKENS = 8, 20
 
+def of_sizes(layers: int, head_dim: int, **others: Any) -> checkpoint_file.ModelSizes:
+    return checkpoint_file.ModelSizes(hidden_size=32, num_hidden_layers=layers, num_attention_heads=4, num_key_value_heads=2,
+                                      head_dim=head_dim, intermediate_size=88, vocab_size=131, **others)
+
+
 CASES = {
-    "llama": checkpoint_file.ModelSizes(32, 2, 4, 2, 8, 88, 131, False, False, False, 1e-5, 10000.0),
-    "qwen2": checkpoint_file.ModelSizes(32, 2, 4, 2, 8, 88, 131, True, True, False, 1e-6, 1000000.0),
-    "qwen3": checkpoint_file.ModelSizes(32, 3, 4, 2, 12, 88, 131, False, False, True, 1e-6, 1000000.0),
+    "llama": of_sizes(2, 8, rms_norm_eps=1e-5, rope_theta=10000.0),
+    "qwen2": of_sizes(2, 8, tie_word_embeddings=True, qkv_bias=True, rms_norm_eps=1e-6, rope_theta=1000000.0),
+    "qwen3": of_sizes(3, 12, qk_norm=True, rms_norm_eps=1e-6, rope_theta=1000000.0),
 }
 CASES |= {
     "mixtral": replace(CASES["llama"], intermediate_size=64, num_experts=4, moe_intermediate_size=64),
