@@ -34,7 +34,8 @@ done
 
 packages=(git ca-certificates cmake g++ make ninja-build pkg-config libopenblas-dev libdnnl-dev
   libcli11-dev libfmt-dev nlohmann-json3-dev libxxhash-dev
-  python3 python3-venv python3-numpy python3-h5py python3-matplotlib python3-xxhash)
+  python3 python3-venv python3-numpy python3-h5py python3-matplotlib python3-xxhash
+  python3-yaml)
 case "$mpi" in
   openmpi) packages+=(libopenmpi-dev openmpi-bin libhdf5-openmpi-dev) ;;
   mpich) packages+=(libmpich-dev mpich libhdf5-mpich-dev) ;;

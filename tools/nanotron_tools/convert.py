@@ -42,7 +42,7 @@ from typing import Any
 
 import h5py
 
-from . import adapters, common, hdf5, layouts, tokenizers
+from . import adapters, common, from_nanotron, hdf5, layouts, tokenizers
 from . import checkpoint as checkpoint_file
 from . import hf_config as hf
 from . import safetensors as st
@@ -346,9 +346,12 @@ def main(argv: list[str] | None = None) -> int:
     read.add_argument("source", help="folder with config.json and safetensors")
     read.add_argument("target", help="folder that gets step_00000000 and model.nml")
     read.add_argument("--seed", type=int, default=1234, help="seed noted in the checkpoint")
-    read.add_argument("--beside-later", action="store_true",
-                      help="import even where the folder has later checkpoints, which 'auto' resumes from")
     read.set_defaults(run=from_hugging_face)
+    taken = commands.add_parser("from-nanotron", help="folder of Hugging Face's Nanotron -> checkpoint and deck")
+    taken.add_argument("source", help="folder of a step, or one with latest.txt")
+    taken.add_argument("target", help="folder that gets step_XXXXXXXX and input.deck")
+    taken.add_argument("--data", metavar="FILE", help="token file, data%%path of the deck")
+    taken.set_defaults(run=from_nanotron.from_nanotron, check_target=check_target)
     write = commands.add_parser("to-hf", help="checkpoint -> Hugging Face folder")
     write.add_argument("source", help="step folder, checkpoints folder or run folder")
     write.add_argument("target", help="folder that gets config.json and safetensors")
@@ -380,7 +383,10 @@ def main(argv: list[str] | None = None) -> int:
     for command in (write, merged, write_peft):
         command.add_argument("--base", type=Path, metavar="FOLDER",
                              help="checkpoint that adapters were trained on, if it has moved")
-    for command in (read, write, merged, read_peft, write_peft):
+    for command in (read, taken):
+        command.add_argument("--beside-later", action="store_true",
+                             help="import even where the folder has later checkpoints, which 'auto' resumes from")
+    for command in (read, taken, write, merged, read_peft, write_peft):
         command.add_argument("--overwrite", action="store_true")
     options = parser.parse_args(argv)
     for name in ("shard_gb", "max_positions"):

@@ -93,6 +93,14 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
         raise common.ToolError(f"{path}: not a safetensors file ({error})") from None
 
 
+def read_metadata(path: Path) -> dict[str, str]:
+    """The texts of a safetensors file whose header was read."""
+    with open(path, "rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        found = common.from_json(file.read(length)).get("__metadata__")
+    return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+
+
 def read_tensors(folder: Path) -> dict[str, StoredTensor]:
     """All tensors of a Hugging Face folder, in one file or in shards."""
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"

@@ -51,12 +51,14 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Run:
-    """A stretch [begin, end) of the elements of a shard, one row after another, as ZeRO divides it."""
+class Slice:
+    """A rectangle of a rank's shard and the same one of the whole tensor, vectors with one column:
+    (first row, first column) of both, rows, columns."""
 
-    stored: st.StoredTensor
-    begin: int
-    end: int
+    local: tuple[int, int]
+    whole: tuple[int, int]
+    rows: int
+    columns: int
 
 
 @dataclass
@@ -130,21 +132,31 @@ def _write(target: h5py.Dataset, part: Part, row: int, column: int, values: np.n
         target[(*part.index, rows, slice(column, column + values.shape[1]))] = values
 
 
-def joined(runs: Sequence[Run], count: int, what: str) -> np.ndarray:
-    """The elements of a shard that lie in stretches; common.ToolError where one is missing."""
-    whole = np.empty(count, np.float64 if any(run.stored.dtype == "F64" for run in runs) else np.float32)
-    at = 0
-    for run in sorted(runs, key=lambda each: each.begin):
-        if run.begin != at or run.end > count:
-            raise common.wrong(f"{run.stored.path}, {what}", f"elements from {at} on, of {count}",
-                               f"elements {run.begin} to {run.end}", "copy the whole folder: a rank's file is missing")
-        whole[run.begin:run.end] = finite(as_floats(run.stored, elements(run.stored)[:run.end - run.begin]),
-                                          run.stored, what)
-        at = run.end
-    if at != count:
-        raise common.wrong(runs[0].stored.path if runs else what, f"{count} elements of {what}", str(at),
-                           "copy the whole folder: a rank's file is missing")
-    return whole
+def rectangles(stored: st.StoredTensor, begin: int, width: int) -> list[tuple[int, int, st.StoredTensor]]:
+    """A stretch of a shard's elements, row after row from element `begin` on, as ZeRO divides it, as matrices: the
+    first row, the first column and the elements of each."""
+    found = []
+    at, end = begin, begin + math.prod(stored.shape)
+    while at < end:
+        row, column = divmod(at, width)
+        count = min(end - at, width - column) if column or end - at < width else (end - at) // width * width
+        shape = (count // width, width) if column == 0 and count >= width else (1, count)
+        offset = stored.offset + (at - begin) * st.BYTES_OF[stored.dtype]
+        found.append((row, column, st.StoredTensor(stored.path, stored.dtype, shape, offset)))
+        at += count
+    return found
+
+
+def pieces_of(row: int, column: int, stored: st.StoredTensor, slices: Iterable[Slice]) -> Iterable[Piece]:
+    """What of a matrix at (row, column) of a rank's shard lies where in the whole tensor."""
+    rows, columns = stored.shape
+    for each in slices:
+        top, left = max(row, each.local[0]), max(column, each.local[1])
+        height = min(row + rows, each.local[0] + each.rows) - top
+        width = min(column + columns, each.local[1] + each.columns) - left
+        if height > 0 and width > 0:
+            yield Piece(stored, each.whole[0] + top - each.local[0], height, each.whole[1] + left - each.local[1],
+                        width, top - row, left - column)
 
 
 # ---------------------------------------------------------------------------------------------
