@@ -12,7 +12,6 @@ const std::vector<KnownName>& known_names() {
       "data%global_batch_size is the sequences of one optimizer step over all ranks, data%micro_batch_size "
       "those that a rank computes at a time";
   static constexpr const char* epochs = "the length of a run is run%steps; --check says how many epochs that is";
-  static constexpr const char* dropout = "there is no dropout";
   static constexpr const char* launcher = "the number of ranks is what mpirun or srun starts";
   static constexpr const char* exporter =
       "nanotron-export writes the numbers of a run for TensorBoard, W&B, CSV or Parquet";
@@ -75,7 +74,8 @@ const std::vector<KnownName>& known_names() {
     {"qk_head_dim", "model.qk_nope_head_dim", ""}, {"qk_pos_emb_head_dim", "model.qk_rope_head_dim", ""},
     {"rope_interleave", "model.rope_interleaved", ""},
     {"fp8", "precision.compute", "'fp8'"},
-    {"dropout", "", dropout}, {"attention_dropout", "", dropout}, {"hidden_dropout", "", dropout},
+    {"dropout", "model.hidden_dropout", ""}, {"attn_pdrop", "model.attention_dropout", ""},
+    {"resid_pdrop", "model.hidden_dropout", ""}, {"embd_pdrop", "model.hidden_dropout", ""},
     // experts
     {"num_local_experts", "moe.num_experts", ""}, {"n_routed_experts", "moe.num_experts", ""},
     {"num_moe_experts", "moe.num_experts", ""},

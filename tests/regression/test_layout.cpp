@@ -70,7 +70,13 @@ const std::vector<Case> cases{
      {"precision.compute=bf16", "precision.tensor_shards=4", "precision.context_shards=2",
       "model.num_key_value_heads=4", "model.embedding_multiplier=3", "model.embedding_norm=true",
       "model.logits_scaling=0.5", "model.final_logit_softcapping=2", "optimizer.z_loss_coefficient=0.02",
-      "optimizer.no_weight_decay=!*"}}};
+      "optimizer.no_weight_decay=!*"}},
+    {"llama",
+     {"precision.compute=bf16", "precision.tensor_shards=4", "precision.context_shards=2",
+      "model.num_key_value_heads=4", "model.hidden_dropout=0.1", "model.attention_dropout=0.2"}},
+    {"qwen2",
+     {"precision.compute=fp64", "precision.tensor_shards=2", "precision.batch_shards=6", "model.hidden_dropout=0.2",
+      "model.attention_dropout=0.1", "data.document_mask=block_diagonal"}}};
 
 // Mixtures of experts: with a shared one, renormalised weights, and a capacity.
 const std::vector<Case> mixtures{

@@ -70,6 +70,9 @@ const std::vector<Axis> axes{
       "model.parallel_residual=one_norm model.normalization=layer_norm model.rms_norm_eps=1e-5 model.norm_bias=f "
       "model.hidden_act=swiglu_clamped model.swiglu_limit=0.02",
       "model.norm_weight=none model.hidden_act=geglu", "model.residual_multiplier=0.3"}},
+    {"dropout",
+     {"", "model.attention_dropout=0.2", "model.hidden_dropout=0.1",
+      "model.hidden_dropout=0.2 model.attention_dropout=0.1"}},
     {"routing",
      {"",
       "moe.router_score=sigmoid moe.n_group=2 moe.topk_group=1 moe.num_experts_per_tok=2 moe.n_shared_experts=1 "

@@ -136,6 +136,16 @@ TEST_F(Validation, IsTheMeanOverAllTargets) {
   }
 }
 
+TEST_F(Validation, DropsNothing) {
+  const auto loss = [&](const char* rate) {
+    deck::Config c = config("llama", {"precision.compute=fp64", std::string("model.hidden_dropout=") + rate,
+                                      std::string("model.attention_dropout=") + rate});
+    c.optimizer.learning_rate = 0.0;  // the step before it differs
+    return validate(c, test::world()).at(0);
+  };
+  EXPECT_EQ(loss("0.3"), loss("0"));
+}
+
 TEST_F(Validation, OfSeveralSetsIsOneLossEach) {
   deck::Config c = config("llama", {"precision.compute=fp64"});
   c.data.validation_fraction = 0.0;

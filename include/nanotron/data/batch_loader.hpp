@@ -14,6 +14,7 @@
 #include "nanotron/data/order/sample_order.hpp"
 #include "nanotron/data/order/sequences.hpp"
 #include "nanotron/deck/keys/data.hpp"
+#include "nanotron/tensor/sample_numbers.hpp"
 #include "nanotron/tensor/sequence_layout.hpp"
 
 namespace nanotron::data {
@@ -61,12 +62,16 @@ class BatchLoader {
   /// Micro-batches of this rank in that global batch; and in the largest one, of global_batch_size.
   index_t micro_batches(index_t first_sample) const { return per_rank(first_sample) / micro_batch_size_; }
   index_t max_micro_batches() const { return global_batch_size_ / dp_size_ / micro_batch_size_; }
-  /// Samples of this rank in the global batch that begins at first_sample; the global index of its sample j.
+  /// Samples of this rank in the global batch that begins at first_sample; which they are; the global index of its
+  /// sample j.
   index_t per_rank(index_t first_sample) const { return batch_size(first_sample) / dp_size_; }
-  index_t sample_of(index_t first_sample, index_t j) const {
-    const index_t n = std::min(neighbours_, per_rank(first_sample));
-    return first_sample + (j / n * dp_size_ + dp_rank_) * n + j % n;
+  SampleNumbers numbers_of(index_t first_sample) const {
+    return {.first = first_sample,
+            .at_once = static_cast<std::int32_t>(std::min(neighbours_, per_rank(first_sample))),
+            .shards = static_cast<std::int32_t>(dp_size_),
+            .shard = static_cast<std::int32_t>(dp_rank_)};
   }
+  index_t sample_of(index_t first_sample, index_t j) const { return numbers_of(first_sample).of(j); }
 
   /// Overwrites inputs and targets, each (micro_batch_size, tokens of the shard) row-major, with micro-batch
   /// `micro_batch` (from 0) of the global batch that begins at global sample `first_sample`; no_token and no_target

@@ -2,6 +2,7 @@
 
 #include "nanotron/base/types.hpp"
 #include "nanotron/nn/attention/score_map.hpp"
+#include "nanotron/nn/dropout/dropout.hpp"
 
 namespace nanotron::apps::bench {
 namespace {
@@ -88,7 +89,8 @@ kernels::AttentionShape attention_shape(const Bench& bench) {
           .first_query_head = table.heads.query.begin,
           .first_key_head = table.heads.key.begin,
           .group = table.heads.group,
-          .scores = nn::score_map(bench.config.model)};
+          .scores = nn::score_map(bench.config.model),
+          .mask = nn::probability_mask_in_training(bench.config.model)};
 }
 
 std::vector<deck::AttentionRate> attention_rates(const Bench& bench, ScalarType type) {

@@ -149,6 +149,11 @@ std::vector<Parameter> model_rows() {
     KEY(initializer_range).above(0).may_change().says(
         "Standard deviation of the initial weights; of o_proj and down_proj it is divided by sqrt(2 "
         "num_hidden_layers), as in Megatron-LM. With 'mup' that of the base model."),
+    KEY(hidden_dropout).at_least(0).below(1).may_change().says(
+        "Probability with which training zeroes elements of the embedding's output and of the outputs of attention and "
+        "feed-forward network (Megatron-LM); the others are divided by 1 minus it."),
+    KEY(attention_dropout).at_least(0).below(1).may_change().says(
+        "The same of the probabilities of attention, after the softmax."),
     ENUM(parametrization, {"standard", Parametrization::standard}, {"mup", Parametrization::mup}).may_change().says(
         "How initial standard deviations and learning rates depend on the width: not at all ('standard'), or muP in "
         "its spectral form ('mup'), so that values tuned at base_hidden_size carry over."),

@@ -119,12 +119,34 @@ void softmax_block(Device& device, const Pieces<T>& w, const Heads& heads, const
       });
 }
 
+// x <- factor x where the mask keeps it, else 0; x: p or dp of one block.
+template <class E>
+void mask_block(Device& device, const Heads& heads, const Block& b, double factor, E* x) {
+  const index_t rows = heads.s.batch * heads.s.query_heads * b.queries;
+  const auto m = static_cast<master_t<E>>(factor);
+  const KernelWork kernel(device, "attention_mask",
+                          {.read = bytes_of_rows<E>(rows, b.keys), .written = bytes_of_rows<E>(rows, b.keys)});
+  for_each_row(
+      device, "attention_mask", rows, KOKKOS_LAMBDA(const Row& row, const index_t at) {
+        const index_t n = at / b.queries, i = at % b.queries;
+        const AttentionShape& s = heads.s;
+        const RandomMask mask = s.mask;
+        const MaskRow kept =
+            mask.row(heads.sequence(n), s.query_position + b.first_query + i, s.first_query_head + heads.head(n));
+        const index_t key = s.key_position + b.first_key;
+        E* const to = x + n * score_elements + i * key_block;
+        row.for_each(b.keys,
+                     [=](const index_t j) { to[j] = mask.keeps(kept, key + j) ? static_cast<E>(m * to[j]) : E(0.0f); });
+      });
+}
+
 template <class T>
 void store_rows(Device& device, const Pieces<T>& w, const Heads& heads, index_t first, index_t queries,
                 MatrixRef<T> out, Vector<master_t<T>> lse) {
   using M = master_t<T>;
   const M *const sums = w.sum, *const maxima = w.max, *const output = w.rows;
   M* const lse_data = lse.data();
+  const M kept = static_cast<M>(heads.s.mask.factor());
   const index_t rows = heads.s.batch * heads.s.query_heads * queries;
   const KernelWork kernel(device, "attention_store",
                           {.read = bytes_of_rows<M>(rows, heads.s.head_dim),
@@ -137,7 +159,7 @@ void store_rows(Device& device, const Pieces<T>& w, const Heads& heads, index_t 
         const M sum = sums[n * query_block + i];
         const bool sees = sum > 0;
         row.for_each(heads.s.head_dim,
-                     [=](const index_t c) { to[c] = sees ? static_cast<T>(from[c] / sum) : T(0.0f); });
+                     [=](const index_t c) { to[c] = sees ? static_cast<T>(kept * from[c] / sum) : T(0.0f); });
         lse_data[n * heads.s.query_row_stride() + first + i] =
             maxima[n * query_block + i] + (sees ? std::log(sum) : M(0));
       });
@@ -259,6 +281,7 @@ void store_keys(Device& device, const Pieces<T>& w, const AttentionShape& shape,
   using M = master_t<T>;
   const M *const dkey = w.dkey, *const dvalue = w.dvalue;
   const auto s = shape;
+  const M kept = static_cast<M>(s.mask.factor());
   const KernelWork kernel(device, "attention_store_keys",
                           {.read = bytes_of_rows<M>(s.batch * s.query_heads * s.key_length, 2 * s.head_dim),
                            .written = bytes_of_rows<T>(s.batch * s.key_heads * s.key_length, 2 * s.head_dim)});
@@ -277,7 +300,7 @@ void store_keys(Device& device, const Pieces<T>& w, const AttentionShape& shape,
             value += dvalue[from];
           }
           dk(target, column + c) = static_cast<T>(key);
-          dv(target, column + c) = static_cast<T>(value);
+          dv(target, column + c) = static_cast<T>(kept * value);
         });
       });
 }
@@ -302,6 +325,7 @@ void attention_forward(Device& device, const AttentionShape& s, MatrixRef<const 
       gemm_batched<T, M>(device, by_key, w.input_a, w.input_b, w.output_a, count);
       if (!s.scores.is_scale()) map_block(device, w, heads, b);
       softmax_block(device, w, heads, b);
+      if (s.mask.is_on()) mask_block(device, heads, b, 1.0, w.p);
       const BatchedShape by_query = query_rows_shape(b, d, v.leading, 1, alignment);
       gemm_batched<T, M>(device, by_query, w.rounded, w.input_c, w.output_b, count);
     });
@@ -335,8 +359,10 @@ void attention_backward(Device& device, const AttentionShape& s, const BackwardT
           });
       const BatchedShape of_dp = scores_shape(b, d, t.dout.leading, t.v.leading, 1, alignment);
       gemm_batched<T, M>(device, of_dp, w.input_a, w.input_c, w.output_a, count);
+      if (s.mask.is_on()) mask_block(device, heads, b, s.mask.factor(), w.dp);
       if (!s.scores.is_scale()) map_gradient_block(device, w, heads, b);
       gradient_block(device, w, heads, b, t.lse);
+      if (s.mask.is_on()) mask_block(device, heads, b, 1.0, w.p);
       accumulate_block(device, w, heads, b, t, scale);
     });
     store_queries(device, w, heads, first, queries, t.dq);

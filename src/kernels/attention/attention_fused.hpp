@@ -66,7 +66,7 @@ inline bool has_aligned_rows(const MatrixRef<const bf16>& x) {
 /// Of cuDNN: with GemmMode::library, since the order of summation depends on the shape.
 inline bool by_cudnn(const Device& device, const AttentionShape& s,
                      std::initializer_list<MatrixRef<const bf16>> matrices) {
-  return device.gemm_mode() == GemmMode::library && s.scores.is_scale() && mask_of(s).has_value() &&
+  return device.gemm_mode() == GemmMode::library && s.scores.is_scale() && !s.mask.is_on() && mask_of(s).has_value() &&
          s.head_dim % 8 == 0 && s.head_dim <= 256 && s.batch > 0 && s.key_length > 0 && has_whole_groups(s) &&
          s.query_length % 4 == 0 && std::ranges::all_of(matrices, has_aligned_rows);
 }

@@ -51,7 +51,7 @@ nn::HiddenStates<T> SequentialLayer<T>::forward(Device& device, const nn::TokenB
                 attention_join_.addend(x.x), y1)
       .wait();
   attention_->add_output_bias(device, *tp_region_, y1);
-  const nn::HiddenStates<T> x_mid = attention_join_.add(device, x.x, act.attention_output, act.middle);
+  const nn::HiddenStates<T> x_mid = attention_join_.add(device, batch, x.x, act.attention_output, act.middle);
 
   flight_recorder().at_part("mlp");
   middle_norm_->forward(device, x_mid, act.middle_norm, act.middle_statistics, act.feed_forward.mlp.of_input.maxima);
@@ -64,7 +64,7 @@ nn::HiddenStates<T> SequentialLayer<T>::forward(Device& device, const nn::TokenB
                        y2)
       .wait();
   feed_forward_->add_output_bias(device, *tp_region_, y2);
-  return mlp_join_.add(device, act.middle, act.mlp_output, x_out);
+  return mlp_join_.add(device, batch, act.middle, act.mlp_output, x_out);
 }
 
 // dx: gradient of x_out on entry; dy of a block's output, dn of its input.
@@ -73,10 +73,10 @@ nn::HiddenStates<T> SequentialLayer<T>::forward(Device& device, const nn::TokenB
 template <class T>
 void SequentialLayer<T>::backward(Device& device, const nn::TokenBatch& batch, Matrix<const T> x,
                                   const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> dx) const {
-  this->backward_mlp(device, batch, mlp_join_.backward(device, dx, act.mlp_output, work.sums),
+  this->backward_mlp(device, batch, mlp_join_.backward(device, batch, dx, act.mlp_output, work.sums),
                      act.mlp_input(act.middle), act, work, work.dn);
   middle_norm_->backward(device, work.dn, act.middle, act.middle_statistics, dx, work.sums);
-  this->backward_attention(device, batch, attention_join_.backward(device, dx, act.attention_output, work.sums),
+  this->backward_attention(device, batch, attention_join_.backward(device, batch, dx, act.attention_output, work.sums),
                            act.attention_input(x), act, work, work.dn);
   input_norm_->backward(device, work.dn, x, act.input_statistics, dx, work.sums);
 }
@@ -88,7 +88,7 @@ void SequentialLayer<T>::backward_input(Device& device, const nn::TokenBatch& ba
                                         const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> x_out,
                                         Matrix<T> dx) const {
   flight_recorder().at_part("mlp");
-  feed_forward_->backward_inside(device, *tp_region_, mlp_join_.backward(device, dx, act.mlp_output, work.sums),
+  feed_forward_->backward_inside(device, *tp_region_, mlp_join_.backward(device, batch, dx, act.mlp_output, work.sums),
                                  act.feed_forward, work.feed_forward);
   nn::Pending dn =
       feed_forward_->backward_input(device, batch, *tp_region_, act.feed_forward, work.feed_forward, work.dn);
@@ -98,8 +98,8 @@ void SequentialLayer<T>::backward_input(Device& device, const nn::TokenBatch& ba
 
   flight_recorder().at_part("attention");
   attention_->backward_inside(device, batch, *tp_region_,
-                              attention_join_.backward(device, dx, act.attention_output, work.sums), act.attention,
-                              work.attention);
+                              attention_join_.backward(device, batch, dx, act.attention_output, work.sums),
+                              act.attention, work.attention);
   dn = attention_->backward_input(device, *tp_region_, act.attention, work.attention, work.dn);
   if (!attention_join_.is_apart()) kernels::copy_matrix<T>(device, dx, act.middle);
   attention_->keep_gradients(device, act.attention, work.attention);

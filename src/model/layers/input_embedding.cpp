@@ -35,7 +35,8 @@ InputEmbedding<T>::InputEmbedding(const TransformerSetup& setup, const Parameter
     : tokens_(make_tokens(setup, table, buffers)),
       positions_(make_positions(setup, table, buffers)),
       region_(&region),
-      is_frozen_(table.has_frozen()) {
+      is_frozen_(table.has_frozen()),
+      mask_(nn::output_mask(setup.model, kernels::MaskSite::embedding, -1, setup.seed), region) {
   if (!setup.model.embedding_norm) return;
   norm_ = detail::make_norm(setup.model, table, buffers, "model/embed_norm/", 0, detail::orders_of(setup).tokens);
   for (index_t slot = 0; slot < setup.stages.front().slots; ++slot) {
@@ -46,20 +47,22 @@ InputEmbedding<T>::InputEmbedding(const TransformerSetup& setup, const Parameter
 
 template <class T>
 void InputEmbedding<T>::forward(Device& device, index_t slot, Vector<const std::int32_t> tokens,
-                                Vector<const std::int32_t> positions, Matrix<T> x) const {
+                                const nn::TokenBatch& batch, Matrix<T> x) const {
   const auto of_slot = static_cast<std::size_t>(slot);
   const Matrix<T> sum = norm_ ? Matrix<T>(norm_inputs_[of_slot].x.data(), x.extent(0), x.extent(1)) : x;
   const Matrix<T> part = region_->partial_sum(sum);
   tokens_.forward(device, tokens, part);
-  if (positions_) positions_->forward(device, positions, part);
+  if (positions_) positions_->forward(device, batch.positions, part);
   region_->start_sum(device, sum).wait();
   if (norm_) norm_->forward(device, {sum}, x, norm_inputs_[of_slot].statistics, {});
+  if (mask_.is_in(batch)) mask_.scale(device, batch, 1.0, x, x);
 }
 
 template <class T>
 void InputEmbedding<T>::backward(Device& device, index_t slot, Vector<const std::int32_t> tokens,
-                                 Vector<const std::int32_t> positions, Matrix<T> dx, const Workspace<T>& work) const {
+                                 const nn::TokenBatch& batch, Matrix<T> dx, const Workspace<T>& work) const {
   if (is_frozen_) return;
+  if (mask_.is_in(batch)) mask_.scale(device, batch, 1.0, dx, dx);
   if (norm_) {
     const NormInput& of_slot = norm_inputs_[static_cast<std::size_t>(slot)];
     kernels::copy_matrix<T>(device, Matrix<const T>(dx), work.dn);
@@ -68,7 +71,7 @@ void InputEmbedding<T>::backward(Device& device, index_t slot, Vector<const std:
   }
   const Matrix<const T> all_dx = region_->gather(device, dx);
   tokens_.backward(device, tokens, all_dx);
-  if (positions_) positions_->backward(device, positions, all_dx);
+  if (positions_) positions_->backward(device, batch.positions, all_dx);
 }
 
 NANOTRON_INSTANTIATE_CLASS(InputEmbedding)

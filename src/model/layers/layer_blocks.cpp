@@ -6,14 +6,14 @@
 namespace nanotron::model::detail {
 
 template <class T>
-nn::HiddenStates<T> Join<T>::add(Device& device, const Matrix<T>& x, const BlockOutput<T>& out,
-                                 const Matrix<T>& x_out) const {
+nn::HiddenStates<T> Join<T>::add(Device& device, const nn::TokenBatch& batch, const Matrix<T>& x,
+                                 const BlockOutput<T>& out, const Matrix<T>& x_out) const {
   if (norm_) {
     norm_->add_forward(device, out.y, x, x_out, out.statistics);
     return {x_out};
   }
   if (is_apart()) {
-    kernels::add_scaled<T>(device, multiplier_, out.y, x, x_out);
+    mask_.add(device, batch, multiplier_, out.y, x, x_out);
     return {x_out};
   }
   if (sum_ == ResidualSum::in_gemm) return {x_out};
@@ -21,13 +21,13 @@ nn::HiddenStates<T> Join<T>::add(Device& device, const Matrix<T>& x, const Block
 }
 
 template <class T>
-Matrix<const T> Join<T>::backward(Device& device, Matrix<const T> dx, const BlockOutput<T>& out,
-                                  const Vector<M>& sums) const {
+Matrix<const T> Join<T>::backward(Device& device, const nn::TokenBatch& batch, Matrix<const T> dx,
+                                  const BlockOutput<T>& out, const Vector<M>& sums) const {
   if (!is_apart()) return dx;
   if (norm_) {
     norm_->add_backward(device, dx, out.y, out.statistics, sums);
   } else {
-    kernels::scale<T>(device, multiplier_, dx, out.y);
+    mask_.scale(device, batch, multiplier_, dx, out.y);
   }
   return out.y;
 }

@@ -5,6 +5,7 @@
 
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/model/layers/decoder_layer.hpp"
+#include "nanotron/nn/dropout/dropout.hpp"
 
 namespace nanotron::model::detail {
 
@@ -13,10 +14,14 @@ template <class T>
 class Join {
  public:
   using M = master_t<T>;
-  /// norm: null where there is none. multiplier: of the output, 1 with a norm. block_adds: the block's last GEMM can
-  /// add x.
-  Join(std::unique_ptr<const nn::Norm<T>> norm, double multiplier, bool block_adds, ResidualSum sum)
-      : norm_(std::move(norm)), multiplier_(multiplier), sum_(block_adds && !is_apart() ? sum : ResidualSum::in_norm) {}
+  /// norm: null where there is none. multiplier and mask: of the output, none with a norm. block_adds: the block's last
+  /// GEMM can add x.
+  Join(std::unique_ptr<const nn::Norm<T>> norm, double multiplier, const nn::RowMask<T>& mask, bool block_adds,
+       ResidualSum sum)
+      : norm_(std::move(norm)),
+        multiplier_(multiplier),
+        mask_(mask),
+        sum_(block_adds && !is_apart() ? sum : ResidualSum::in_norm) {}
 
   /// What the block's last GEMM adds, and where it writes the output: x_out is to be the sum of x and the output.
   Matrix<const T> addend(const Matrix<T>& x) const {
@@ -24,18 +29,21 @@ class Join {
   }
   Matrix<T> target(const BlockOutput<T>& out, const Matrix<T>& x_out) const { return is_apart() ? out.y : x_out; }
   /// After it. Returns x_out and what remains to be added.
-  nn::HiddenStates<T> add(Device& device, const Matrix<T>& x, const BlockOutput<T>& out, const Matrix<T>& x_out) const;
+  nn::HiddenStates<T> add(Device& device, const nn::TokenBatch& batch, const Matrix<T>& x, const BlockOutput<T>& out,
+                          const Matrix<T>& x_out) const;
 
   /// The gradient of the block's output: dx itself, or written over the output.
-  Matrix<const T> backward(Device& device, Matrix<const T> dx, const BlockOutput<T>& out, const Vector<M>& sums) const;
+  Matrix<const T> backward(Device& device, const nn::TokenBatch& batch, Matrix<const T> dx, const BlockOutput<T>& out,
+                           const Vector<M>& sums) const;
   /// Whether the output is written apart from x_out, and its gradient over it.
-  bool is_apart() const { return norm_ != nullptr || multiplier_ != 1.0; }
+  bool is_apart() const { return norm_ != nullptr || multiplier_ != 1.0 || mask_.exists(); }
   /// Whether backward reads the output.
   bool reads_output() const { return norm_ != nullptr; }
 
  private:
   std::unique_ptr<const nn::Norm<T>> norm_;
   double multiplier_;
+  nn::RowMask<T> mask_;
   ResidualSum sum_;
 };
 
@@ -45,10 +53,12 @@ class LayerBlocks : public DecoderLayer<T> {
  public:
   LayerBlocks(LayerParts<T> parts, nn::TensorParallelRegion<T>& region)
       : input_norm_(std::move(parts.attention_norms.input)),
-        attention_join_(std::move(parts.attention_norms.output), parts.multiplier, parts.attention->adds(), parts.sum),
+        attention_join_(std::move(parts.attention_norms.output), parts.multiplier, {parts.attention_mask, region},
+                        parts.attention->adds(), parts.sum),
         attention_(std::move(parts.attention)),
         middle_norm_(std::move(parts.mlp_norms.input)),
-        mlp_join_(std::move(parts.mlp_norms.output), parts.multiplier, parts.feed_forward->adds(), parts.sum),
+        mlp_join_(std::move(parts.mlp_norms.output), parts.multiplier, {parts.mlp_mask, region},
+                  parts.feed_forward->adds(), parts.sum),
         feed_forward_(std::move(parts.feed_forward)),
         tp_region_(&region) {}
 

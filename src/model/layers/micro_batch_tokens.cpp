@@ -37,6 +37,7 @@ void MicroBatchTokens::set_packing(Device& device, index_t stage, index_t slot, 
   Places& p = places_[static_cast<std::size_t>(stage)][static_cast<std::size_t>(slot)];
   p.batch.filled.tokens = packing.tokens.extent(0) > 0 ? packing.tokens.data() : nullptr;
   p.batch.step_tokens = packing.step_tokens;
+  p.batch.samples = packing.samples;
   if (mask_ == deck::DocumentMask::none) return;
   if (!device.is_planning()) p.batch.documents = packing.documents;
   kernels::copy<std::int32_t>(device, packing.document_starts, p.document_starts);

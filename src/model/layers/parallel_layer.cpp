@@ -59,14 +59,14 @@ nn::HiddenStates<T> ParallelLayer<T>::forward(Device& device, const nn::TokenBat
   feed_forward_->forward_to_last_gemm(device, batch, *tp_region_, act.mlp_input(x.x), act.feed_forward,
                                       work.feed_forward);
   if (x_out.extent(0) == 0) return {};
-  if (!attention_join_.add(device, x.x, {}, act.middle).is_whole())
+  if (!attention_join_.add(device, batch, x.x, {}, act.middle).is_whole())
     kernels::add<T>(device, Vector<const T>(x.x.data(), x.x.size()), Vector<T>(act.middle.data(), act.middle.size()));
   feed_forward_
       ->forward_output(device, batch, *tp_region_, act.feed_forward, work.feed_forward, mlp_join_.addend(act.middle),
                        x_out)
       .wait();
   feed_forward_->add_output_bias(device, *tp_region_, x_out);
-  return mlp_join_.add(device, act.middle, {}, x_out);
+  return mlp_join_.add(device, batch, act.middle, {}, x_out);
 }
 
 // dx: gradient of x_out, and so of the output of both blocks.

@@ -207,7 +207,7 @@ template <class T>
 void Transformer<T>::embed(const Slot& slot, Vector<const std::int32_t> inputs) {
   const Region region(device_->timers(), "forward");
   weights_.use(embedding_use(slot.stage));
-  embedding_->forward(*device_, slot.index, inputs, batch(slot).positions, input(slot));
+  embedding_->forward(*device_, slot.index, inputs, batch(slot), input(slot));
 }
 
 template <class T>
@@ -302,7 +302,7 @@ void Transformer<T>::backward_layer_weight(const Slot& slot, index_t layer) {
 template <class T>
 void Transformer<T>::backward_embedding(const Slot& slot, Vector<const std::int32_t> inputs, Matrix<T> dx) {
   const Region region(device_->timers(), "backward");
-  embedding_->backward(*device_, slot.index, inputs, batch(slot).positions, dx, act_.work);
+  embedding_->backward(*device_, slot.index, inputs, batch(slot), dx, act_.work);
 }
 
 template <class T>
@@ -313,7 +313,7 @@ void Transformer<T>::forward_cached(const nn::TokenBatch& batch, Vector<const st
   const StageActivations<T>& act = at({});
   const auto first = [&](const Matrix<T>& m) { return Matrix<T>(m.data(), tokens, m.extent(1)); };
   nn::HiddenStates<T> x{first(act.residual[0])};
-  embedding_->forward(*device_, 0, inputs, batch.positions, x.x);
+  embedding_->forward(*device_, 0, inputs, batch, x.x);
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     LayerActivations<T> of_layer = first_tokens(act.layers[l], tokens);
     of_layer.attention.cache = caches[l];

@@ -9,6 +9,7 @@
 #include "nanotron/model/layers/transformer.hpp"
 #include "nanotron/nn/attention/score_map.hpp"
 #include "nanotron/nn/attention/sinks.hpp"
+#include "nanotron/nn/dropout/dropout.hpp"
 
 namespace nanotron::model::detail {
 
@@ -63,6 +64,7 @@ std::vector<nn::AttentionGeometry<T>> make_geometries(const TransformerSetup& se
                           .document_stride = setup.document_mask == deck::DocumentMask::none ? 0 : setup.length,
                           .backward = setup.attention_backward,
                           .scores = nn::score_map(setup.model),
+                          .mask = nn::probability_mask(setup.model, number, setup.seed),
                           .rotation = rotations[kinds.of(number)],
                           .denominator = make_denominator(table, buffers, layer),
                           .segments = orders.heads});
@@ -164,6 +166,9 @@ std::vector<std::unique_ptr<const DecoderLayer<T>>> make_layers(
     const auto norm = [&](const std::string& name) {
       return name.empty() ? nullptr : make_norm(setup.model, table, buffers, "model/layers/" + name, l, orders.tokens);
     };
+    const auto mask = [&](kernels::MaskSite site) {
+      return nn::output_mask(setup.model, site, table.layer_numbers[static_cast<std::size_t>(l)], setup.seed);
+    };
     const auto input = [&](const std::string& name) { return name.empty() ? nn::make_no_norm<T>() : norm(name); };
     LayerParts<T> parts{
         .attention_norms = {input(layout.attention.input), norm(layout.attention.output)},
@@ -173,6 +178,8 @@ std::vector<std::unique_ptr<const DecoderLayer<T>>> make_layers(
         .feed_forward = feed_forward[l].make({table, buffers, feed_forward.place_in_kind(l), orders.feed_forward, gemms,
                                               recipe, activation, row(statistics, l)}),
         .multiplier = layout.multiplier,
+        .attention_mask = mask(kernels::MaskSite::attention),
+        .mlp_mask = mask(kernels::MaskSite::feed_forward),
         .sum = sum};
     layers.push_back(make_decoder_layer(layout, std::move(parts), region));
   }

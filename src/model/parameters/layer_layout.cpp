@@ -1,6 +1,7 @@
 #include "nanotron/model/parameters/layer_layout.hpp"
 
 #include "nanotron/deck/config.hpp"
+#include "nanotron/nn/dropout/dropout.hpp"
 
 namespace nanotron::model {
 
@@ -30,7 +31,10 @@ LayerLayout layer_layout(const deck::ModelConfig& model) {
     case deck::NormPlacement::sandwich:
       return {.attention = {input, attention}, .mlp = {before_mlp, after_mlp}};
     default:
-      return {.attention = {.input = input}, .mlp = {.input = attention}, .multiplier = model.residual_multiplier};
+      return {.attention = {.input = input},
+              .mlp = {.input = attention},
+              .multiplier = model.residual_multiplier,
+              .masks_outputs = nn::masks_outputs(model)};
   }
 }
 
@@ -41,14 +45,18 @@ void check_layer_layout(const deck::Config& c, deck::Findings& f) {
             "parallel_residual needs the norms before attention and feed-forward network", "norm_placement = 'pre'",
             "or parallel_residual = 'none'");
   }
-  if (c.model.residual_multiplier != 1.0 &&
-      (c.model.norm_placement != deck::NormPlacement::pre ||
-       c.model.parallel_residual != deck::ParallelResidual::none) &&
-      f.is_valid({"model.residual_multiplier", "model.norm_placement", "model.parallel_residual"})) {
-    f.error({"model.residual_multiplier", "model.norm_placement", "model.parallel_residual"},
-            "residual_multiplier is for blocks one after the other with norms before them",
-            "norm_placement = 'pre' and parallel_residual = 'none'", "or residual_multiplier = 1");
-  }
+  const auto check_factor = [&](const std::string& key, bool has_factor, const std::string& without) {
+    const std::string name = "model." + key;
+    if (!has_factor || layer_layout(c.model).takes_factors() ||
+        !f.is_valid({name, "model.norm_placement", "model.parallel_residual"})) {
+      return;
+    }
+    f.error({name, "model.norm_placement", "model.parallel_residual"},
+            key + " is for blocks one after the other with norms before them",
+            "norm_placement = 'pre' and parallel_residual = 'none'", "or " + key + without);
+  };
+  check_factor("residual_multiplier", c.model.residual_multiplier != 1.0, " = 1");
+  check_factor(nn::output_mask_key, nn::masks_outputs(c.model), " = 0");
 }
 
 }  // namespace nanotron::model

@@ -163,7 +163,7 @@ class AllToAllAttention final : public AttentionCore<T> {
   kernels::AttentionShape shape_of(const Geometry& layer, const TokenBatch& batch) const {
     const index_t length = context_.layout.length();
     kernels::AttentionShape shape = part_of(layer).shape(sequences_, length, length);
-    batch.add_documents(shape);
+    batch.add_to(shape);
     return shape;
   }
 

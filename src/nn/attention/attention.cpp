@@ -19,7 +19,8 @@ kernels::AttentionShape AttentionGeometry<T>::shape(index_t batch, index_t query
           .document_stride = document_stride,
           .window = window,
           .backward = backward,
-          .scores = scores};
+          .scores = scores,
+          .mask = mask};
 }
 
 NANOTRON_INSTANTIATE_CLASS(AttentionGeometry)

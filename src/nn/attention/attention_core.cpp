@@ -68,7 +68,7 @@ class LocalAttention final : public AttentionCore<T> {
 
   kernels::AttentionShape shape_of(const Geometry& layer, const TokenBatch& batch) const {
     kernels::AttentionShape shape = layer.shape(batch.sequences, batch.length, batch.length);
-    batch.add_documents(shape);
+    batch.add_to(shape);
     return shape;
   }
 

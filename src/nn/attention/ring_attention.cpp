@@ -190,7 +190,7 @@ class RingAttention final : public AttentionCore<T> {
         shape.key_rows = theirs.length();
         shape.query_position = query.positions.begin;
         shape.key_position = key.positions.begin;
-        batch.add_documents(shape);
+        batch.add_to(shape);
         f(shape, query.token, key.token);
       }
     }

@@ -12,11 +12,16 @@ template <class T>
 class ReplicatedRegion final : public TensorParallelRegion<T> {
  public:
   ReplicatedRegion(const HiddenShape& size, comm::Group& tp)
-      : tokens_(size.tokens), width_(size.width), chunks_({{0, size.tokens}}), tp_(&tp) {}
+      : tokens_(size.tokens),
+        width_(size.width),
+        chunks_({{0, size.tokens}}),
+        held_({{{0, size.tokens}, 0}}),
+        tp_(&tp) {}
 
   index_t rows() const override { return tokens_; }
   MatrixRef<T> token_rows(Matrix<T> y) const override { return y; }
   bool is_sharded() const override { return false; }
+  const std::vector<HeldTokens>& held_tokens() const override { return held_; }
   const std::vector<Range>& chunks() const override { return chunks_; }
   index_t kept_rows() const override { return 0; }
   comm::StepTraffic gather_traffic() const override { return {}; }
@@ -45,6 +50,7 @@ class ReplicatedRegion final : public TensorParallelRegion<T> {
  private:
   index_t tokens_, width_;
   std::vector<Range> chunks_;
+  std::vector<HeldTokens> held_;
   comm::Group* tp_;
   std::vector<comm::Request> sum_ = std::vector<comm::Request>(1);
 };
@@ -64,6 +70,7 @@ class SequenceParallelRegion final : public TensorParallelRegion<T> {
       if (rows.size() == 0) continue;
       const index_t begin = rows.begin * size.tp_size, end = rows.end * size.tp_size;
       chunks_.push_back({rows, {std::min(begin, tokens_), std::min(end, tokens_)}});
+      held_.push_back({rows, begin + tp.rank() * rows.size()});
     }
     for (const Chunk& chunk : chunks_) token_chunks_.push_back(chunk.tokens);
     gathers_.resize(chunks_.size());
@@ -78,6 +85,7 @@ class SequenceParallelRegion final : public TensorParallelRegion<T> {
     return MatrixRef<T>(y).row_block(0, last.begin + std::clamp<index_t>(tokens_ - first, 0, last.size()));
   }
   bool is_sharded() const override { return true; }
+  const std::vector<HeldTokens>& held_tokens() const override { return held_; }
   const std::vector<Range>& chunks() const override { return token_chunks_; }
   index_t kept_rows() const override { return kept_rows_; }
   comm::StepTraffic gather_traffic() const override {
@@ -162,6 +170,7 @@ class SequenceParallelRegion final : public TensorParallelRegion<T> {
   comm::Group* tp_;
   std::vector<Chunk> chunks_;
   std::vector<Range> token_chunks_;
+  std::vector<HeldTokens> held_;
   std::vector<comm::Request> gathers_, sums_;  // per chunk
 };
 

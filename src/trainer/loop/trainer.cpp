@@ -126,6 +126,7 @@ void Trainer<T>::load(data::BatchLoader& loader, index_t first_sample) {
   const Region region(device_.timers(), "load tokens");
   loaded_ = tokens_.load(device_, loader, first_sample);
   loaded_.targets = comm::sum(grid_.data_parallel(), loaded_.targets);
+  loaded_.sequences = loader.numbers_of(first_sample);
   state_.set_loaded(loaded_);
 }
 

@@ -8,6 +8,7 @@
 #include "nanotron/model/adapters/adapters.hpp"
 #include "nanotron/model/cost.hpp"
 #include "nanotron/nn/attention/score_map.hpp"
+#include "nanotron/nn/dropout/dropout.hpp"
 #include "nanotron/trainer/state/training_state.hpp"
 
 namespace nanotron::trainer {
@@ -85,7 +86,8 @@ kernels::AttentionShape one_head(const deck::Config& config) {
           .document_stride = has_documents ? length : 0,
           .backward = attention_backward_of(config),
           .documents = 1,
-          .scores = nn::score_map(config.model)};
+          .scores = nn::score_map(config.model),
+          .mask = nn::probability_mask_in_training(config.model)};
 }
 
 }  // namespace nanotron::trainer

@@ -124,6 +124,7 @@ model::TransformerSetup transformer_setup(const deck::Config& config, comm::Proc
           .ep = &grid.ep(),
           .sharding = sharding_of(config, grid),
           .unit_shards = unit_shards(config),
+          .seed = static_cast<std::uint64_t>(config.run.seed),
           .cp_mode = config.parallel.cp_mode,
           .document_mask = config.data.document_mask,
           .tensor_shards = keeps_order ? static_cast<int>(shards.tensor) : 0,
@@ -157,7 +158,8 @@ TrainingState<T>::TrainingState(const deck::Config& config, comm::ProcessGrid& g
                 .all = computes_bad_steps_again(config)
                            ? std::vector<comm::Group*>{&grid.data_parallel(), &grid.tp(), &grid.pp()}
                            : std::vector<comm::Group*>()},
-               arena) {}
+               arena),
+      sequences_(config.data.micro_batch_size) {}
 
 NANOTRON_INSTANTIATE_CLASS(TrainingState)
 

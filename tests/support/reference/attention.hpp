@@ -76,6 +76,13 @@ void for_each_query(const AttentionShape& s, MatrixRef<const T> q, MatrixRef<con
   }
 }
 
+/// What the random mask makes of a probability: 0, or 1 / (1 - p).
+inline double mask_of(const AttentionShape& s, index_t sequence, index_t head, index_t query, index_t key) {
+  if (!s.mask.is_on()) return 1.0;
+  const MaskRow row = s.mask.row(sequence, s.query_position + query, s.first_query_head + head);
+  return s.mask.keeps(row, s.key_position + key) ? s.mask.factor() : 0.0;
+}
+
 template <class T>
 void attention_forward(const AttentionShape& s, MatrixRef<const T> q, MatrixRef<const T> k, MatrixRef<const T> v,
                        MatrixRef<double> out, double* lse) {
@@ -87,8 +94,9 @@ void attention_forward(const AttentionShape& s, MatrixRef<const T> q, MatrixRef<
                    for (index_t c = 0; c < d; ++c) {
                      double sum = 0;
                      for (std::size_t j = 0; j < p.size(); ++j) {
-                       sum +=
-                           p[j] * static_cast<double>(v(key_row + static_cast<index_t>(j), s.key_head_of(h) * d + c));
+                       const index_t key = key_row + static_cast<index_t>(j);
+                       sum += p[j] * mask_of(s, b, h, i, key - b * s.key_row_stride()) *
+                              static_cast<double>(v(key, s.key_head_of(h) * d + c));
                      }
                      out(row, h * d + c) = sum;
                    }
@@ -102,16 +110,18 @@ void attention_backward(const AttentionShape& s, MatrixRef<const T> q, MatrixRef
   const index_t d = s.head_dim;
   const double scale = scale_of(s);
   for_each_query(s, q, k,
-                 [&](index_t, index_t h, index_t, index_t row, index_t key_row, const std::vector<double>& p, double,
-                     const std::vector<double>& rise) {
+                 [&](index_t b, index_t h, index_t i, index_t row, index_t key_row, const std::vector<double>& p,
+                     double, const std::vector<double>& rise) {
                    const index_t column = s.key_head_of(h) * d;
                    std::vector<double> dp(p.size(), 0.0);
                    double mean = 0;
                    for (std::size_t j = 0; j < p.size(); ++j) {
                      const index_t key = key_row + static_cast<index_t>(j);
+                     const double mask = mask_of(s, b, h, i, key - b * s.key_row_stride());
                      for (index_t c = 0; c < d; ++c) {
-                       dp[j] += static_cast<double>(dout(row, h * d + c)) * static_cast<double>(v(key, column + c));
-                       dv(key, column + c) += p[j] * static_cast<double>(dout(row, h * d + c));
+                       const double of_out = mask * static_cast<double>(dout(row, h * d + c));
+                       dp[j] += of_out * static_cast<double>(v(key, column + c));
+                       dv(key, column + c) += p[j] * of_out;
                      }
                      mean += p[j] * dp[j];
                    }

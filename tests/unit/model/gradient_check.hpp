@@ -68,7 +68,8 @@ class Gradient : public testing::TestWithParam<Variant> {
                .backward = Backward::two_parts,
                .tp_mode = GetParam().mode,
                .overlap = {.chunks = 3},
-               .tp = &grid_.tp()},
+               .tp = &grid_.tp(),
+               .seed = 8},
         arena_(plan()),
         model_(setup_, device_, arena_),
         inputs_("inputs", tokens),
@@ -77,7 +78,8 @@ class Gradient : public testing::TestWithParam<Variant> {
         lse2_("lse2", tokens) {
     initialise<double>(model_.table(), 5, model_.parameters().master, model_.parameters().layouts.master);
     perturb();
-    for (const index_t m : {0, 1}) model_.set_packing({.index = m}, {.step_tokens = tokens});
+    for (const index_t m : {0, 1})
+      model_.set_packing({.index = m}, {.step_tokens = tokens, .samples = {.first = 6, .shards = 2}});
     std::vector<std::int32_t> inputs, targets;
     for (index_t i = 0; i < tokens; ++i) {
       inputs.push_back(static_cast<std::int32_t>(i * 7 % 23));

@@ -12,7 +12,7 @@
 // Sums and softmax are of the master type. With T = bf16, p and ds are rounded to bf16 as operands of
 // GEMMs (on the host: where it runs on tiles).
 //
-// Another s_ij: kernels/attention/score_map.hpp.
+// Another s_ij: kernels/attention/score_map.hpp. A random mask of p_ij: kernels/dropout/random_mask.hpp.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "nanotron/kernels/attention/score_map.hpp"
+#include "nanotron/kernels/dropout/random_mask.hpp"
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/shard.hpp"
 #include "nanotron/tensor/tensor.hpp"
@@ -55,6 +56,7 @@ struct AttentionShape {
   BackwardAlgorithm backward = BackwardAlgorithm::fastest;
   std::int32_t documents = 0;  // max number with two or more positions, in all sequences; 0: not counted
   ScoreMap scores{};
+  RandomMask mask{};  // of the probabilities
 
   NANOTRON_FUNCTION index_t key_head_of(index_t query_head) const {
     return (first_query_head + query_head) / group - first_key_head;

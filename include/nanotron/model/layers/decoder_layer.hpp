@@ -69,7 +69,8 @@ struct LayerParts {
   std::unique_ptr<const nn::Attention<T>> attention{};
   BlockNorms<T> mlp_norms{};
   std::unique_ptr<const nn::FeedForward<T>> feed_forward{};
-  double multiplier = 1.0;  // of the blocks' outputs
+  double multiplier = 1.0;                           // of the blocks' outputs
+  kernels::RandomMask attention_mask{}, mlp_mask{};  // of the outputs
   ResidualSum sum = ResidualSum::in_norm;
 };
 

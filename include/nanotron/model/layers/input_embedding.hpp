@@ -4,6 +4,7 @@
 //
 //   x = embedding_multiplier E[token] + P[position]      P: learned positions, where the model has them
 //   x <- norm(x)                                         with embedding_norm (BLOOM)
+//   x <- random mask of x                                in training (nn/dropout/dropout.hpp)
 //
 // Tables are sharded over the tensor-parallel group, the norm works on the rows of the hidden states on this rank.
 
@@ -13,6 +14,7 @@
 
 #include "nanotron/model/layers/activations.hpp"
 #include "nanotron/model/layers/transformer_setup.hpp"
+#include "nanotron/nn/dropout/dropout.hpp"
 #include "nanotron/nn/vocab/vocab_embedding.hpp"
 
 namespace nanotron::model {
@@ -26,13 +28,13 @@ class InputEmbedding {
   InputEmbedding(const TransformerSetup& setup, const ParameterTable& table, const nn::ParameterBuffers<T>& buffers,
                  const LocalSizes& sizes, nn::TensorParallelRegion<T>& region, Arena& arena);
 
-  /// tokens and positions (n) of the slot's micro-batch -> x (hidden_rows, h), overwritten. Collective over the
-  /// tensor-parallel group, as is backward.
-  void forward(Device& device, index_t slot, Vector<const std::int32_t> tokens, Vector<const std::int32_t> positions,
+  /// tokens (n) of the slot's micro-batch -> x (hidden_rows, h), overwritten. Collective over the tensor-parallel
+  /// group, as is backward.
+  void forward(Device& device, index_t slot, Vector<const std::int32_t> tokens, const nn::TokenBatch& batch,
                Matrix<T> x) const;
 
-  /// dx: gradient of x on entry, overwritten where there is a norm. Weight gradients are accumulated.
-  void backward(Device& device, index_t slot, Vector<const std::int32_t> tokens, Vector<const std::int32_t> positions,
+  /// dx: gradient of x on entry, overwritten. Weight gradients are accumulated.
+  void backward(Device& device, index_t slot, Vector<const std::int32_t> tokens, const nn::TokenBatch& batch,
                 Matrix<T> dx, const Workspace<T>& work) const;
 
  private:
@@ -47,6 +49,7 @@ class InputEmbedding {
   std::vector<NormInput> norm_inputs_;       // by slot
   nn::TensorParallelRegion<T>* region_;
   bool is_frozen_;  // no gradients
+  nn::RowMask<T> mask_;
 };
 
 }  // namespace nanotron::model

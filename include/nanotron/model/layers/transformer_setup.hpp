@@ -36,8 +36,9 @@ struct TransformerSetup {
   comm::Group* tp = &comm::alone();  // the tensor-, context- and expert-parallel groups: outlive the model
   comm::Group* cp = &comm::alone();
   comm::Group* ep = &comm::alone();
-  Sharding sharding{};  // over the data-parallel ranks
-  int unit_shards = 1;  // shards of a unit, a multiple of the shard group's size
+  Sharding sharding{};     // over the data-parallel ranks
+  int unit_shards = 1;     // shards of a unit, a multiple of the shard group's size
+  std::uint64_t seed = 0;  // of random masks
   deck::CpMode cp_mode = deck::CpMode::ring;
   deck::DocumentMask document_mask = deck::DocumentMask::none;
   int tensor_shards = 0;   // shards of sums over features and heads; 0: as many as ranks (tensor/sum_order.hpp)

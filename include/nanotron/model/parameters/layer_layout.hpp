@@ -9,7 +9,8 @@
 //   two norms        x <- x + attention(norm(x)) + mlp(norm'(x))                              (GPT-NeoX)
 //   one norm         x <- x + attention(n) + mlp(n), n = norm(x)                              (Phi 2)
 //
-// With 'pre' the outputs of blocks may have a factor, model%residual_multiplier (Granite).
+// With 'pre' the outputs of blocks may have a factor, model%residual_multiplier (Granite), and a random mask
+// (nn/dropout/dropout.hpp).
 
 #include <string>
 #include <vector>
@@ -28,16 +29,19 @@ struct LayerLayout {
   BlockNormNames attention{}, mlp{};
   bool is_parallel = false;  // both blocks read x
   double multiplier = 1.0;   // of the blocks' outputs
+  bool masks_outputs = false;
 
   bool shares_input() const { return is_parallel && mlp.input.empty(); }
   bool has_input_norms() const { return !attention.input.empty(); }
   bool has_output_norms() const { return !attention.output.empty(); }
-  bool multiplies_outputs() const { return multiplier != 1.0; }
+  /// Whether the outputs of blocks may have a factor or a mask.
+  bool takes_factors() const { return !is_parallel && !has_output_norms(); }
+  bool multiplies_outputs() const { return multiplier != 1.0 || masks_outputs; }
   std::vector<std::string> norms() const;
 };
 LayerLayout layer_layout(const deck::ModelConfig& model);
 
-/// Checks norm_placement against parallel_residual.
+/// Checks norm_placement against parallel_residual, and both against what outputs of blocks are multiplied by.
 void check_layer_layout(const deck::Config& config, deck::Findings& findings);
 
 }  // namespace nanotron::model

@@ -28,6 +28,7 @@ struct AttentionGeometry {
   index_t window = 0, document_stride = 0;  // as AttentionShape has them
   kernels::BackwardAlgorithm backward = kernels::BackwardAlgorithm::fastest;
   kernels::ScoreMap scores{};
+  kernels::RandomMask mask{};                               // of the probabilities
   Rotation<T> rotation{};                                   // of queries and keys
   std::shared_ptr<const DenominatorTerm<T>> denominator{};  // null: the keys alone
   kernels::RowSegments segments{};                          // of the sums in the head norms' gradients

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "nanotron/kernels/attention/attention.hpp"
+#include "nanotron/tensor/sample_numbers.hpp"
 #include "nanotron/tensor/sequence_layout.hpp"
 
 namespace nanotron::nn {
@@ -17,6 +18,7 @@ struct Packing {
   Vector<const std::int32_t> tokens{};           // (sequences): of each whole sequence; empty: no position is
   index_t step_tokens = 1;                       // of the global batch
   index_t documents = 0;                         // as AttentionShape has them
+  SampleNumbers samples{};                       // of training; else unknown
 };
 
 /// Sequences of equal length, or this rank's tokens of them, and the position of each token.
@@ -29,12 +31,15 @@ struct TokenBatch {
   index_t documents = 0;  // as AttentionShape has them
   FilledPositions filled{};
   index_t step_tokens = 1;  // positions of the global batch that have a token
+  SampleNumbers samples{};  // of training; else unknown
 
   index_t tokens() const { return sequences * length; }
-  void add_documents(kernels::AttentionShape& shape) const {
+  /// Documents and samples of the sequences.
+  void add_to(kernels::AttentionShape& shape) const {
     shape.document_starts = document_starts.data();
     shape.document_stride = sequences > 0 ? static_cast<index_t>(document_starts.extent(0)) / sequences : 0;
     shape.documents = static_cast<std::int32_t>(documents);
+    shape.mask.samples = samples;
   }
 };
 

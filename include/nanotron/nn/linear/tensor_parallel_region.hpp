@@ -15,7 +15,7 @@
 //
 // A gathered chunk is multiplied while the next ones are in flight; a partial sum is reduced while the next chunk is
 // multiplied (Wang et al. 2023, "Overlap Communication with Dependent Computation via Decomposition"). Chunks need not
-// be equal. Nothing outside this class depends on which tokens a rank stores.
+// be equal. Outside this class only held_tokens() says which tokens a rank stores.
 //
 // A gather's backward is a sum and vice versa. Rows after the last token are padding: they are zero, stay zero, and no
 // block reads them.
@@ -69,6 +69,12 @@ struct BlockInput {
   Matrix<T> kept{};        // (kept_rows(), width); empty: backward gathers the rows again
 };
 
+/// Rows of the hidden states that are consecutive tokens of the micro-batch; those after its last one are padding.
+struct HeldTokens {
+  Range rows;
+  index_t first_token;
+};
+
 /// All gathers and sums are collective over the tensor-parallel group. One gather and one sum may be in flight at a
 /// time, the gather started first.
 template <class T>
@@ -83,6 +89,8 @@ class TensorParallelRegion {
   /// Whether each rank stores only a part of the tokens. Gradients of what works on these rows (the norms) are then
   /// partial sums.
   virtual bool is_sharded() const = 0;
+  /// The tokens of all rows on this rank.
+  virtual const std::vector<HeldTokens>& held_tokens() const = 0;
   /// The ranges of tokens that all_gather_gemm and gemm_reduce multiply one by one, in the order of the tokens.
   virtual const std::vector<Range>& chunks() const = 0;
   /// Bytes of one gather, of one start_regather, and of one sum.

@@ -23,6 +23,8 @@ struct LoadedBatch {
   index_t micro_batches = 0;     // of this rank
   /// With a document mask: nn::Packing::documents of each micro-batch. In this buffer's memory, until the next load.
   std::span<const index_t> documents{};
+  /// Of a batch of training: this rank's sequences; else unknown.
+  SampleNumbers sequences{};
 
   /// The factor from the sum of losses to their mean, if targets counts those of all ranks; 0 without any.
   double loss_scale() const { return targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0; }

@@ -43,13 +43,14 @@ struct TrainingState {
     micro_batches_ = batch.micro_batches;
     step_tokens_ = batch.tokens;
     documents_ = batch.documents;
+    samples_ = batch.sequences;
   }
   Vector<const std::int32_t> inputs_of(index_t micro_batch) const { return part(inputs, micro_batch); }
   Vector<const std::int32_t> targets_of(index_t micro_batch) const { return part(targets, micro_batch); }
   nn::Packing packing_of(index_t micro_batch) const {
     const auto i = static_cast<std::size_t>(micro_batch);
     return {part(document_starts, micro_batch), part(sequence_tokens, micro_batch), step_tokens_,
-            i < documents_.size() ? documents_[i] : 0};
+            i < documents_.size() ? documents_[i] : 0, samples_.from(micro_batch * sequences_)};
   }
   nn::LossRows loss_rows_of(index_t micro_batch) const {
     return {part(loss_rows, micro_batch), part(auxiliary.rows, micro_batch)};
@@ -78,8 +79,9 @@ struct TrainingState {
     return Vector<U>(of_step.data() + micro_batch * size, size);
   }
   index_t micro_batches_ = max_micro_batches();
-  index_t step_tokens_ = 1;
-  std::span<const index_t> documents_;  // of each micro-batch; in memory of the TokenBuffer
+  index_t step_tokens_ = 1, sequences_ = 1;  // sequences: of a micro-batch
+  SampleNumbers samples_{.first = 0};        // in a plan as in training
+  std::span<const index_t> documents_;       // of each micro-batch; in memory of the TokenBuffer
 };
 
 /// How each sequence is sharded over the context-parallel group.

@@ -5,6 +5,7 @@
 #include "kernels/attention/attention_backend.hpp"
 #include "kernels/attention/attention_tiles.hpp"
 #include "kernels/attention/host/score_tiles.hpp"
+#include "kernels/dropout/masked_tiles.hpp"
 #include "kernels/gemm/gemm_tiles.hpp"
 #include "kernels/loop/host_tiles.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
@@ -157,6 +158,7 @@ void forward_tile(const AttentionShape& s, const ForwardBuffers<M>& w, const Ext
       softmax_step(w.scores + r * key_tile, s.keys_of(sequence, first + r, j, keys), padded, w.max[r], w.sum[r],
                    w.out + r * e.width, e.width);
     }
+    if (s.mask.is_on()) mask_tile(s, {sequence, head, first, j, queries, keys}, M(1), w.scores, key_tile);
     tile_gemm<M>(rows, e.width, keys, {w.scores, key_tile, 1}, w.value + j * e.width, e.width, w.out, e.width, true);
   }
 }
@@ -175,6 +177,7 @@ void forward_head(const AttentionShape& s, index_t sequence, index_t key_head, M
   load_transposed(head_of(k, key_head, key_row, s.key_length), e.keys, w.key_t);
   load(head_of(v, key_head, key_row, s.key_length), M(1), e.keys, e.width, w.value);
   const M scale = s.scores.scale_or(M(1) / std::sqrt(static_cast<M>(d)));
+  const M kept = static_cast<M>(s.mask.factor());
   for (index_t head = 0; head < s.query_heads; ++head) {
     if (s.key_head_of(head) != key_head) continue;
     for (index_t first = 0; first < s.query_length; first += query_tile) {
@@ -185,7 +188,7 @@ void forward_head(const AttentionShape& s, index_t sequence, index_t key_head, M
       M* const lse_rows = lse + (sequence * s.query_heads + head) * s.query_row_stride() + first;
       for (index_t r = 0; r < queries; ++r) {
         const bool sees = w.sum[r] > 0;
-        store(w.out + r * e.width, e.width, sees ? M(1) / w.sum[r] : M(0), head_of(out, head, row + r, 1));
+        store(w.out + r * e.width, e.width, sees ? kept / w.sum[r] : M(0), head_of(out, head, row + r, 1));
         lse_rows[r] = sees ? w.max[r] + std::log(w.sum[r]) : std::numeric_limits<M>::lowest();
       }
     }
@@ -227,10 +230,13 @@ void backward_tile(const AttentionShape& s, const BackwardBuffers<M>& w, const E
     const index_t padded = std::min(key_tile, round_up(key_rows, vector_width<M>));
     tile_gemm<M>(rows, padded, s.head_dim, {w.query, e.width, 1}, w.key_t + j, e.keys, w.p, key_tile, false);
     tile_gemm<M>(rows, padded, s.head_dim, {w.dout, e.width, 1}, w.value_t + j, e.keys, w.ds, key_tile, false);
+    const MaskedTile tile{sequence, head, first, j, queries, keys};
+    if (s.mask.is_on()) mask_tile(s, tile, static_cast<M>(s.mask.factor()), w.ds, key_tile);
     if (!s.scores.is_scale()) {
       map_scores_and_gradient(s, head, M(1), {w.p, key_tile, queries, keys, first, j}, w.ds, w.dot);
     }
     backward_softmax(s, w, lse, sequence, first, queries, {j, j + keys}, padded);
+    if (s.mask.is_on()) mask_tile(s, tile, M(1), w.p, key_tile);
     tile_gemm<M>(key_rows, e.width, queries, {w.p, 1, key_tile}, w.dout, e.width, w.dvalue + j * e.width, e.width,
                  true);
     tile_gemm<M>(key_rows, e.width, queries, {w.ds, 1, key_tile}, w.query, e.width, w.dkey + j * e.width, e.width,
@@ -276,7 +282,7 @@ void backward_head(const AttentionShape& s, index_t sequence, index_t key_head, 
     }
   }
   store(w.dkey, e.width, M(1), head_of(t.dk, key_head, key_row, s.key_length));
-  store(w.dvalue, e.width, M(1), head_of(t.dv, key_head, key_row, s.key_length));
+  store(w.dvalue, e.width, static_cast<M>(s.mask.factor()), head_of(t.dv, key_head, key_row, s.key_length));
 }
 
 template <class T>

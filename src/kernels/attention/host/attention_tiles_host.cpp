@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "kernels/attention/host/score_tiles.hpp"
+#include "kernels/dropout/masked_tiles.hpp"
 #include "kernels/gemm/bf16_tiles.hpp"
 
 // bf16 attention on tiles. As in attention_host.cpp, a worker packs one key head once and runs
@@ -165,6 +166,7 @@ void forward_tile(const AttentionShape& s, const ForwardBuffers& w, index_t sequ
     for (index_t r = 0; r < queries; ++r) {
       softmax_row(w, r, s.keys_of(sequence, first + r, j, keys), key_tiles, scale);
     }
+    if (s.mask.is_on()) mask_packed(s, {sequence, head, first, j, queries, keys}, w.p, tile_extent, tile_depth);
     for (index_t i = 0; i < rows; i += pair) {
       for (index_t c = 0; c < w.width; c += pair) {
         multiply_block(w.p + i / tile_extent * key_tiles * tile_elements, key_tiles * tile_elements,
@@ -259,10 +261,13 @@ void backward_tile(const AttentionShape& s, const BackwardBuffers& w, index_t se
         multiply_block(w.value + a, strip, w.dout_t + b, strip, depth, w.dp + i * query_tile + q, query_tile, false);
       }
     }
+    const MaskedTile tile{sequence, head, first, j, keys, queries, true};
+    if (s.mask.is_on()) mask_tile(s, tile, static_cast<float>(s.mask.factor()), w.dp, query_tile);
     if (!s.scores.is_scale()) {
       map_scores_and_gradient(s, head, scale_of(s), {w.scores, query_tile, keys, queries, first, j, true}, w.dp, w.dot);
     }
     gradient_tile(w, queries, keys, scale);
+    if (s.mask.is_on()) mask_packed(s, tile, w.p, tile_extent, tile_depth);
     accumulate_tile(w, queries, keys, j, s.key_length);
   }
 }
@@ -300,6 +305,7 @@ void forward_head(const AttentionShape& s, index_t sequence, index_t key_head, M
   const auto value = head_of(s, v, key_head, sequence * s.key_row_stride(), s.key_length);
   pack_along_depth<true>(key.data, key.leading, s.key_length, s.head_dim, w.key);
   pack_across_depth<false>(value.data, value.leading, s.head_dim, s.key_length, w.value);
+  const auto kept = static_cast<float>(s.mask.factor());
   for (index_t head = 0; head < s.query_heads; ++head) {
     if (s.key_head_of(head) != key_head) continue;
     for (index_t first = 0; first < s.query_length; first += query_tile) {
@@ -311,7 +317,7 @@ void forward_head(const AttentionShape& s, index_t sequence, index_t key_head, M
       float* const lse_rows = lse + (sequence * s.query_heads + head) * s.query_row_stride() + first;
       for (index_t r = 0; r < queries; ++r) {
         const bool sees = w.sum[r] > 0.0f;
-        store_row(w.out + r * w.width, s.head_dim, sees ? 1.0f / w.sum[r] : 0.0f,
+        store_row(w.out + r * w.width, s.head_dim, sees ? kept / w.sum[r] : 0.0f,
                   &head_of(s, out, head, row + r, 1)(0, 0));
         lse_rows[r] = sees ? w.max[r] + std::log(w.sum[r]) : std::numeric_limits<float>::lowest();
       }
@@ -351,7 +357,7 @@ void backward_head(const AttentionShape& s, index_t sequence, index_t key_head,
   const auto dv = head_of(s, t.dv, key_head, key_row, s.key_length);
   for (index_t r = 0; r < s.key_length; ++r) {
     store_row(w.dkey + r * w.width, s.head_dim, scale, &dk(r, 0));
-    store_row(w.dvalue + r * w.width, s.head_dim, 1.0f, &dv(r, 0));
+    store_row(w.dvalue + r * w.width, s.head_dim, static_cast<float>(s.mask.factor()), &dv(r, 0));
   }
 }
 

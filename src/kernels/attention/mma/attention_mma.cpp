@@ -3,11 +3,12 @@
 #include <cmath>
 
 #include "kernels/attention/mma/forward.hpp"
+#include "kernels/dropout/masked_fragments.hpp"
 
 namespace nanotron::kernels::mma {
 
 /// Of a block of queries of one head; D is stored before the other kernel reads it.
-template <int width, bool mapped>
+template <int width, bool mapped, bool masked>
 struct QueryGradient {
   static constexpr int threads = 128, row_tiles = 1, rows_of_thread = 2;
   static constexpr index_t queries = threads / warp_size * 16, keys = 64;
@@ -47,6 +48,7 @@ struct QueryGradient {
     dout_tile.template start_load<threads>(heads.query(in.dout, n, first_query), in.dout.leading, count, s.head_dim);
     if (tiles.begin < tiles.end) load_keys(tiles.begin);
     const Rows rows = rows_from(n, first_query, count);
+    const RowMasks<masked, row_tiles, threads> masks(s, sequence, heads.head(n), first_query);
     reconverge();
 
     SumTile<width, row_tiles, threads> gradient;
@@ -60,6 +62,7 @@ struct QueryGradient {
       dp.clear();
       scores.add_product(query_tile, key_tile(at, 0), 0);
       dp.add_product(dout_tile, key_tile(at, 1), 0);
+      if constexpr (masked) masks.apply(s, dp, at * keys, mask_factor(s));
       if constexpr (mapped) {
         const HeadScores<float> map(s, heads.head(n), in.scale);
         map_gradient(map, scores, dp, [&](int kept, int r, int) { return rows.of[kept][r].dot; });
@@ -122,13 +125,13 @@ struct QueryGradient {
 };
 
 /// Of a block of keys of one key head, over its query heads here, in order.
-template <int width, bool mapped>
+template <int width, bool mapped, bool masked>
 struct KeyGradient {
   static constexpr int threads = 128, row_tiles = 1;
   static constexpr index_t keys = threads / warp_size * 16, queries = 64, step = 32;  // of queries at a time
   using Tile = SharedTile<64, width>;
   /// Of the queries of a tile: the keys they see, lse and D.
-  struct Columns {
+  struct Columns : QueryMasks<masked, queries> {
     int begin[queries], end[queries];
     float lse[queries], dot[queries];
   };
@@ -176,8 +179,7 @@ struct KeyGradient {
       const int at = 2 + 2 * static_cast<int>(i % 2);
       const Tile query_tile = tile(at), dout_tile = tile(at + 1);
       const index_t first_query = steps.tile(i) * queries;
-      const index_t last_query = (first_query + queries < s.query_length ? first_query + queries : s.query_length) - 1;
-      const bool is_whole = KeyTiles(s, sequence, first_query, last_query, keys).is_whole(first_key, keys);
+      const bool is_whole = all_see(sequence, first_query, first_key);
       NANOTRON_UNROLL
       for (int part = 0; part < queries; part += step) {
         SumTile<step, row_tiles, threads> p, ds;
@@ -190,23 +192,40 @@ struct KeyGradient {
         if (!is_whole) mask(p, columns, part, static_cast<int>(first_key));
         p.for_each([&](int, int, int c, float& x) { x = in.probability<mapped>(x, columns.lse[part + c]); });
         ds.for_each_with(p, [&](int, int, int c, float& x, float of_p) { x = of_p * (x - columns.dot[part + c]); });
+        if constexpr (masked) mask_columns<row_tiles>(s, columns, p, part, first_key, 1.0f);
         of_values.add_product(p, dout_tile, part);
         of_keys.add_product(ds, query_tile, part);
       }
     }
     wait_for_copies();
-    of_keys.for_each([&](int, int, int, float& x) { x *= in.scale; });
+    multiply(of_keys, of_values);
     store_rounded(of_keys, &dk(row, column), dk.leading, count, s.head_dim);
     store_rounded(of_values, &dv(row, column), dv.leading, count, s.head_dim);
   }
 
  private:
+  // By the factors that p and ds do not have.
+  NANOTRON_FUNCTION void multiply(SumTile<width, row_tiles, threads>& of_keys,
+                                  SumTile<width, row_tiles, threads>& of_values) const {
+    of_keys.for_each([&](int, int, int, float& x) { x *= in.scale; });
+    const float kept = mask_factor(in.heads.s);
+    if constexpr (masked) of_values.for_each([&](int, int, int, float& x) { x *= kept; });
+  }
+
   using Part = SumTile<step, row_tiles, threads>;  // rows are keys
   NANOTRON_FUNCTION void map(Part& scores, Part& dp, const Columns& columns, int part, index_t head,
                              index_t first_query, index_t first_key) const {
+    if constexpr (masked) mask_columns<row_tiles>(in.heads.s, columns, dp, part, first_key, mask_factor(in.heads.s));
     const HeadScores<float> map(in.heads.s, head, in.scale);
     map_gradient(map, scores, dp, [&](int, int, int c) { return columns.dot[part + c]; });
     map_scores<row_tiles, true>(map, scores, first_query, first_key);
+  }
+
+  // Whether all queries of a tile see all keys of the block.
+  NANOTRON_FUNCTION bool all_see(index_t sequence, index_t first_query, index_t first_key) const {
+    const AttentionShape& s = in.heads.s;
+    const index_t end = first_query + queries < s.query_length ? first_query + queries : s.query_length;
+    return KeyTiles(s, sequence, first_query, end - 1, keys).is_whole(first_key, keys);
   }
 
   // Query heads of the key head times tiles of queries that meet the keys [first, end).
@@ -256,6 +275,7 @@ struct KeyGradient {
       columns.begin[i] = static_cast<int>(seen.begin);
       columns.end[i] = static_cast<int>(seen.end);
       columns.lse[i] = there ? in.lse_of_2(n, query) : 0.0f;
+      columns.set(i, s, in.heads.sequence(n), in.heads.head(n), query);
       columns.dot[i] = there ? in.dot[n * s.query_length + query] : 0.0f;
     }
   }
@@ -271,12 +291,14 @@ struct KeyGradient {
 
 namespace {
 
-// f(width, mapped) with the width of tiles for the shape's heads, and whether scores are mapped.
+// f(width, mapped, masked) with the width of tiles for the shape's heads; whether scores are mapped, and probabilities
+// masked (then scores are mapped too, perhaps to themselves).
 template <class F>
 void with_width(const AttentionShape& s, const F& f) {
   const auto of = [&](auto width) {
-    if (s.scores.is_scale()) return f(width, std::false_type{});
-    f(width, std::true_type{});
+    if (s.mask.is_on()) return f(width, std::true_type{}, std::true_type{});
+    if (s.scores.is_scale()) return f(width, std::false_type{}, std::false_type{});
+    f(width, std::true_type{}, std::false_type{});
   };
   if (s.head_dim <= 64) {
     of(std::integral_constant<int, 64>{});
@@ -290,8 +312,8 @@ void with_width(const AttentionShape& s, const F& f) {
 
 void attention_forward(Device& device, const AttentionShape& s, MatrixRef<const bf16> q, MatrixRef<const bf16> k,
                        MatrixRef<const bf16> v, MatrixRef<bf16> out, Vector<float> lse) {
-  with_width(s, [&](auto width, auto mapped) {
-    using Kernel = Forward<decltype(width)::value, decltype(mapped)::value>;
+  with_width(s, [&](auto width, auto mapped, auto masked) {
+    using Kernel = Forward<decltype(width)::value, decltype(mapped)::value, decltype(masked)::value>;
     const Kernel kernel{{s}, q, k, v, out, lse.data(), scale_of(s)};
     launch_blocks(device, "attention_forward_mma", Kernel::blocks(s), kernel);
   });
@@ -301,9 +323,9 @@ void attention_backward(Device& device, const AttentionShape& s, const blocked::
                         Vector<std::byte> workspace) {
   const BackwardInputs in{{s},        t.q, t.k, t.v, t.dout, t.lse.data(), reinterpret_cast<float*>(workspace.data()),
                           scale_of(s)};
-  with_width(s, [&](auto width, auto mapped) {
-    using OfQueries = QueryGradient<decltype(width)::value, decltype(mapped)::value>;
-    using OfKeys = KeyGradient<decltype(width)::value, decltype(mapped)::value>;
+  with_width(s, [&](auto width, auto mapped, auto masked) {
+    using OfQueries = QueryGradient<decltype(width)::value, decltype(mapped)::value, decltype(masked)::value>;
+    using OfKeys = KeyGradient<decltype(width)::value, decltype(mapped)::value, decltype(masked)::value>;
     launch_blocks(device, "attention_dq_mma", OfQueries::blocks(s), OfQueries{in, t.out, t.dq});
     launch_blocks(device, "attention_dkv_mma", OfKeys::blocks(s), OfKeys{in, t.dk, t.dv});
   });

@@ -5,13 +5,15 @@
 //   S = Q K^T      m <- max(m, rows of S)      P = exp(scale (S - m))      l <- a l + sum P      O <- a O + P V
 //
 // with a = exp(scale (m_before - m)), tile by tile of keys; at the end O / l and lse = scale m + log l. Where scores
-// are more than a multiple of products (`mapped`), S is mapped and the scale above is 1.
+// are more than a multiple of products (`mapped`), S is mapped and the scale above is 1. A random mask (`masked`) is of
+// P in P V.
 
 #include <cmath>
 #include <limits>
 
 #include "kernels/attention/attention_blocks.hpp"
 #include "kernels/attention/head_scores.hpp"
+#include "kernels/dropout/masked_fragments.hpp"
 #include "kernels/mma/tiles.hpp"
 
 namespace nanotron::kernels::mma {
@@ -81,7 +83,7 @@ NANOTRON_FUNCTION void map_gradient(const HeadScores<float>& map, const Tile& pr
 }
 
 /// head_dim up to `width`, which is 64 or 128.
-template <int width, bool mapped>
+template <int width, bool mapped, bool masked>
 struct Forward {
   static constexpr int threads = 128, row_tiles = 2, rows_of_thread = 2 * row_tiles;
   static constexpr index_t queries = threads / warp_size * 16 * row_tiles, keys = 64;
@@ -121,6 +123,7 @@ struct Forward {
         row_sum.of[kept][r] = 0.0f;
       }
     }
+    const RowMasks<masked, row_tiles, threads> masks(s, sequence, heads.head(n), first_query);
     SumTile<width, row_tiles, threads> output;
     output.clear();
     query_tile.template start_load<threads>(heads.query(q, n, first_query), q.leading, count, s.head_dim);
@@ -137,6 +140,7 @@ struct Forward {
       }
       if (!tiles.is_whole(at * keys, keys)) mask(scores, sequence, first_query, count, at * static_cast<int>(keys));
       softmax(scores, output, row_max, row_sum);
+      if constexpr (masked) masks.apply(s, scores, at * keys, 1.0f);
       wait_for_copies();
       block.barrier();  // the values are there; nobody needs the keys
       if (at + 1 < tiles.end) load_keys(key_tile, k, at + 1);
@@ -220,7 +224,7 @@ struct Forward {
           lse[n * heads.s.query_row_stride() + first_query + i] =
               has_keys ? scale_of_scores() * row_max.of[kept][r] + std::log(total) : no_keys;
         }
-        total = has_keys ? 1.0f / total : 0.0f;
+        total = has_keys ? (masked ? mask_factor(heads.s) : 1.0f) / total : 0.0f;
       }
     }
     output.for_each([&](int kept, int r, int, float& x) { x *= row_sum.of[kept][r]; });
@@ -235,6 +239,8 @@ struct Forward {
 //   other KeyGradient     keys of one key head, query head by query head, tile by tile of queries
 //                                                                  dV += P^T dO,  dK += scale dS^T Q
 //   P = exp(scale S - lse)     dS = P * (dO V^T - D)
+//
+// A random mask M is of P in P^T dO, and of dO V^T.
 
 /// What both kernels read. lse and dot: as long as attention.hpp says, and batch * query_heads * query_length.
 struct BackwardInputs {

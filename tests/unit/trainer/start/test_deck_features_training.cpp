@@ -32,6 +32,16 @@ TEST(DeckFeatures, ResidualMultiplier) {
   decks.expect_refused({multiplier, "model.parallel_residual=one_norm"}, "or residual_multiplier = 1");
 }
 
+TEST(DeckFeatures, Dropout) {
+  const std::string hidden = "model.hidden_dropout=0.1", attention = "model.attention_dropout=0.1";
+  EXPECT_EQ(decks.message(small_deck, {hidden, attention}), "");
+  EXPECT_EQ(decks.message(small_deck, {attention, "model.norm_placement=post"}), "");
+  decks.expect_refused({hidden, "model.norm_placement=sandwich"}, "or hidden_dropout = 0");
+  decks.expect_refused({hidden, "model.parallel_residual=two_norms"}, "or hidden_dropout = 0");
+  decks.expect_refused({"model.attention_dropout=1"}, "attention_dropout");
+  decks.expect_refused({"model.dropout=0.1"}, "hidden_dropout");
+}
+
 TEST(DeckFeatures, RecomputedLayers) {
   const std::string full = "parallel.recompute=full";
   EXPECT_EQ(decks.message(small_deck, {full, "parallel.recompute_layers=1"}), "");
