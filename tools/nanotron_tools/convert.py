@@ -6,6 +6,7 @@ and nanotron_hpc checkpoints.
     nanotron-convert merge    run/  merged/checkpoints          -> merged/checkpoints/step_00000500
     nanotron-convert from-peft  adapter/  base/step_00000000  run/checkpoints
     nanotron-convert to-peft  run/  adapter/
+    nanotron-convert from-megatron  megatron-run/  run/checkpoints
 
 from-hf reads config.json and model.safetensors (or the shards of model.safetensors.index.json) as
 transformers 4 and 5 write them, writes step_00000000 with its manifest, prints the &model group (and
@@ -25,6 +26,8 @@ deck's token file (bos and eos).
 A run with &lora writes checkpoints of its adapters alone. merge adds them to the weights that they were trained on,
 W + alpha / rank B A; to-hf does the same first. from-peft and to-peft read and write PEFT's folders of such adapters
 (adapter_config.json, adapter_model.safetensors); from-peft prints the &lora group of a deck and leaves it as lora.nml.
+from-megatron reads a checkpoint of Megatron-LM of any tensor x pipeline parallelism, with the moments and the master
+weights, and writes the checkpoint and the deck with which the run continues (doc/coming_from.md).
 
 Tensors are converted in blocks of 64 MiB, so memory does not depend on the size of the model.
 Needs numpy and h5py; the safetensors format is read and written here.
@@ -42,7 +45,7 @@ from typing import Any
 
 import h5py
 
-from . import adapters, common, from_nanotron, hdf5, layouts, tokenizers
+from . import adapters, common, from_megatron, from_nanotron, hdf5, layouts, to_megatron, tokenizers
 from . import checkpoint as checkpoint_file
 from . import hf_config as hf
 from . import safetensors as st
@@ -386,7 +389,8 @@ def main(argv: list[str] | None = None) -> int:
     for command in (read, taken):
         command.add_argument("--beside-later", action="store_true",
                              help="import even where the folder has later checkpoints, which 'auto' resumes from")
-    for command in (read, taken, write, merged, read_peft, write_peft):
+    megatron = from_megatron.add_command(commands), to_megatron.add_command(commands)
+    for command in (read, taken, write, merged, read_peft, write_peft, *megatron):
         command.add_argument("--overwrite", action="store_true")
     options = parser.parse_args(argv)
     for name in ("shard_gb", "max_positions"):

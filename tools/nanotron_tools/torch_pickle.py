@@ -5,8 +5,9 @@ instructions, the same names. A name is never looked up in a module: what stands
 name that is not in the table is an error, and so is a call with other arguments than torch.save writes. What the rules
 allow and no checkpoint needs (sparse or quantised tensors) is an error as well.
 
-A reader of other files may name further classes (`foreign`). Their objects become Foreign: the arguments and the
-state, as data. With them the instructions of protocols 3 to 5 are read, since such files are of pickle.dump.
+A reader of other files may name further classes (`foreign`), or with a dot at the end the modules below a name. Their
+objects become Foreign: the arguments and the state, as data. With them the instructions of protocols 3 to 5 are read,
+since such files are of pickle.dump.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Foreign:
 def _is_key(value: Any) -> bool:
     """Whether hashing takes no longer than reading: a tuple within tuples may take exponential time."""
     if isinstance(value, tuple):
-        return all(isinstance(each, (str, int, float)) for each in value)
+        return all(isinstance(each, (str, int, float, Name)) for each in value)
     return value is None or isinstance(value, (str, bytes, int, float, Foreign, Name))
 
 
@@ -195,6 +196,7 @@ class Unpickler:
 
     def __init__(self, file: BinaryIO, size: int, foreign: Collection[str] = ()):
         self.file, self.left, self.foreign = file, size, frozenset(foreign)
+        self.modules = tuple(name for name in foreign if name.endswith("."))
         self.stack: list[Any] = []
         self.marks: list[list[Any]] = []
         self.memo: dict[int, Any] = {}
@@ -265,7 +267,7 @@ class Unpickler:
         if not isinstance(module, str) or not isinstance(attribute, str):
             raise BadPickle("a name that is not a text")
         path = f"{RENAMED.get(module, module)}.{attribute}"
-        if path in self.foreign:
+        if path in self.foreign or path.startswith(self.modules):
             self.stack.append(Name(path, lambda *arguments: Foreign(path, arguments)))
         elif path in ALLOWED:
             self.stack.append(ALLOWED[path])

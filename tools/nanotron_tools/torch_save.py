@@ -1,4 +1,5 @@
-"""Writes files that torch.load reads, with weights_only too: numbers, texts, lists, tuples, dictionaries, tensors."""
+"""Writes files that torch.load reads, with weights_only too: numbers, texts, lists, tuples, dictionaries, tensors; and
+objects of other classes by their name and state, which weights_only reads where it knows the class."""
 
 from __future__ import annotations
 
@@ -38,6 +39,25 @@ class New:
         return cls("F64" if values.dtype == np.float64 else "F32", values.shape, lambda: iter([values]))
 
 
+@dataclass(frozen=True)
+class Global:
+    """A class, a function, a type of numbers: 'torch.float32'."""
+
+    path: str
+
+    def bytes(self) -> bytes:
+        module, _, name = self.path.rpartition(".")
+        return f"c{module}\n{name}\n".encode()
+
+
+@dataclass(frozen=True)
+class Record:
+    """An object with these attributes, made by calling its class without arguments."""
+
+    path: str
+    state: dict[str, Any]
+
+
 class Pickle:
     """Bytes of an object, and its tensors in the order of their keys."""
 
@@ -58,6 +78,12 @@ class Pickle:
             self.data += b"X" + struct.pack("<I", len(raw)) + raw
         elif isinstance(value, New):
             self._tensor(value)
+        elif isinstance(value, Global):
+            self.data += value.bytes()
+        elif isinstance(value, Record):
+            self.data += Global(value.path).bytes() + b")R"
+            self.add(value.state)
+            self.data += b"b"
         else:
             self._container(value)
 
