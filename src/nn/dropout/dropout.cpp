@@ -1,7 +1,7 @@
 #include "nanotron/nn/dropout/dropout.hpp"
 
 #include "nanotron/base/types.hpp"
-#include "nanotron/kernels/dropout/masked_rows.hpp"
+#include "nanotron/kernels/dropout/random_mask.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 
 namespace nanotron::nn {

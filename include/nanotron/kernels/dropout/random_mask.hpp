@@ -14,7 +14,10 @@
 //   o = (M P) V      dV = (M P)^T dO      dP = M (dO V^T)      D = do . o as without a mask
 
 #include "nanotron/base/random.hpp"
+#include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/sample_numbers.hpp"
+#include "nanotron/tensor/sequence_layout.hpp"
+#include "nanotron/tensor/tensor.hpp"
 
 namespace nanotron::kernels {
 
@@ -66,5 +69,22 @@ inline RandomMask random_mask(double rate, MaskSite site, index_t layer, std::ui
           .place = static_cast<std::uint32_t>(4 * (layer + 1)) + static_cast<std::uint32_t>(site),
           .seed = seed};
 }
+
+// On rows of the hidden states, whose elements are the channels.
+
+/// Row r is the token first + r of a micro-batch, (sequences, positions of the shard). Rows after the last token are
+/// padding.
+struct TokenRows {
+  index_t first = 0;
+  SequenceShard shard{};
+};
+
+/// y = factor M x + z, and y = factor M x, rounded to T once; M: the mask divided by 1 - p. y may be z, or x.
+template <class T>
+void add_masked(Device& device, const RandomMask& mask, const TokenRows& tokens, double factor, MatrixRef<const T> x,
+                MatrixRef<const T> z, MatrixRef<T> y);
+template <class T>
+void scale_masked(Device& device, const RandomMask& mask, const TokenRows& tokens, double factor, MatrixRef<const T> x,
+                  MatrixRef<T> y);
 
 }  // namespace nanotron::kernels

@@ -1,7 +1,7 @@
 // ranks: 1
 // The random mask: a pure function of its arguments, with the mean and the independence that dropout needs; on rows.
 
-#include "nanotron/kernels/dropout/masked_rows.hpp"
+#include "nanotron/kernels/dropout/random_mask.hpp"
 #include "unit/kernels/kernel_test.hpp"
 
 namespace nanotron::test {

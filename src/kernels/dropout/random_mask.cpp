@@ -1,4 +1,4 @@
-#include "nanotron/kernels/dropout/masked_rows.hpp"
+#include "nanotron/kernels/dropout/random_mask.hpp"
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
