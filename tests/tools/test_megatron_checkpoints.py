@@ -239,6 +239,12 @@ def test_schedules():
     assert len(left.lines) == 2
 
 
+def test_dropout_is_in_the_deck():
+    deck = megatron_deck.deck_of({"hidden_dropout": 0.1, "attention_dropout": 0.0}, {"hidden_size": 16}, 5, "here",
+                                 "tokens.h5", taken_over.Left())
+    assert "hidden_dropout       = 0.1" in deck and "attention_dropout" not in deck
+
+
 def test_buckets():
     shapes = {"a": (10,), "b": (100,), "c": (3, 2)}
     places, sizes = megatron_buckets.by_limit(["a", "b", "c"], shapes, None)

@@ -61,9 +61,6 @@ def schedule_of(args: Mapping[str, Any], step: int, left: Left) -> tuple[int, di
 
 def note_differences(args: Mapping[str, Any], left: Left) -> None:
     """What trains otherwise here."""
-    for name in ("hidden_dropout", "attention_dropout"):
-        if args.get(name):
-            left.say(f"--{name.replace('_', '-')} {args[name]}", "the run continues without dropout, unless you set it")
     if args.get("start_weight_decay") != args.get("end_weight_decay"):
         left.say("--weight-decay-incr-style", "weight decay is constant here, at --end-weight-decay")
     if args.get("decoupled_lr"):
@@ -91,7 +88,8 @@ def deck_of(args: Mapping[str, Any], model: Mapping[str, Any], step: int, folder
     groups: dict[str, dict[str, Any]] = {
         "run": {"title": "continued from Megatron-LM", "steps": steps, "seed": args.get("seed", 1234),
                 "output_dir": f"{folder}/run"},
-        "model": dict(model),
+        "model": dict(model) | {name: float(args[name]) for name in ("hidden_dropout", "attention_dropout")
+                                if args.get(name)},
         "optimizer": {"name": "adamw", "learning_rate": float(args.get("lr") or 3e-4),
                       "beta1": float(args.get("adam_beta1", 0.9)), "beta2": float(args.get("adam_beta2", 0.999)),
                       "eps": float(args.get("adam_eps", 1e-8)),
