@@ -14,6 +14,7 @@
 #include "nanotron/trainer/plan/plan.hpp"
 #include "nanotron/trainer/report/pipeline_text.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
+#include "nanotron/trainer/start/network_variables.hpp"
 #include "nanotron/trainer/start/train.hpp"
 #include "nanotron/trainer/state/run_resources.hpp"
 #include "nanotron_hpc/command_line.hpp"
@@ -39,6 +40,8 @@ int main(int argc, char** argv) {
       std::string warnings;
       for (const std::string& text : {trainer::unsaved_text(config.checkpoint), model::unexported_text(config.model)})
         if (!text.empty()) warnings += "warning: " + text + "\n";
+      for (const std::string& text : trainer::network_warnings(trainer::runs_on_gpus()))
+        warnings += "warning: " + text + "\n";
       if (world.rank() == 0)
         fmt::print("{}{}{}\n{}{}: deck OK\n", trainer::grid_line(config), pipeline, data, warnings, line->deck);
       return static_cast<int>(ExitCode::ok);
