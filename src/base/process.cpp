@@ -37,10 +37,27 @@ sigset_t stop_signals() {
   return set;
 }
 
+// Nobody else sends it, and where it is not known nothing happens: its default is to be ignored.
+sigset_t save_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  if (!is_ignored(SIGURG)) sigaddset(&set, SIGURG);
+  return set;
+}
+
+bool arrived(const sigset_t& set) {
+  const timespec at_once{};
+  bool any = false;
+  while (sigtimedwait(&set, nullptr, &at_once) > 0) any = true;
+  return any;
+}
+
 }  // namespace
 
 void hold_stop_signals() {
   std::signal(SIGPIPE, SIG_IGN);
+  const sigset_t save = save_signals();
+  pthread_sigmask(SIG_BLOCK, &save, nullptr);
   const sigset_t set = stop_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
@@ -52,11 +69,11 @@ void release_stop_signals() {
 }
 
 bool stop_signal_came() {
-  const sigset_t set = stop_signals();
-  const timespec at_once{};
-  while (sigtimedwait(&set, nullptr, &at_once) > 0) came = true;
+  came = arrived(stop_signals()) || came;
   return came;
 }
+
+bool save_signal_came() { return arrived(save_signals()); }
 
 void open_standard_streams() {
   for (int number = 0; number < 3; ++number) {

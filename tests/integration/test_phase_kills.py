@@ -39,6 +39,8 @@ PHASES = {
     "removal of an older one ends": ("remove", "run/checkpoints/step_", 2),
     "a checkpoint is read": ("pread", "/checkpoint.h5", 40),
     "a look for a stop": ("stat", "STOP", 12),
+    "a look for a request": ("stat", "run/SAVE", 12),
+    "removal of a request": ("remove", "run/SAVE", 1),
 }
 
 # Kills this process before or after the call FAULT_CALL whose path has FAULT_PATH in it, when it is met for the
@@ -83,7 +85,7 @@ AROUND(int, rename, is_met("rename", to), (const char *from, const char *to), (f
 AROUND(int, symlink, is_met("symlink", to), (const char *from, const char *to), (from, to))
 AROUND(int, mkdir, is_met("mkdir", path), (const char *path, mode_t mode), (path, mode))
 AROUND(int, remove, is_met("remove", path), (const char *path), (path))
-AROUND(int, stat, is_met("stat", path), (const char *path, struct stat *found), (path, found))
+AROUND(int, fstatat, is_met("stat", path), (int at, const char *path, struct stat *found, int flags), (at, path, found, flags))
 AROUND(int, fsync, is_met_by("fsync", file), (int file), (file))
 AROUND(ssize_t, pwrite, is_met_by("pwrite", file), (int file, const void *from, size_t bytes, off_t at), (file, from, bytes, at))
 AROUND(ssize_t, pwrite64, is_met_by("pwrite", file), (int file, const void *from, size_t bytes, off64_t at), (file, from, bytes, at))
@@ -116,6 +118,9 @@ def main(kills, seed):
             arguments = [*grids[ranks], "--set", f"checkpoint.asynchronous={chance.choice(['true', 'false'])}"]
             story = f"{ranks} ranks, {arguments[-1]}"
             for _ in range(chance.choice([1, 2])):
+                if chance.random() < 0.5:  # asks for a checkpoint
+                    case.out.mkdir(exist_ok=True)
+                    (case.out / "SAVE").touch()
                 phase = names[(done + seed) % len(names)]
                 call, path, most = PHASES[phase]
                 settings = {"FAULT_CALL": call, "FAULT_PATH": path, "FAULT_COUNT": str(chance.randrange(most)),
@@ -133,6 +138,7 @@ def main(kills, seed):
                     break
             code, text = case.run(*arguments, ranks=ranks)
             check(code == 0, f"{story}: then the run finishes, with {code}", text)
+            check(not (case.out / "SAVE").exists(), f"{story}: every request is answered", text)
             check(state_at(case, STEPS) == expected[ranks], f"{story}: other bits", text)
             shutil.rmtree(case.out)
     check(any("same bits" in outcomes for outcomes in tally.counts.values()), "nobody was killed")

@@ -65,6 +65,18 @@ def cancelled(slurm, case):
     check("resumed from" in log_of(case), "the second job went on", log_of(case))
 
 
+def saved_on_demand(slurm, case):
+    """scancel --signal=URG asks for a checkpoint, and the job goes on; so does the file SAVE."""
+    job = slurm.submit(case, *keys_of(case, EVERY))
+    started(slurm, case, job)
+    written = lambda: log_of(case).count("checkpoint written")
+    for count, ask in enumerate((lambda: slurm.run("scancel", "--signal=URG", str(job)), (case.out / "SAVE").touch), 1):
+        ask()
+        slurm.wait(case, "a checkpoint", lambda count=count: written() == count, job)
+    slurm.finish(case, job)
+    check(requeued(case) == 0 and "a checkpoint is asked for" in log_of(case), "without a stop", log_of(case))
+
+
 def batch_signalled(slurm, case):
     """Signals that reach the batch shell too: it outlives them and requeues the job, and what reaches only the shell asks
     the program to stop."""
@@ -174,7 +186,7 @@ def array(slurm, case):
     check(state_at(first, STEPS) == state_at(case, STEPS), "the same bits in both", text)
 
 
-CASES = [array, wall_time, limit_signal, cancelled, batch_signalled, rank_killed, second_node, first_node, daemon, all_memory_lost, requeue, chain]
+CASES = [array, wall_time, limit_signal, cancelled, saved_on_demand, batch_signalled, rank_killed, second_node, first_node, daemon, all_memory_lost, requeue, chain]
 
 
 def main(names):

@@ -16,6 +16,9 @@ std::string host_name();
 // background job). They are blocked and polled, never handled: a handler runs on the stack of the code it interrupts,
 // and oneDNN's fp32 GEMMs use heap memory as their stack.
 
+// SIGURG asks for a checkpoint without a stop; it is blocked and polled like them. Until then, and in programs that do
+// not poll it, it does nothing.
+
 /// Blocks the signals, and ignores SIGPIPE: a closed console (`| head`) is not a reason to stop. Call it first in
 /// main(): threads started earlier do not inherit the mask.
 void hold_stop_signals();
@@ -25,6 +28,8 @@ void release_stop_signals();
 
 /// Whether one of them has arrived since hold_stop_signals().
 bool stop_signal_came();
+/// Whether SIGURG has arrived since the last call.
+bool save_signal_came();
 
 /// Opens /dev/null for each of the descriptors 0, 1 and 2 that is closed (`>&-`). Otherwise a file of the run would get
 /// the number, and printed text would be written into it. Call it before anything opens a file.

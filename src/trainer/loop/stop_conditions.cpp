@@ -88,9 +88,11 @@ void StopConditions::remove_file(Log& log) {
   if (error) log.warn("{} cannot be removed and stops the next start too: {}", stop_file_.string(), error.message());
 }
 
-StopReason StopConditions::check(comm::Group& world, std::int64_t steps_done, double next_seconds) {
-  const auto here = static_cast<std::int64_t>(seen_here(world.rank() == 0, steps_done, next_seconds));
-  return static_cast<StopReason>(comm::max_and_check_call_order(world, here));
+// One number for both. A stop hides a request of another rank: it ends with a checkpoint, which answers all.
+Seen StopConditions::check(comm::Group& world, std::int64_t steps_done, double next_seconds, bool save) {
+  const auto stop = static_cast<std::int64_t>(seen_here(world.rank() == 0, steps_done, next_seconds));
+  const std::int64_t seen = comm::max_and_check_call_order(world, 2 * stop + (save ? 1 : 0));
+  return {static_cast<StopReason>(seen / 2), seen % 2 != 0};
 }
 
 }  // namespace nanotron::trainer

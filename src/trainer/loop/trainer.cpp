@@ -35,6 +35,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       checkpoint_times_(config.checkpoint, nodes_of(grid), log),
       learning_rate_(config.schedule, config.optimizer.learning_rate, config.run.steps),
       checkpointing_(config, provenance, loaders.tokenizer, loaders.data, grid, state_, copies, log),
+      save_request_(config.run.output_dir, log),
       counters_{.seed = config.run.seed},
       end_(config.run.steps),
       tokens_(state_.inputs, state_.targets, state_.document_starts, state_.sequence_tokens) {
@@ -76,6 +77,7 @@ void Trainer<T>::record_saved(Progress& progress, const std::optional<SavedCheck
   checkpoint_times_.record(*saved);
   if (saved->waited == saved->taken || save_seconds_ == 0.0) save_seconds_ = saved->taken;  // as the last one will be
   progress.record_checkpoint(*saved);
+  save_request_.saved(saved->step);
 }
 
 template <class T>
@@ -247,7 +249,10 @@ void Trainer<T>::record_step(Progress& progress, const StepStart& start, const S
   const std::optional<SavedCheckpoint> saved = std::exchange(finished_, {});
   if (saved && saved->step <= counters_.step) record_saved(progress, saved);  // a later one is moved aside
   if (!result.updated) progress.record_bad_step(counters_, result);
-  if (result.rolled_back) return checkpoint_times_.drop();
+  if (result.rolled_back) {
+    save_request_.rolled_back_to(counters_.step);
+    return checkpoint_times_.drop();
+  }
   progress.record(counters_, seconds, result);
   const double waited = checkpointing_.seconds_waited() - start.waited;
   checkpoint_times_.record_step(seconds - waited, result.samples, start.beside_checkpoint);
@@ -274,7 +279,8 @@ double Trainer<T>::seconds_to_safety(const Progress& progress) const {
 
 // The checkpoint and the copies on other hosts that are due.
 template <class T>
-void Trainer<T>::save_and_copy(Progress& progress, StopReason reason) {
+void Trainer<T>::save_and_copy(Progress& progress, const Seen& seen) {
+  const auto& [reason, is_requested] = seen;
   const std::int64_t copy_every = config_.checkpoint.neighbour_every_steps;
   const bool copies =
       copy_every > 0 && counters_.step % copy_every == 0 && counters_.step < end_ && reason == StopReason::none;
@@ -283,7 +289,10 @@ void Trainer<T>::save_and_copy(Progress& progress, StopReason reason) {
   const bool due = checkpoint_times_.is_due(grid_.world(), counters_.step);
   const bool finished = counters_.step == config_.run.steps;
   const bool ends = counters_.step == end_ || reason != StopReason::none;
-  if (due || (finished ? config_.checkpoint.at_end : ends)) {
+  if (is_requested && reason == StopReason::none)
+    log_.info("step {:>7}/{}  a checkpoint is asked for: file SAVE or SIGURG", counters_.step, config_.run.steps);
+  if (due || is_requested || (finished ? config_.checkpoint.at_end : ends)) {
+    save_request_.answer_with(counters_.step);
     save_now(progress, reason);
     saved_at_ = counters_.step;
   }
@@ -308,14 +317,16 @@ StopReason Trainer<T>::run(StopConditions& stop, Progress& progress, std::int64_
     const bool finished = counters_.step == config_.run.steps;
     const bool validates = validation_is_due(counters_.step);
     const double validation = validation_estimate(progress);
-    reason = stop.check(grid_.world(), progress.steps(), seconds_to_safety(progress));
+    const Seen seen = stop.check(grid_.world(), progress.steps(), seconds_to_safety(progress),
+                                 save_request_.is_open(grid_.world().rank() == 0));
+    reason = seen.stop;
     const bool in_haste = reason == StopReason::signal || reason == StopReason::wall_time;
     if (validates && !finished && !in_haste) record_validation(progress);
     if (validates && !finished && in_haste) {
       log_.info("step {:>7}/{}  validation skipped, it takes about {:.1f} s: {}", counters_.step, config_.run.steps,
                 validation, describe(reason));
     }
-    save_and_copy(progress, reason);
+    save_and_copy(progress, seen);
     if (validates && finished) record_validation(progress);  // in haste too: no later run would validate this step
   }
   finish_writing(progress);

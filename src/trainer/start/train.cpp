@@ -110,7 +110,7 @@ class StagedTraining {
     const std::size_t next = stages_.at(here.sample);
     stage_ = next;
     announce(progress, cost, stages_.end_of(next, here));
-    const StopReason late = stop.check(context_.grid.world(), progress.steps(), progress.recent_seconds());
+    const StopReason late = stop.check(context_.grid.world(), progress.steps(), progress.recent_seconds()).stop;
     if (late != StopReason::none) return late;
     deck::Config& config = stages_.configs()[next];
     context_.log.info("step {:>7}/{}  {} begins: {} sequences of {} tokens", here.step, config.run.steps,

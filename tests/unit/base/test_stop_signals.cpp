@@ -35,5 +35,30 @@ TEST(StopSignals, WaitUntilTheyAreAskedFor) {
   }
 }
 
+// Exit code of a process to which SIGURG is sent twice: 1, it asks for one checkpoint and not for a stop.
+int after_urgent(void (*before)(int), bool holds) {
+  const pid_t child = fork();
+  if (child == 0) {
+    std::signal(SIGURG, before);
+    if (holds) hold_stop_signals();
+    if (holds && save_signal_came()) _exit(2);
+    raise(SIGURG);
+    raise(SIGURG);
+    if (!holds) _exit(4);
+    if (stop_signal_came()) _exit(3);
+    const bool came = save_signal_came();
+    _exit(save_signal_came() ? 5 : came ? 1 : 0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+TEST(SaveSignal, AsksOnceAndStopsNothing) {
+  EXPECT_EQ(after_urgent(SIG_DFL, true), 1);
+  EXPECT_EQ(after_urgent(SIG_IGN, true), 0);
+  EXPECT_EQ(after_urgent(SIG_DFL, false), 4) << "a program that does not hold it goes on";
+}
+
 }  // namespace
 }  // namespace nanotron

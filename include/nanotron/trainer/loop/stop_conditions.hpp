@@ -19,6 +19,12 @@ std::string describe(StopReason reason);
 /// wall_seconds() at the start of the program.
 deck::RunConfig with_deadline(deck::RunConfig run, double start, Log& log);
 
+/// What the ranks see after a step.
+struct Seen {
+  StopReason stop = StopReason::none;
+  bool save = false;  // a checkpoint is asked for (save_request.hpp)
+};
+
 class StopConditions {
  public:
   /// start: wall_seconds() at the start of the program.
@@ -27,8 +33,8 @@ class StopConditions {
   /// The most urgent reason that the ranks see. Collective; the same on every rank. Compares what ranks have
   /// communicated so far (comm::max_and_check_call_order), before any checkpoint. steps_done: since the start of the
   /// program. next_seconds: estimate for the next step and the checkpoint after it, so that both end before the limit.
-  /// Rank 0 looks for the STOP file.
-  StopReason check(comm::Group& world, std::int64_t steps_done, double next_seconds);
+  /// Rank 0 looks for the STOP file. save: whether this rank sees a request of a checkpoint.
+  Seen check(comm::Group& world, std::int64_t steps_done, double next_seconds, bool save = false);
   /// On rank 0: whether there was a STOP file, even if another reason was more urgent, or is one now.
   bool file_was_found();
   /// On rank 0, after the run has ended as the file requests: removed earlier, it would be lost if the run then fails.

@@ -10,6 +10,7 @@
 #include "nanotron/trainer/checkpoint/checkpointing.hpp"
 #include "nanotron/trainer/data/loaders.hpp"
 #include "nanotron/trainer/faults/faults.hpp"
+#include "nanotron/trainer/loop/save_request.hpp"
 #include "nanotron/trainer/loop/stop_conditions.hpp"
 #include "nanotron/trainer/report/progress.hpp"
 #include "nanotron/trainer/state/forward_backward.hpp"
@@ -74,7 +75,7 @@ class Trainer {
   void record_saved(Progress& progress, const std::optional<SavedCheckpoint>& saved);
   void record_step(Progress& progress, const StepStart& start, const StepResult& result);
   void record_validation(Progress& progress);
-  void save_and_copy(Progress& progress, StopReason reason);
+  void save_and_copy(Progress& progress, const Seen& seen);
   double seconds_to_safety(const Progress& progress) const;
   bool validation_is_due(std::int64_t step) const;
   double validation_estimate(const Progress& progress) const;  // seconds
@@ -91,6 +92,7 @@ class Trainer {
   CheckpointTimes checkpoint_times_;
   optim::LrSchedule learning_rate_;
   Checkpointing<T> checkpointing_;
+  SaveRequest save_request_;
   io::CheckpointState counters_;
   std::int64_t end_;  // step
   std::int64_t skipped_in_a_row_ = 0;

@@ -1,0 +1,39 @@
+#pragma once
+
+// A checkpoint on demand, without a stop: a file named SAVE in the run directory, or SIGURG to any rank.
+
+#include <cstdint>
+#include <filesystem>
+
+#include "nanotron/base/log.hpp"
+
+namespace nanotron::trainer {
+
+class SaveRequest {
+ public:
+  SaveRequest(const std::filesystem::path& output_dir, Log& log);
+
+  /// Whether this rank has a request that no checkpoint answers yet. Call it once a step. Rank 0 looks for the file; a
+  /// look that fails is a warning, and the next step looks again.
+  bool is_open(bool looks_at_files);
+  /// The checkpoint of `step`, which begins now, answers what is_open() found, and what comes before it is on disk. All
+  /// ranks call this and the next two.
+  void answer_with(std::int64_t step);
+  /// The checkpoint of `step` is on disk: rank 0 removes the file.
+  void saved(std::int64_t step);
+  /// The run went back to `step`: what a later checkpoint should have answered is open again.
+  void rolled_back_to(std::int64_t step);
+
+ private:
+  bool file_is_there();
+
+  std::filesystem::path file_;
+  Log& log_;
+  bool came_ = false;    // a signal, to this rank
+  bool looks_ = true;    // false: the file cannot be removed
+  bool failed_ = false;  // the last look
+  bool is_open_ = false;
+  std::int64_t answered_by_ = 0;  // a step; 0: none
+};
+
+}  // namespace nanotron::trainer
