@@ -53,7 +53,7 @@ def main():
         text, _ = follower.communicate(timeout=60)
         check(follower.returncode == 0 and f"step {STEPS}; finished" in text, "the tool ends with the run", text)
         with h5py.File(case.out / "metrics.h5") as file:
-            expected = [(int(step), float(np.float32(loss))) for step, loss in zip(file["step"], file["loss"])]
+            expected = [(int(step), float(np.float32(loss))) for step, loss in zip(file["step"], file["loss"], strict=True)]
         check(len(expected) == STEPS and shown(events) == expected, "TensorBoard shows each step once, as the file has it",
               f"{shown(events)[:40]}\n{expected[:40]}")
 

@@ -51,6 +51,7 @@ IDEAS = {
     "LoRA": (r"(?<!kv_)(?<!q_)lora(?!_rank)|\badapt(er|ed)", r"lora|adapter|base_weights", 19),
     "frozen parameters": (r"frozen(?!=)", r"frozen|base_weights|adapter|lora", 14),
     "dropout": (r"hidden_dropout|attention_dropout", r"dropout", 4),
+    "average of the weights": (r"ema_decay|weight_?average|\baverage\.", r"weight_average", 4),
     "goldfish loss": (r"goldfish", r"goldfish", 4),
 }
 COMMENT = re.compile(r"//.*")

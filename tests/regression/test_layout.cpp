@@ -70,7 +70,7 @@ const std::vector<Case> cases{
      {"precision.compute=bf16", "precision.tensor_shards=4", "precision.context_shards=2",
       "model.num_key_value_heads=4", "model.embedding_multiplier=3", "model.embedding_norm=true",
       "model.logits_scaling=0.5", "model.final_logit_softcapping=2", "optimizer.z_loss_coefficient=0.02",
-      "optimizer.no_weight_decay=!*"}},
+      "optimizer.no_weight_decay=!*", "optimizer.ema_decay=0.7"}},
     {"llama",
      {"precision.compute=bf16", "precision.tensor_shards=4", "precision.context_shards=2",
       "model.num_key_value_heads=4", "model.hidden_dropout=0.1", "model.attention_dropout=0.2"}},
@@ -194,6 +194,7 @@ class Layout : public testing::Test {
       expect_same_bits(ours.parameters, reference->parameters);
       expect_same_bits(ours.exp_avg, reference->exp_avg);
       expect_same_bits(ours.exp_avg_sq, reference->exp_avg_sq);
+      expect_same_bits(ours.ema, reference->ema);
       // Of an expert's rows, of which the group gets as many as it chooses.
       const bool by_row = config.parallel.ep > 1;
       const std::uint64_t sent = by_row ? over_world(ours.counted.tensor_parallel) : ours.counted.tensor_parallel;

@@ -22,7 +22,7 @@ struct Case {
   std::vector<std::string> set;
 };
 const std::vector<Case> cases{
-    {"llama", {"precision.compute=fp32"}},
+    {"llama", {"precision.compute=fp32", "optimizer.ema_decay=0.9"}},
     {"llama", {"precision.compute=fp64", "optimizer.clip_grad_norm=0"}},
     {"llama", {"precision.compute=bf16", "precision.moments=bf16"}},
     {"llama", {"precision.compute=fp32", "optimizer.name=muon"}},
@@ -44,13 +44,13 @@ void append(std::vector<std::byte>& all, const Bits& values) {
   all.insert(all.end(), first, first + values.size() * sizeof(values[0]));
 }
 
-// Of the master weights, their copy and the moments of this rank.
+// Of the master weights, their copy, the moments and the average of this rank.
 template <class T>
 std::vector<std::byte> bits_of(trainer::TrainingState<T>& state) {
   std::vector<std::byte> all;
   append(all, test::values_of(state.model.parameters().master));
   append(all, test::values_of(state.model.compute_copy()));
-  for (const auto& moment : state.optimizer->moments()) {
+  for (const auto& moment : state.moments()) {
     std::visit([&](const auto& values) { append(all, test::values_of(values)); }, moment.values);
   }
   return all;

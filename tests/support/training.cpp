@@ -194,6 +194,7 @@ Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bo
        : moment.name == "exp_avg_sq" ? numbers.exp_avg_sq
                                      : numbers.momentum) = all(moment);
     }
+    for (const optim::Moment<M>& average : state.average.states()) numbers.ema = all(average);
     numbers.adam_steps = state.optimizer->steps();
     return numbers;
   });

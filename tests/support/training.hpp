@@ -47,6 +47,7 @@ struct Numbers {
   std::vector<RouterNumbers> routers;
   std::vector<double> z_losses;  // 0 without one
   Tensors parameters, exp_avg, exp_avg_sq, momentum;
+  Tensors ema;  // empty without an average of the weights
   std::int64_t adam_steps = 0;
   Traffic predicted, counted;  // of the last step of this rank
 };

@@ -7,6 +7,7 @@ and nanotron_hpc checkpoints.
     nanotron-convert from-peft  adapter/  base/step_00000000  run/checkpoints
     nanotron-convert to-peft  run/  adapter/
     nanotron-convert from-megatron  megatron-run/  run/checkpoints
+    nanotron-convert average  run/checkpoints/step_00009000 run/checkpoints/step_00010000 -o averaged/
 
 from-hf reads config.json and model.safetensors (or the shards of model.safetensors.index.json) as
 transformers 4 and 5 write them, writes step_00000000 with its manifest, prints the &model group (and
@@ -29,6 +30,11 @@ W + alpha / rank B A; to-hf does the same first. from-peft and to-peft read and 
 from-megatron reads a checkpoint of Megatron-LM of any tensor x pipeline parallelism, with the moments and the master
 weights, and writes the checkpoint and the deck with which the run continues (doc/coming_from.md).
 
+average writes the mean of the weights of checkpoints of one model, of any grids, with equal or given --weights.
+The result has the counters, deck and data of the newest one and no moments: it can be exported, evaluated, and
+trained on. --ema (also of to-hf) takes the moving average that training kept (optimizer%ema_decay) instead of the
+weights; of one checkpoint, average --ema turns it into a checkpoint.
+
 Tensors are converted in blocks of 64 MiB, so memory does not depend on the size of the model.
 Needs numpy and h5py; the safetensors format is read and written here.
 """
@@ -45,7 +51,7 @@ from typing import Any
 
 import h5py
 
-from . import adapters, common, from_megatron, from_nanotron, hdf5, layouts, to_megatron, tokenizers
+from . import adapters, average, common, from_megatron, from_nanotron, hdf5, layouts, to_megatron, tokenizers
 from . import checkpoint as checkpoint_file
 from . import hf_config as hf
 from . import safetensors as st
@@ -306,7 +312,7 @@ def export(folder: Path, target: Path, options: argparse.Namespace) -> int:
         if "parameters" not in file:
             raise common.ToolError(f"{folder}: no /parameters in the checkpoint")
         sizes = ModelSizes.from_attributes(file["parameters"])
-        checkpoint_file.check_parameters(file, sizes)
+        weights = average.weights_of(file, sizes, options.ema)
         config, generation = configs_of(file, sizes, dtype, folder, options)
         expected = layouts.stored_tensors(sizes, config["model_type"])
         shards = shards_of([(name, dtype, stored.shape) for name, stored in expected.items()],
@@ -320,7 +326,7 @@ def export(folder: Path, target: Path, options: argparse.Namespace) -> int:
                 f"model-{number:05d}-of-{len(shards):05d}.safetensors"
             writer = st.SafetensorsWriter(target / name, entries)
             for tensor, _, shape in entries:
-                layouts.save(expected[tensor], dtype, lambda name: file["parameters/" + name], writer)
+                layouts.save(expected[tensor], dtype, weights, writer)
                 weight_map[tensor] = name
                 total += math.prod(shape) * st.BYTES_OF[dtype]
             writer.commit()
@@ -365,6 +371,7 @@ def main(argv: list[str] | None = None) -> int:
     write.add_argument("--bos-id", type=id_or_none, metavar="ID|none", help="bos_token_id")
     write.add_argument("--eos-id", type=id_or_none, metavar="ID|none", help="eos_token_id")
     write.add_argument("--token-file", type=Path, metavar="FILE", help="token file that says bos and eos")
+    write.add_argument("--ema", action="store_true", help="the moving average of the weights (optimizer%%ema_decay)")
     write.set_defaults(run=to_hugging_face)
     merged = commands.add_parser("merge", help="adapters of a run with &lora -> checkpoint with whole weights")
     merged.add_argument("source", help="step folder, checkpoints folder or run folder with adapters")
@@ -390,7 +397,8 @@ def main(argv: list[str] | None = None) -> int:
         command.add_argument("--beside-later", action="store_true",
                              help="import even where the folder has later checkpoints, which 'auto' resumes from")
     megatron = from_megatron.add_command(commands), to_megatron.add_command(commands)
-    for command in (read, taken, write, merged, read_peft, write_peft, *megatron):
+    for command in (read, taken, write, merged, read_peft, write_peft, *megatron,
+                    average.add_command(commands, check_target)):
         command.add_argument("--overwrite", action="store_true")
     options = parser.parse_args(argv)
     for name in ("shard_gb", "max_positions"):

@@ -48,7 +48,7 @@ def list_checkpoint(folder: Path, options: argparse.Namespace) -> int:
                 print("model" if title == "parameters" else title)
                 table(attribute_rows(file[title]))
         list_data(file)
-        for title in ("parameters", "optimizer/exp_avg", "optimizer/exp_avg_sq", "optimizer/momentum"):
+        for title in ("parameters", *(f"optimizer/{name}" for name in sorted(file.get("optimizer", ())))):
             if title in file:
                 list_tensors(title, datasets_below(file[title]), options.values)
         if "optimizer" not in file:

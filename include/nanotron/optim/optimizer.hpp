@@ -50,6 +50,7 @@ struct Moment {
   Covers over = Covers::all;
   nn::BufferLayout layout;
   std::variant<Vector<M>, Vector<bf16>> values;
+  bool or_weights = false;  // a checkpoint without it gives its weights; else it must be of the same optimizer
 };
 
 /// What an update changes: the master weights at layouts.master and, unless it is empty, a copy of all in bf16.

@@ -29,6 +29,9 @@ std::vector<Parameter> optimizer_rows() {
     KEY(z_loss_coefficient).at_least(0).says(
         "Coefficient of the z loss of the output logits: training minimises the mean over target tokens of "
         "cross-entropy + z_loss_coefficient lse^2, lse = log(sum(exp(logits))) (PaLM); 0: none."),
+    KEY(ema_decay).at_least(0).below(1).says(
+        "Decay of the exponential moving average of the weights, which each update moves by 1 - ema_decay of the "
+        "difference; checkpoints store it. 0: none."),
     KEY(clip_grad_norm).at_least(0).says("Largest global L2 norm of the gradient; 0: no clipping."),
   };
 }

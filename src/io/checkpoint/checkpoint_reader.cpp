@@ -309,10 +309,16 @@ void CheckpointReader::require_model(const deck::ModelConfig& wanted) const {
                                         "checkpoint%directory"});
 }
 
+std::string CheckpointReader::path_of(const StateGroup& group) const {
+  const std::string path = "optimizer/" + group.name;
+  const bool is_there = info_.has_optimizer && hdf5::exists(file_.id(), path.c_str());
+  return (group.or_parameters && !is_there ? "parameters" : path) + "/";
+}
+
 bool CheckpointReader::has_types_of(std::span<const StateGroup> moments, ScalarType master) const {
   if (!image_) return true;
   const auto is_of_type = [&](const StateGroup& group) {
-    const std::string path = fmt::format("optimizer/{}/{}", group.name, dataset_of(group.tensors.front()));
+    const std::string path = path_of(group) + dataset_of(group.tensors.front());
     const hdf5::Dataset dataset = hdf5::open_dataset(file_.id(), path, file_name_);
     return H5Tequal(hdf5::Datatype(H5Dget_type(dataset.id())).id(), native_type(group.type)) > 0;
   };
@@ -324,9 +330,8 @@ void CheckpointReader::read(std::span<const StateTensor> parameters, std::span<c
   std::vector<Slab> slabs;
   collectively(world_, [&] {
     open_group("parameters/", parameters, master, slabs);
-    if (!info_.has_optimizer) return;
     for (const StateGroup& group : moments) {
-      open_group("optimizer/" + group.name + "/", group.tensors, group.type, slabs);
+      if (info_.has_optimizer || group.or_parameters) open_group(path_of(group), group.tensors, group.type, slabs);
     }
   });
   read_tensors(slabs);

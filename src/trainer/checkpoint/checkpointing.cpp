@@ -53,7 +53,7 @@ std::size_t written_bytes(comm::ProcessGrid& grid, const TrainingState<T>& state
     return elements;
   };
   std::size_t bytes = elements_of(state.model.parameters().layouts.master) * sizeof(master_t<T>);
-  for (const auto& moment : state.optimizer->moments()) {
+  for (const auto& moment : state.moments()) {
     bytes +=
         elements_of(moment.layout) * std::visit([]<class S>(const Vector<S>&) { return sizeof(S); }, moment.values);
   }
@@ -111,7 +111,7 @@ Checkpointing<T>::Checkpointing(const deck::Config& config, const Provenance& pr
       log_(log),
       writer_(grid.world().mpi(), deck::checkpoint_directory(config), config.checkpoint.keep_last, log),
       persistent_(state.reducers.persistent_state(), grid),
-      moments_(state.optimizer->moments()) {
+      moments_(state.moments()) {
   if (config_.checkpoint.asynchronous)
     with_contents({}, [&](const io::CheckpointContents& contents) { writer_.reserve(contents); });
 }
@@ -169,8 +169,9 @@ bool Checkpointing<T>::read_into(io::CheckpointReader& reader) {
   if (const std::string text = rate_jump(info.deck, deck::whole_run(config_), info.state.step); !text.empty())
     log_.warn("{}", text);
   const bool with_moments = has_our_moments(info);
-  std::vector<io::StateGroup> moments;
-  if (with_moments) moments = moment_groups(Part::held, [](const nn::BufferLayout& layout) { return layout; });
+  std::vector<io::StateGroup> moments =
+      moment_groups(Part::held, [](const nn::BufferLayout& layout) { return layout; });
+  if (!with_moments) std::erase_if(moments, [](const io::StateGroup& group) { return !group.or_parameters; });
   if (!reader.has_types_of(moments, scalar_type_of<M>)) return false;
   read_parameters(reader, state_.model, moments);
   read_compression(reader);
@@ -192,7 +193,8 @@ std::vector<io::StateGroup> Checkpointing<T>::moment_groups(const Parts& part, c
     std::visit(
         [&]<class S>(const Vector<S>& values) {
           groups.push_back({moment.name, scalar_type_of<S>,
-                            moment_tensors<S>(table, moment.over, layout(moment.layout), values.data(), part)});
+                            moment_tensors<S>(table, moment.over, layout(moment.layout), values.data(), part),
+                            moment.or_weights});
         },
         moment.values);
   }

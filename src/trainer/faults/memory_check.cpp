@@ -19,7 +19,7 @@ MemoryCheck<T>::MemoryCheck(const deck::Config& config, comm::ProcessGrid& grid,
   const bool is_stored = p.layouts.compute == nn::BufferLayout::whole(state.model.table().size) &&
                          static_cast<const void*>(p.compute.data()) != p.master.data();
   if (is_stored) add("compute weights of", p.layouts.compute, p.compute);
-  for (const optim::Moment<M>& moment : state.optimizer->moments()) {
+  for (const optim::Moment<M>& moment : state.moments()) {
     std::visit([&](const auto& values) { add(moment.name + " of", moment.layout, values); }, moment.values);
   }
   hashes_ = Kokkos::View<std::uint64_t*, MemorySpace>("memory check", pieces_.size());

@@ -41,7 +41,7 @@ void ReplicaComparison<T>::compare(SectionCheck& check, std::int64_t step) {
   };
   if (check.replicate.has_replicas()) {
     add(p.layouts.master.common(p.layouts.moments), check.section.flat, p.master);
-    for (const optim::Moment<M>& moment : state_.optimizer->moments()) {
+    for (const optim::Moment<M>& moment : state_.moments()) {
       std::visit([&](const auto& values) { add(moment.layout, check.section.flat, values); }, moment.values);
     }
     check.replicate.require_equal(hash, step);
@@ -50,7 +50,7 @@ void ReplicaComparison<T>::compare(SectionCheck& check, std::int64_t step) {
   hash = 0;
   add(p.layouts.compute, check.section.flat, p.compute);
   add(p.layouts.master, check.section.params_1d, p.master);  // not sharded
-  for (const optim::Moment<M>& moment : state_.optimizer->moments()) {
+  for (const optim::Moment<M>& moment : state_.moments()) {
     std::visit([&](const auto& values) { add(moment.layout, check.section.params_1d, values); }, moment.values);
   }
   check.data.require_equal(hash, step);

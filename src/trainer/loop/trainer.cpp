@@ -39,9 +39,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       counters_{.seed = config.run.seed},
       end_(config.run.steps),
       tokens_(state_.inputs, state_.targets, state_.document_starts, state_.sequence_tokens) {
-  const nn::ParameterBuffers<T>& p = state_.model.parameters();
-  model::initialise<M>(state_.model.table(), config.run.seed, p.master, p.layouts.master);
-  model::initialise<T>(state_.model.table(), config.run.seed, p.frozen, p.layouts.frozen);
+  state_.initialise(config.run.seed);
   state_.model.refresh_compute_weights();
   schedule_->compute_once();
   if (!loaders_.validation.empty()) schedule_->compute_once_forward();
@@ -143,9 +141,7 @@ void Trainer<T>::read_ahead() {
 template <class T>
 void Trainer<T>::queue_update(double learning_rate) {
   const Region optimizer(device_.timers(), "optimizer");
-  const nn::ParameterBuffers<T>& p = state_.model.parameters();
-  state_.optimizer->update(device_, {p.master, state_.model.compute_copy()}, p.gradient, learning_rate,
-                           state_.decision.scalars());
+  state_.queue_update(device_, learning_rate);
   state_.model.refresh_after_update();
 }
 

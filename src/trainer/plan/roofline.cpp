@@ -98,7 +98,7 @@ WorkList step_work(const deck::Config& config, const comm::GridCoordinate& at, P
     statistics->start(static_cast<index_t>(state.loss_rows.size()));
     work.add_finish();
     state.decision.decide(device, state.loss_rows, p.gradient, {});
-    state.optimizer->update(device, {p.master, state.model.compute_copy()}, p.gradient, 1.0, state.decision.scalars());
+    state.queue_update(device, 1.0);
     state.model.refresh_after_update();
     state.model.finish_weights();
     work.add_finish();

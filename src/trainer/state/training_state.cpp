@@ -145,6 +145,7 @@ TrainingState<T>::TrainingState(const deck::Config& config, comm::ProcessGrid& g
           config,
           {.table = model.table(), .layouts = model.parameters().layouts, .sharding = sharding, .tp = &grid.tp()},
           arena)),
+      average(config.optimizer, model.table(), model.parameters().layouts, arena),
       reducers(config, model, sharding, grid, device, arena),
       inputs(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, grid))),
       targets(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, grid))),
@@ -160,6 +161,28 @@ TrainingState<T>::TrainingState(const deck::Config& config, comm::ProcessGrid& g
                            : std::vector<comm::Group*>()},
                arena),
       sequences_(config.data.micro_batch_size) {}
+
+template <class T>
+void TrainingState<T>::initialise(std::int64_t seed) {
+  const nn::ParameterBuffers<T>& p = model.parameters();
+  model::initialise<M>(model.table(), seed, p.master, p.layouts.master);
+  model::initialise<T>(model.table(), seed, p.frozen, p.layouts.frozen);
+  average.begin(model.table(), seed);
+}
+
+template <class T>
+void TrainingState<T>::queue_update(Device& device, double learning_rate) {
+  const nn::ParameterBuffers<T>& p = model.parameters();
+  optimizer->update(device, {p.master, model.compute_copy()}, p.gradient, learning_rate, decision.scalars());
+  average.update(device, p.master, decision.scalars());
+}
+
+template <class T>
+std::vector<optim::Moment<master_t<T>>> TrainingState<T>::moments() const {
+  std::vector<optim::Moment<M>> all = optimizer->moments();
+  std::ranges::move(average.states(), std::back_inserter(all));
+  return all;
+}
 
 NANOTRON_INSTANTIATE_CLASS(TrainingState)
 

@@ -29,6 +29,7 @@ struct StateGroup {
   std::string name;
   ScalarType type = ScalarType::fp32;  // fp32, fp64 or bf16, in memory and in a file that is written
   std::vector<StateTensor> tensors;
+  bool or_parameters = false;  // where a checkpoint lacks it, its parameters are read
 };
 
 /// All counters of a run.

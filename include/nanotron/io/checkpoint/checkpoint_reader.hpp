@@ -65,6 +65,7 @@ class CheckpointReader {
  private:
   CheckpointReader(MPI_Comm world, std::filesystem::path folder);
   void read_info();
+  std::string path_of(const StateGroup& group) const;
   void open_group(const std::string& group, std::span<const StateTensor> tensors, ScalarType type,
                   std::vector<Slab>& slabs) const;
   std::shared_ptr<const hdf5::Dataset> open_tensor(const std::string& path, const std::vector<index_t>& expected) const;

@@ -8,6 +8,7 @@
 #include "nanotron/model/layers/transformer.hpp"
 #include "nanotron/optim/optimizer.hpp"
 #include "nanotron/optim/update_decision.hpp"
+#include "nanotron/optim/weight_average.hpp"
 #include "nanotron/parallel/reducers/reducers.hpp"
 #include "nanotron/trainer/state/token_buffer.hpp"
 
@@ -36,6 +37,13 @@ struct TrainingState {
   /// config is resolved; the grid may be a planned one. All but the arena must outlive it.
   TrainingState(const deck::Config& config, comm::ProcessGrid& grid, Device& device, Arena& arena);
 
+  /// The weights of run%seed; all else stays.
+  void initialise(std::int64_t seed);
+  /// Queues the update of the weights, and of what follows them, if `decision` carries it out.
+  void queue_update(Device& device, double learning_rate);
+  /// The states of the optimizer and those that follow the weights, as a checkpoint stores them.
+  std::vector<optim::Moment<M>> moments() const;
+
   /// Micro-batches of the loaded global batch, and of the largest.
   index_t micro_batches() const { return micro_batches_; }
   index_t max_micro_batches() const { return static_cast<index_t>(inputs.size()) / model.tokens(); }
@@ -61,6 +69,7 @@ struct TrainingState {
   model::Sharding sharding;
   model::Transformer<T> model;
   std::unique_ptr<optim::Optimizer<M>> optimizer;
+  optim::WeightAverage<M> average;
   parallel::Reducers<T> reducers;
   // This rank's tokens of a step, the largest, in sample order: (micro-batches, sequences, tokens of the sequence on
   // this rank).

@@ -1,0 +1,35 @@
+#pragma once
+
+// Exponential moving average of the weights that training updates (optimizer%ema_decay), beside any optimizer. It
+// begins with the initial weights, or with those of a checkpoint that has no average.
+
+#include <cstdint>
+#include <vector>
+
+#include "nanotron/deck/keys/optimizer.hpp"
+#include "nanotron/optim/optimizer.hpp"
+
+namespace nanotron::optim {
+
+template <class M>
+class WeightAverage {
+ public:
+  /// Stores the elements in layouts.moments, which this rank updates; nothing with ema_decay = 0.
+  WeightAverage(const deck::OptimizerConfig& config, const model::ParameterTable& table,
+                const nn::ParameterLayouts& layouts, Arena& arena);
+
+  /// The initial weights of this seed.
+  void begin(const model::ParameterTable& table, std::int64_t seed);
+  /// Queues the update of the average after that of master, if `scalars` carry it out. No communication.
+  void update(Device& device, Vector<const M> master, Vector<const kernels::UpdateScalars> scalars);
+  /// /optimizer/ema of a checkpoint; empty without an average.
+  std::vector<Moment<M>> states() const;
+
+ private:
+  double decay_;
+  std::vector<UpdatePart> parts_;
+  nn::BufferLayout layout_;
+  Vector<M> values_;
+};
+
+}  // namespace nanotron::optim
