@@ -35,6 +35,8 @@ The result has the counters, deck and data of the newest one and no moments: it 
 trained on. --ema (also of to-hf) takes the moving average that training kept (optimizer%ema_decay) instead of the
 weights; of one checkpoint, average --ema turns it into a checkpoint.
 
+from-nanotron reads a checkpoint folder of Hugging Face's Nanotron with its optimizer (doc/coming_from.md).
+
 Tensors are converted in blocks of 64 MiB, so memory does not depend on the size of the model.
 Needs numpy and h5py; the safetensors format is read and written here.
 """

@@ -90,41 +90,6 @@ def sizes_of(config: dict[str, Any], where: Path, left: Left) -> ModelSizes:
         raise common.wrong(where, "sizes of a model", found, "copy the file again") from None
 
 
-def config_of(sizes: ModelSizes, z_loss: float, positions: int, where: object) -> dict[str, Any]:
-    """model_config.json; common.ToolError names what Nanotron has not."""
-    base = {name: getattr(sizes, name) for name in (
-        "hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "num_key_value_heads",
-        "rms_norm_eps", "rope_theta", "rope_interleaved", "tie_word_embeddings", "vocab_size")}
-    whole = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None, "hidden_act": "silu",
-             "initializer_range": 0.02, "max_position_embeddings": positions, "pretraining_tp": 1,
-             "rope_scaling": None, "use_cache": True,
-             "z_loss_enabled": z_loss > 0, "z_loss_coefficient": z_loss or 0.0001} | base
-    layers = sizes.num_hidden_layers
-    rope = layer_sets.flags_of(sizes.rope_layers, layers)
-    windows = layer_sets.flags_of(sizes.window_layers, layers)
-    if sizes.qkv_bias or sizes.sliding_window or not all(rope):
-        every = next((n for n in range(1, layers + 1) if layers % n == 0 and
-                      rope == [(layer + 1) % n != 0 for layer in range(layers)]), None)
-        if not all(rope) and every is None:
-            raise common.wrong(f"{where}, rope_layers", "every n-th layer without RoPE, n a divisor of the layers",
-                               repr(sizes.rope_layers), "export the model to Hugging Face instead (to-hf)")
-        if sizes.sliding_window and windows != rope:
-            raise common.wrong(f"{where}, window_layers", "a window in the layers with RoPE alone",
-                               repr(sizes.window_layers), "export the model to Hugging Face instead (to-hf)")
-        whole |= {QWEN: True, "attention_bias": sizes.qkv_bias, "sliding_window_size": sizes.sliding_window or None,
-                  "no_rope_layer": every, "_fused_rms_norm": False, "log_attn_probs": False}
-    else:
-        whole[LLAMA] = True
-    if (back := sizes_of(whole, Path("model_config.json"), Left())) != sizes:
-        keys = [key for key in vars(sizes) if getattr(back, key) != getattr(sizes, key)
-                and not (key == "window_layers" and not sizes.sliding_window)]
-        if keys:
-            raise common.wrong(f"{where}, {', '.join(keys)}", f"{[getattr(back, key) for key in keys]}, which Nanotron "
-                               "has", f"{[getattr(sizes, key) for key in keys]}",
-                               "export the model to Hugging Face instead (to-hf)")
-    return whole
-
-
 def wholes_of(sizes: ModelSizes, is_qwen: bool) -> Iterator[Whole]:
     """In the order of Nanotron's modules."""
     hidden = sizes.hidden_size
@@ -169,23 +134,3 @@ def _block(sizes: ModelSizes, layer: int, is_qwen: bool) -> Iterator[Whole]:
         yield norm("post_attention_layernorm")
     yield packed("mlp.gate_up_proj", "weight", *gate_up)
     yield outward("mlp.down_proj", "mlp/down_proj", sizes.intermediate_size)
-
-
-def stages_of(sizes: ModelSizes, stages: int) -> dict[str, int]:
-    """Module of the pipeline -> its stage, as build_model of nanotron/models/base.py chooses by costs."""
-    layer = 4 * sizes.num_attention_heads * sizes.head_dim * sizes.hidden_size + \
-        3 * sizes.intermediate_size * sizes.hidden_size
-    modules = [("model.token_position_embeddings", 0),
-               *((f"model.decoder.{i}", layer) for i in range(sizes.num_hidden_layers)),
-               ("model.final_layer_norm", 0), ("model.lm_head", sizes.vocab_size * sizes.hidden_size)]
-    total = sum(cost for _, cost in modules)
-    found, stage, done = {}, 0, 0
-    for name, cost in modules:
-        found[name] = min(stage, stages - 1)
-        done += cost
-        stage += done > total * ((stage + 1) / stages)
-    return found
-
-
-def module_of(name: str) -> str:
-    return name.partition(".pp_block.")[0]
