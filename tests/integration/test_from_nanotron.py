@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # ranks: 2
 # timeout: 200
-"""A run that goes on from a folder of Nanotron has the losses of Nanotron going on: ten steps, on several grids.
+"""A run that continues from a folder of Nanotron has the losses of Nanotron continuing: ten steps, on several grids.
 
     test_from_nanotron.py <folder of the programs>
 """
@@ -29,7 +29,7 @@ def goes_on(folder, name, tolerance, *settings):
            folder / "tokens.h5")
     words = [word for text in ("data.shuffle=none", "run.log_every=1", *settings) for word in ("--set", text)]
     code, text = call(mpiexec, "-n", "2", program, *words, target / "input.deck")
-    check(code == 0 and "resumed from" in text and "moments start at zero" not in text, f"{name} goes on", text)
+    check(code == 0 and "resumed from" in text and "moments start at zero" not in text, f"{name} continues", text)
     wanted = np.array(json.loads((DATA / f"{name}.json").read_text())["losses"])
     with h5py.File(target.parent / "metrics.h5") as file:
         losses = file["loss"][()]

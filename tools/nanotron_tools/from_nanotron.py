@@ -104,7 +104,7 @@ def schedule_of(config: Config, step: int, left: Left) -> tuple[dict[str, Any], 
     if run["steps"] > total:
         run["stop_after_steps"] = total - step
     elif run["steps"] < total:
-        left.say(f"steps {run['steps']} to {total}", "Nanotron's go on at min_decay_lr; this run ends with its decay")
+        left.say(f"steps {run['steps']} to {total}", "Nanotron's continue at min_decay_lr; this run ends with its decay")
     return {"kind": "wsd", "warmup_steps": warmup, "decay_steps": length, "decay_shape": KIND_OF_DECAY[style],
             "min_lr_ratio": ratio}, run
 
@@ -148,7 +148,7 @@ def batch_of(config: Config, options: argparse.Namespace, left: Left) -> dict[st
                  "nanotron-import (.ds files) or nanotron-tokenize and name it in data%path, or give --data FILE")
     if len(stages) > 1:
         left.say(f"{len(stages)} data stages", "write them as data%stages")
-    left.say("order of the samples", "the run goes on at the same number of samples, in its own order (data%shuffle)")
+    left.say("order of the samples", "the run continues at the same number of samples, in its own order (data%shuffle)")
     masked = bool(config.get("model.model_config._use_doc_masking"))
     return {"path": options.data or "tokens.h5", "sequence_length": config.count("tokens.sequence_length"),
             "global_batch_size": micro * accumulated * config.count("parallelism.dp"), "micro_batch_size": micro,
@@ -185,7 +185,7 @@ def deck_of(sizes: ModelSizes, config: Config, optimizer: Optimizer | None, whol
         "checkpoint": {"directory": None if target.name == "checkpoints" else str(target)}}
     grid = ", ".join(f"{key} {config.get(f'parallelism.{key}', 1)}" for key in ("dp", "tp", "pp"))
     comments = [f"From {options.source}, step {step}, by nanotron-convert from-nanotron.",
-                f"Nanotron's grid was {grid}, zero_stage {config.get('optimizer.zero_stage', 0)}; any grid goes on.",
+                f"Nanotron's grid was {grid}, zero_stage {config.get('optimizer.zero_stage', 0)}; any grid continues it.",
                 *left.text()]
     return taken_over.deck_text({}, comments).rstrip() + "\n" + model_group(sizes, config, left) + \
         taken_over.deck_text(groups)
@@ -288,6 +288,6 @@ def from_nanotron(options: argparse.Namespace) -> int:
     masters = " (fp32 copies of the optimizer)" if optimizer and optimizer.has_masters else ""
     print(f"{folder}: {parameters:,} parameters{masters}{', moments' if optimizer else ''}, "
           f"{progress.sample_cursor:,} samples, {progress.tokens_seen:,} tokens")
-    print(f"{folder.parent / DECK_FILE}: the deck to go on with")
+    print(f"{folder.parent / DECK_FILE}: the deck to continue with")
     print("\n".join(left.text()))
     return 0
