@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <memory>
 
+#include "nanotron/base/error.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/table/parameters.hpp"
 #include "optim/optimizers.hpp"
 
 namespace nanotron::optim {
@@ -19,12 +21,37 @@ bool has_float_master(const deck::Config& c) {
                           []<class T>(std::type_identity<T>) { return std::is_same_v<master_t<T>, float>; });
 }
 
-// precision%moments = 'bf16' is for 'adamw' with master weights in fp32.
-void check_moments(const deck::Config& c, deck::Findings& f) {
+std::string word_of(deck::OptimizerName name) {
+  deck::Config config;
+  config.optimizer.name = name;
+  return std::get<std::string>(deck::parameter("optimizer", "name").get(config));
+}
+
+OptimizerKind kind_named(deck::OptimizerName name) {
+  const std::vector<OptimizerKind> kinds = optimizer_kinds();
+  const auto found = std::ranges::find(kinds, name, &OptimizerKind::name);
+  NANOTRON_REQUIRE(found != kinds.end(), "no optimizer '{}'", word_of(name));
+  return *found;
+}
+
+void check_keys_of_others(const deck::Config& c, deck::Findings& f) {
+  for (const OptimizerKind& kind : optimizer_kinds()) {
+    if (kind.name == c.optimizer.name) continue;
+    const std::string word = word_of(kind.name);
+    for (const char* key : kind.keys) {
+      deck::refuse_unused(c, {key}, "name = '" + word + "'", "its default, or optimizer%name = '" + word + "'", f);
+    }
+  }
+}
+
+// precision%moments = 'bf16' is for master weights in fp32.
+void check_moments(const deck::Config& c, const OptimizerKind& kind, deck::Findings& f) {
   if (c.precision.moments == deck::MomentType::master || !f.is_valid({"precision.moments"})) return;
-  if (c.optimizer.name != deck::OptimizerName::adamw) {
-    f.error({"precision.moments", "optimizer.name"}, "moments = 'bf16' is for 'adamw', and optimizer%name is 'muon'",
-            "moments = 'master' with 'muon'");
+  if (!kind.has_bf16_states) {
+    const std::string word = word_of(kind.name);
+    f.error({"precision.moments", "optimizer.name"},
+            "moments = 'bf16', and optimizer%name is '" + word + "', whose states have the type of the master weights",
+            "moments = 'master' with '" + word + "'");
   }
   if (!has_float_master(c)) {
     f.error({"precision.moments", "precision.compute"}, "moments = 'bf16' with compute = 'fp64'",
@@ -35,8 +62,11 @@ void check_moments(const deck::Config& c, deck::Findings& f) {
 }  // namespace
 
 void check_optimizer(const deck::Config& c, deck::Findings& f) {
-  check_muon(c, f);
-  check_moments(c, f);
+  if (!f.is_valid({"optimizer.name"})) return;
+  const OptimizerKind kind = kind_named(c.optimizer.name);
+  if (kind.check != nullptr) kind.check(c, f);
+  check_moments(c, kind, f);
+  check_keys_of_others(c, f);
   check_weight_decay(c, f);
 }
 
@@ -71,18 +101,7 @@ template <class M>
 std::unique_ptr<Optimizer<M>> make_optimizer(const deck::Config& config, const OptimizerSetup& given, Arena& arena) {
   const model::ParameterTable table = with_weight_decay(given.table, config.optimizer.no_weight_decay);
   const OptimizerSetup setup{.table = table, .layouts = given.layouts, .sharding = given.sharding, .tp = given.tp};
-  switch (config.optimizer.name) {
-    case deck::OptimizerName::muon:
-      return make_muon<M>(config, setup, arena);
-    default:
-      break;
-  }
-  if constexpr (std::is_same_v<M, float>) {
-    if (config.precision.moments == deck::MomentType::bf16) {
-      return make_adamw_bf16_moments(config, setup, arena);
-    }
-  }
-  return std::make_unique<Adamw<M>>(config.optimizer, setup.table, setup.layouts, Covers::all, arena);
+  return kind_named(config.optimizer.name).maker<M>()(config, setup, arena);
 }
 
 #define NANOTRON_INSTANTIATE(M) \

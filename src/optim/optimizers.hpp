@@ -1,55 +1,59 @@
 #pragma once
 
-// AdamW, and the makers of the other optimizers, whose classes are in the sources.
+// The table of optimizers: each is a folder here whose source ends with a function that returns its row.
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/keys/optimizer.hpp"
-#include "nanotron/kernels/optim/adamw.hpp"
 #include "nanotron/optim/optimizer.hpp"
 
 namespace nanotron::optim {
 
-/// Refuses Muon with precision%reproducible = 'layout': its sums depend on the grid.
-void check_muon(const deck::Config& config, deck::Findings& findings);
-
-// AdamW (Loshchilov and Hutter 2019) for the elements of the flat parameters that this rank updates, and their moments.
-
-/// The update of a part, the steps-th one.
-kernels::AdamwStep adamw_step(const deck::OptimizerConfig& config, const UpdatePart& part, std::int64_t steps,
-                              double learning_rate);
-
-/// No communication.
+/// config is resolved; states start at zero.
 template <class M>
-class Adamw : public Optimizer<M> {
- public:
-  /// Updates the elements in layouts.moments. over: which tensors these belong to, for the checkpoint.
-  Adamw(const deck::OptimizerConfig& config, const model::ParameterTable& table, const nn::ParameterLayouts& layouts,
-        Covers over, Arena& arena);
+using MakeOptimizer = std::unique_ptr<Optimizer<M>> (*)(const deck::Config& config, const OptimizerSetup& setup,
+                                                        Arena& arena);
 
-  void update(Device& device, const UpdatedWeights<M>& weights, Vector<const M> gradient, double learning_rate,
-              Vector<const kernels::UpdateScalars> scalars) override;
-  std::string name() const override { return "adamw"; }
-  std::vector<Moment<M>> moments() const override;
-  std::int64_t steps() const override { return steps_; }
-  void set_steps(std::int64_t steps) override { steps_ = steps; }
+struct OptimizerKind {
+  deck::OptimizerName name;
+  MakeOptimizer<double> in_fp64;
+  MakeOptimizer<float> in_fp32;
+  bool has_bf16_states = true;                                    // precision%moments = 'bf16'
+  std::vector<const char*> keys{};                                // of the deck, without effect for other optimizers
+  void (*check)(const deck::Config&, deck::Findings&) = nullptr;  // of decks that choose it
 
- private:
-  deck::OptimizerConfig config_;
-  std::vector<UpdatePart> parts_;
-  Covers over_;
-  nn::BufferLayout layout_;
-  Vector<M> exp_avg_;
-  Vector<M> exp_avg_sq_;
-  std::int64_t steps_ = 0;
+  template <class M>
+  MakeOptimizer<M> maker() const {
+    if constexpr (std::is_same_v<M, double>)
+      return in_fp64;
+    else
+      return in_fp32;
+  }
 };
 
-template <class M>
-std::unique_ptr<Optimizer<M>> make_muon(const deck::Config& config, const OptimizerSetup& setup, Arena& arena);
+/// Of a class whose constructor takes the arguments of MakeOptimizer.
+template <template <class> class Class>
+OptimizerKind kind_of(deck::OptimizerName name) {
+  return {name,
+          [](const deck::Config& config, const OptimizerSetup& setup, Arena& arena) {
+            return std::unique_ptr<Optimizer<double>>(std::make_unique<Class<double>>(config, setup, arena));
+          },
+          [](const deck::Config& config, const OptimizerSetup& setup, Arena& arena) {
+            return std::unique_ptr<Optimizer<float>>(std::make_unique<Class<float>>(config, setup, arena));
+          }};
+}
 
-std::unique_ptr<Optimizer<float>> make_adamw_bf16_moments(const deck::Config& config, const OptimizerSetup& setup,
-                                                          Arena& arena);
+OptimizerKind adamw(), muon(), ademamix(), lion();
+
+inline std::vector<OptimizerKind> optimizer_kinds() { return {adamw(), muon(), ademamix(), lion()}; }
+
+/// AdamW of the parameters in setup.layouts.moments. over: which tensors these belong to.
+template <class M>
+std::unique_ptr<Optimizer<M>> make_adamw(const deck::Config& config, const OptimizerSetup& setup, Arena& arena,
+                                         Covers over);
 
 /// The table with ParameterSpec::decays as the patterns of optimizer%no_weight_decay say (weight_decay.cpp).
 model::ParameterTable with_weight_decay(model::ParameterTable table, const std::string& patterns);

@@ -24,6 +24,9 @@ IDEAS = {
     "zero bubble": (r"zero_?bubble|zero bubble", r"zero_bubble", 8),
     "muP": (r"\bmup|_mup|parametri[sz]ation", r"parametri|mup", 6),
     "Muon": (r"muon", r"muon", 6),
+    # The deck's enumerator and rows, and the table of optimizers.
+    "AdEMAMix": (r"ademamix|\bbeta3|alpha_warmup", r"ademamix", 3),
+    "Lion": (r"\blion\b|LionRule", r"lion", 3),
     "layer patterns": (r"window_layers|rope_layers|rope_local|local_theta", r"layer_kinds|layer_set", 4),
     "norm placement": (r"norm_?placement|sandwich|pre_feedforward", r"norm|layer_layout", 2),
     "parallel residual": (r"parallel_?residual|parallel_layer|shares_input|is_parallel\b", r"parallel_layer|layer_layout", 4),

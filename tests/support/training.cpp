@@ -129,9 +129,9 @@ void write_loss_mask(const std::filesystem::path& path, const std::vector<std::u
   set_dataset(path, "/loss_mask", H5T_STD_U8LE, H5T_NATIVE_UINT8, mask);
 }
 
-deck::Config golden_config(const std::string& name) {
+deck::Config golden_config(const std::string& name, const std::vector<std::string>& set) {
   const std::filesystem::path folder = test_folder() / "golden" / name;
-  deck::Config config = trainer::read_deck((folder / "input.deck").string());
+  deck::Config config = trainer::read_deck((folder / "input.deck").string(), set);
   config.data.path = (folder / "tokens.h5").string();
   config.checkpoint.resume = (folder / "step_00000000").string();
   config.checkpoint.at_end = false;
@@ -190,11 +190,12 @@ Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bo
     };
     numbers.parameters = gather<M>(table, {}, parameters.master, parameters.layouts.master.common(owned), owner, world);
     for (const optim::Moment<M>& moment : state.optimizer->moments()) {
-      (moment.name == "exp_avg"      ? numbers.exp_avg
-       : moment.name == "exp_avg_sq" ? numbers.exp_avg_sq
-                                     : numbers.momentum) = all(moment);
+      numbers.states[moment.name] = all(moment);
     }
     for (const optim::Moment<M>& average : state.average.states()) numbers.ema = all(average);
+    numbers.exp_avg = numbers.states["exp_avg"];
+    numbers.exp_avg_sq = numbers.states["exp_avg_sq"];
+    numbers.momentum = numbers.states["momentum"];
     numbers.adam_steps = state.optimizer->steps();
     return numbers;
   });

@@ -48,6 +48,7 @@ struct Numbers {
   std::vector<double> z_losses;  // 0 without one
   Tensors parameters, exp_avg, exp_avg_sq, momentum;
   Tensors ema;  // empty without an average of the weights
+  std::map<std::string, Tensors> states;  // of the optimizer, by name; among them the last three
   std::int64_t adam_steps = 0;
   Traffic predicted, counted;  // of the last step of this rank
 };
@@ -86,8 +87,8 @@ void write_documents(const std::filesystem::path& path, const std::vector<std::u
 // Sets /loss_mask of a token file.
 void write_loss_mask(const std::filesystem::path& path, const std::vector<std::uint8_t>& mask);
 
-// The deck of a golden case, with its paths made absolute.
-deck::Config golden_config(const std::string& name);
+// The deck of a golden case with these keys, "group.name=value", and its paths made absolute.
+deck::Config golden_config(const std::string& name, const std::vector<std::string>& set = {});
 
 // Trains from what config.checkpoint.resume says up to step `until` and, with save, writes a checkpoint
 // there. Collective over world, which has as many ranks as the grid.

@@ -1,6 +1,7 @@
 #pragma once
 
-// Interface of the optimizers that update the flat parameters: one class per update rule, chosen by optimizer%name.
+// Interface of the optimizers that update the flat parameters: one class per update rule, chosen by optimizer%name. An
+// optimizer names its states; sharding, checkpoints, resharding and the comparison of replicas follow from that.
 
 #include <cstdint>
 #include <memory>
@@ -43,7 +44,7 @@ inline bool covers(Covers what, const nn::ParameterSpec& spec) {
   return what == Covers::all || is_hidden == (what == Covers::hidden_matrices);
 }
 
-/// A running mean of gradients or of their squares, stored in a checkpoint as /optimizer/<name>.
+/// A state shaped as the parameters, such as a running mean of gradients, stored in a checkpoint as /optimizer/<name>.
 template <class M>
 struct Moment {
   std::string name;
@@ -84,8 +85,11 @@ class Optimizer {
 
   /// Updates carried out so far; part of a checkpoint. The caller that queues an update counts it once it is known to
   /// be carried out.
-  virtual std::int64_t steps() const = 0;
-  virtual void set_steps(std::int64_t steps) = 0;
+  std::int64_t steps() const { return steps_; }
+  void set_steps(std::int64_t steps) { steps_ = steps; }
+
+ private:
+  std::int64_t steps_ = 0;
 };
 
 /// What an optimizer works on. Read only during construction, but the groups must outlive the optimizer.
@@ -100,7 +104,7 @@ struct OptimizerSetup {
 template <class M>
 std::unique_ptr<Optimizer<M>> make_optimizer(const deck::Config& config, const OptimizerSetup& setup, Arena& arena);
 
-/// What an optimizer requires of precision%reproducible and precision%moments.
+/// What an optimizer requires of other keys, such as precision%reproducible and precision%moments.
 void check_optimizer(const deck::Config& config, deck::Findings& findings);
 
 }  // namespace nanotron::optim

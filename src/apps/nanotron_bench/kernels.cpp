@@ -182,7 +182,9 @@ class KernelBench {
              [&] { kernels::sum_of_squares<M>(device_, g.vector(n), sum); });
     kernels::update_scalars<M>(device_, sum, sum, {}, scalars);
     by_bytes("adamw", 1, 7 * bytes(n, sizeof(M)), [&] {
-      kernels::adamw<M>(device_, p.vector(n), g.vector(n), m.vector(n), v.vector(n), {.learning_rate = 1e-4}, scalars);
+      kernels::adamw<M>(device_,
+                        {.p = p.vector(n), .g = g.vector(n), .states = {m.vector(n), v.vector(n)}, .scalars = scalars},
+                        {.learning_rate = 1e-4});
     });
     if constexpr (!std::is_same_v<T, M>) {
       const Buffer<T> narrow(n);

@@ -104,7 +104,7 @@ void refuse_unused(const Config& config, std::initializer_list<const char*> keys
     const std::string group = key.substr(0, dot), name = key.substr(dot + 1);
     const Parameter& row = parameter(group, name);
     if (row.get(config) == row.get(defaults) || !findings.is_valid({key})) continue;
-    findings.error({key}, row.name + " belongs to " + choice + ", which this model does not have", expected);
+    findings.error({key}, row.name + " belongs to " + choice + ", which this deck does not have", expected);
     return;
   }
 }

@@ -11,12 +11,20 @@ namespace nanotron::deck {
 // clang-format off
 std::vector<Parameter> optimizer_rows() {
   return {
-    ENUM(name, {"adamw", OptimizerName::adamw}, {"muon", OptimizerName::muon}).says(
-        "Optimizer: AdamW for all parameters; or Muon for the 2-D parameters of the layers and AdamW for embedding, "
-        "head, norms and biases."),
+    ENUM(name,
+        {"adamw", OptimizerName::adamw}, {"muon", OptimizerName::muon}, {"ademamix", OptimizerName::ademamix},
+        {"lion", OptimizerName::lion}).says(
+        "Optimizer: AdamW, AdEMAMix or Lion for all parameters; or Muon for the 2-D parameters of the layers and AdamW "
+        "for embedding, head, norms and biases."),
     KEY(learning_rate).at_least(0).says("Peak learning rate of the schedule."),
-    KEY(beta1).at_least(0).below(1).says("Decay of the first moment."),
-    KEY(beta2).at_least(0).below(1).says("Decay of the second moment."),
+    KEY(beta1).at_least(0).below(1).says("Decay of the first moment; of 'lion', weight of the momentum in the update."),
+    KEY(beta2).at_least(0).below(1).says("Decay of the second moment; of 'lion', of the momentum."),
+    KEY(beta3).at_least(0).below(1).says("Decay of the slow first moment of 'ademamix'."),
+    KEY(beta3_warmup_steps).at_least(0).in("updates").says(
+        "With 'ademamix', updates over which beta3 grows from beta1 to its value, its half-life linearly; 0: none."),
+    KEY(alpha).at_least(0).says("Weight of the slow first moment of 'ademamix' in an update."),
+    KEY(alpha_warmup_steps).at_least(0).in("updates").says(
+        "With 'ademamix', updates over which alpha grows linearly from 0 to its value; 0: none."),
     KEY(eps).above(0).says("Added to the square root of the second moment."),
     KEY(momentum).at_least(0).below(1).says("Decay of the momentum of 'muon'."),
     KEY(newton_schulz_steps).at_least(1).at_most(100).in("steps").says(

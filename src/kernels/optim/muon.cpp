@@ -4,11 +4,11 @@
 #include <cmath>
 #include <utility>
 
-#include "kernels/optim/stored_copy.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
+#include "nanotron/kernels/optim/stored_copy.hpp"
 #include "nanotron/kernels/reduction/exact_sum.hpp"
 
 namespace nanotron::kernels {

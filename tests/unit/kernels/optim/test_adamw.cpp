@@ -7,6 +7,22 @@
 namespace nanotron::test {
 namespace {
 
+// Update t of an optimizer with two states.
+template <class M, class S>
+void adamw(Device& device, const Array<M>& p, const Array<M>& g, const Array<S>& m, const Array<S>& v,
+           const kernels::AdamwStep& step, std::int64_t t, const Scalars& scalars,
+           const kernels::RoundingNoise& noise = {}, Vector<bf16> copy = {}) {
+  kernels::adamw<M>(device,
+                    {.p = p.vector(),
+                     .g = g.read(),
+                     .states = {m.vector(), v.vector()},
+                     .scalars = scalars.read(),
+                     .copy = copy,
+                     .noise = noise,
+                     .update = t},
+                    step);
+}
+
 template <class M>
 class Adamw : public KernelTest<M> {};
 using MasterTypes = ::testing::Types<double, float>;
@@ -20,11 +36,10 @@ TYPED_TEST(Adamw, TwentyStepsFollowTheReference) {
   const Scalars half = Scalars::scaled(0.5);
   for (int t = 1; t <= 20; ++t) {
     const auto g = Array<M>::random(n, 100 + t, 0.1);
-    const kernels::AdamwStep step{
-        .learning_rate = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .step = t};
-    kernels::adamw<M>(this->device_, p.vector(), g.read(), m.vector(), v.vector(), step, half.read());
+    const kernels::AdamwStep step{.learning_rate = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+    adamw(this->device_, p, g, m, v, step, t, half);
     for (index_t i = 0; i < n; ++i) {
-      kernels::reference::adamw(p2[i], 0.5 * static_cast<double>(g.host[i]), m2[i], v2[i], step);
+      kernels::reference::adamw(p2[i], 0.5 * static_cast<double>(g.host[i]), m2[i], v2[i], step, t);
     }
   }
   this->device_.fence();
@@ -45,8 +60,8 @@ TYPED_TEST(Adamw, WritesTheCopyInBf16) {
   auto copy = Array<bf16>(n, 7.0);
   const kernels::AdamwStep step{.learning_rate = 1e-2, .weight_decay = 0.1};
   const Scalars whole({});
-  kernels::adamw<M>(this->device_, p.vector(), g.read(), m.vector(), v.vector(), step, whole.read(), copy.vector());
-  kernels::adamw<M>(this->device_, plain.vector(), g.read(), m2.vector(), v2.vector(), step, whole.read());
+  adamw(this->device_, p, g, m, v, step, 1, whole, {}, copy.vector());
+  adamw(this->device_, plain, g, m2, v2, step, 1, whole);
   this->device_.fence();
   p.pull(), plain.pull(), copy.pull();
   EXPECT_EQ(p.host, plain.host);
@@ -60,8 +75,7 @@ TYPED_TEST(Adamw, SkipsWhatTheDeviceDecidedToSkip) {
   const index_t n = 5003;
   const auto p = Array<M>::random(n, 1), m = Array<M>::random(n, 2), v = Array<M>(n, 0.5), g = Array<M>(n, INFINITY);
   const auto copy = Array<bf16>(n, 7.0);
-  kernels::adamw<M>(this->device_, p.vector(), g.read(), m.vector(), v.vector(), {.learning_rate = 1.0},
-                    Scalars::skipped().read(), copy.vector());
+  adamw(this->device_, p, g, m, v, {.learning_rate = 1.0}, 1, Scalars::skipped(), {}, copy.vector());
   this->device_.fence();
   EXPECT_TRUE(is_unchanged(p) && is_unchanged(m) && is_unchanged(v) && is_unchanged(copy));
 }
@@ -77,13 +91,12 @@ class AdamwBf16Moments : public KernelTest<float> {
     Array<float> p;
     Array<bf16> m, v;
   };
-  static kernels::AdamwStep step_of(std::int64_t t) { return {.learning_rate = 1e-2, .weight_decay = 0.1, .step = t}; }
+  static constexpr kernels::AdamwStep step_{.learning_rate = 1e-2, .weight_decay = 0.1};
   // The first moment of an update with beta1 = 0 is the gradient, rounded.
   std::vector<bf16> rounded(const Array<float>& g, const kernels::RoundingNoise& noise, std::int64_t t = 1) {
     Array<float> p(g.size());
     Array<bf16> m(g.size()), v(g.size());
-    kernels::adamw_bf16_moments(device_, p.vector(), g.read(), m.vector(), v.vector(), {.beta1 = 0.0, .step = t},
-                                whole_.read(), noise);
+    adamw(device_, p, g, m, v, {.beta1 = 0.0}, t, whole_, noise);
     device_.fence();
     m.pull();
     return m.host;
@@ -100,9 +113,8 @@ TEST_F(AdamwBf16Moments, RoundsNothingButTheMomentsItStores) {
   m.push(), v.push();
   const auto g = Array<float>::random(n, 9);
   const Scalars half = Scalars::scaled(0.5);
-  kernels::adamw_bf16_moments(device_, a.p.vector(), g.read(), a.m.vector(), a.v.vector(), step_of(7), half.read(),
-                              {.seed = 3});
-  kernels::adamw<float>(device_, b.p.vector(), g.read(), m.vector(), v.vector(), step_of(7), half.read());
+  adamw(device_, a.p, g, a.m, a.v, step_, 7, half, {.seed = 3});
+  adamw(device_, b.p, g, m, v, step_, 7, half);
   device_.fence();
   for (auto* x : {&a.p, &b.p, &m, &v}) x->pull();
   a.m.pull(), a.v.pull();
@@ -172,8 +184,7 @@ TEST_F(AdamwBf16Moments, BitsDependOnTheElementNotOnTheCut) {
 TEST_F(AdamwBf16Moments, SkipsWhatTheDeviceDecidedToSkip) {
   const State a(5003, 1);
   const Array<float> g(5003, NAN);
-  kernels::adamw_bf16_moments(device_, a.p.vector(), g.read(), a.m.vector(), a.v.vector(), step_of(7),
-                              Scalars::skipped().read(), {.seed = 3});
+  adamw(device_, a.p, g, a.m, a.v, step_, 7, Scalars::skipped(), {.seed = 3});
   device_.fence();
   EXPECT_TRUE(is_unchanged(a.p) && is_unchanged(a.m) && is_unchanged(a.v));
 }
@@ -186,8 +197,7 @@ TEST_F(AdamwBf16Moments, SmallChangesAddUp) {
   const double beta2 = 0.999;
   const int updates = 1000;
   for (int t = 1; t <= updates; ++t) {
-    kernels::adamw_bf16_moments(device_, p.vector(), g.read(), m.vector(), v.vector(), {.beta2 = beta2, .step = t},
-                                whole_.read(), {.seed = 1});
+    adamw(device_, p, g, m, v, {.beta2 = beta2}, t, whole_, {.seed = 1});
   }
   device_.fence();
   v.pull();

@@ -41,6 +41,12 @@ TEST(DeckFeatures, MomentsInBf16) {
   decks.expect_refused({moments, "precision.compute=bf16", "optimizer.name=muon"}, "optimizer%name is 'muon'");
 }
 
+TEST(DeckFeatures, KeysOfOneOptimizer) {
+  EXPECT_EQ(decks.message(small_deck, {"optimizer.name=ademamix", "optimizer.beta3=0.99", "optimizer.alpha=2"}), "");
+  decks.expect_refused({"optimizer.alpha=2"}, "alpha belongs to name = 'ademamix'");
+  decks.expect_refused({"optimizer.name=lion", "optimizer.beta3_warmup_steps=9"}, "optimizer%name = 'ademamix'");
+}
+
 TEST(DeckFeatures, Architecture) {
   const std::string learned = "model.position_embedding_type=learned_absolute",
                     many = "model.max_position_embeddings=32";

@@ -111,8 +111,6 @@ class Muon : public Optimizer<M> {
   std::string name() const override { return "muon"; }
   std::vector<Moment<M>> moments() const override;
   comm::StepTraffic traffic() const override;
-  std::int64_t steps() const override { return adamw_.steps(); }
-  void set_steps(std::int64_t steps) override { adamw_.set_steps(steps); }
 
  private:
   /// A part of one matrix, and its offsets in the unit and in this rank's shard of the matrix.
@@ -146,7 +144,8 @@ class Muon : public Optimizer<M> {
   comm::Group* tp_;
   nn::ParameterLayouts layouts_;  // moments: the momentum
   std::vector<Stack> stacks_;
-  Adamw<M> adamw_;
+  nn::ParameterLayouts layouts_of_others_;
+  std::unique_ptr<Optimizer<M>> adamw_;
   Vector<M> momentum_;
   Vector<M> gathered_;  // units of all tensor-parallel ranks; shared by the stacks, as are those below
   Vector<M> whole_;
@@ -159,8 +158,9 @@ Muon<M>::Muon(const deck::Config& config, const OptimizerSetup& setup, Arena& ar
       tp_(setup.tp),
       layouts_(with_moments(setup.layouts, split_of(setup.table).inside)),
       stacks_(stacks_of(config, setup)),
-      adamw_(config.optimizer, setup.table, with_moments(setup.layouts, split_of(setup.table).outside), Covers::others,
-             arena),
+      layouts_of_others_(with_moments(setup.layouts, split_of(setup.table).outside)),
+      adamw_(make_adamw<M>(config, {.table = setup.table, .layouts = layouts_of_others_, .sharding = setup.sharding},
+                           arena, Covers::others)),
       momentum_(arena.take<M>(MemoryKind::optimizer, layouts_.moments.size())),
       gathered_(arena.take<M>(MemoryKind::workspace, tp_->size() * most(&MuonLayout::unit_size))),
       whole_(arena.take<M>(MemoryKind::workspace, most(&MuonLayout::whole_size))),
@@ -223,7 +223,8 @@ typename Muon<M>::Stack Muon<M>::stack_of(const deck::ModelConfig& model, const 
 template <class M>
 void Muon<M>::update(Device& device, const UpdatedWeights<M>& weights, Vector<const M> gradient, double learning_rate,
                      Vector<const kernels::UpdateScalars> scalars) {
-  adamw_.update(device, weights, gradient, learning_rate, scalars);
+  adamw_->set_steps(this->steps());
+  adamw_->update(device, weights, gradient, learning_rate, scalars);
   const Region region(device.timers(), "muon");
   for (const Stack& stack : stacks_) {
     for (std::size_t layer = 0; layer < stack.layers.size(); ++layer) {
@@ -299,7 +300,7 @@ void Muon<M>::descend(Device& device, const Stack& stack, std::size_t layer, con
 
 template <class M>
 std::vector<Moment<M>> Muon<M>::moments() const {
-  std::vector<Moment<M>> all = adamw_.moments();
+  std::vector<Moment<M>> all = adamw_->moments();
   all.push_back({"momentum", Covers::hidden_matrices, layouts_.moments, momentum_});
   return all;
 }
@@ -325,18 +326,13 @@ comm::StepTraffic Muon<M>::traffic() const {
 
 }  // namespace
 
-void check_muon(const deck::Config& c, deck::Findings& f) {
-  if (c.optimizer.name == deck::OptimizerName::muon) refuse_layout(c, f, "optimizer.name", "Muon", "name = 'adamw'");
+OptimizerKind muon() {
+  OptimizerKind kind = kind_of<Muon>(deck::OptimizerName::muon);
+  kind.has_bf16_states = false;
+  kind.check = [](const deck::Config& c, deck::Findings& f) {  // its sums depend on the grid
+    refuse_layout(c, f, "optimizer.name", "Muon", "name = 'adamw'");
+  };
+  return kind;
 }
-
-template <class M>
-std::unique_ptr<Optimizer<M>> make_muon(const deck::Config& config, const OptimizerSetup& setup, Arena& arena) {
-  return std::make_unique<Muon<M>>(config, setup, arena);
-}
-
-#define NANOTRON_INSTANTIATE(M) \
-  template std::unique_ptr<Optimizer<M>> make_muon(const deck::Config&, const OptimizerSetup&, Arena&);
-NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
-#undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::optim

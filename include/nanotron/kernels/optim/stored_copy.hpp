@@ -1,6 +1,6 @@
 #pragma once
 
-// What an update stores beside the master weights. Private to kernels/optim.
+// What an update stores beside the master weights. For kernels of updates.
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/loop/chunk.hpp"

@@ -1,0 +1,99 @@
+#pragma once
+
+// Optimizers whose update of an element reads nothing but that element: a rule for the loop of
+// kernels/optim/element_update.hpp and the names of its states. Sharding, checkpoints, memory and states in bf16 are
+// here. Private to optim.
+
+#include <string>
+#include <vector>
+
+#include "nanotron/base/random.hpp"
+#include "nanotron/deck/config.hpp"
+#include "nanotron/kernels/optim/update_operands.hpp"
+#include "nanotron/model/parameters/parametrization.hpp"
+#include "nanotron/optim/optimizer.hpp"
+
+namespace nanotron::optim {
+
+/// Learning rate and weight decay of a part, for updates of the size of AdamW's.
+struct PartRate {
+  PartRate(const deck::OptimizerConfig& config, const UpdatePart& part, double rate)
+      : learning_rate(model::adamw_rate_factor(part.fan_in_ratio) * rate),
+        weight_decay(part.decays ? config.weight_decay / model::adamw_rate_factor(part.fan_in_ratio) : 0.0) {}
+  double learning_rate, weight_decay;
+};
+
+/// Parts of long ranges; or, with the random bits of their states in bf16, of one tensor each.
+struct NoisyPart {
+  UpdatePart part;
+  kernels::RoundingNoise noise{};
+};
+std::vector<NoisyPart> noisy_parts(const deck::Config& config, const OptimizerSetup& setup);
+
+/// No communication. M is double or float.
+template <class M>
+class ElementOptimizer : public Optimizer<M> {
+ public:
+  /// Updates the elements in setup.layouts.moments. states: their names. over: which tensors they belong to.
+  ElementOptimizer(std::vector<std::string> states, const deck::Config& config, const OptimizerSetup& setup,
+                   Arena& arena, Covers over = Covers::all)
+      : config_(config.optimizer),
+        names_(std::move(states)),
+        parts_(noisy_parts(config, setup)),
+        over_(over),
+        layout_(setup.layouts.moments) {
+    for (std::size_t i = 0; i < names_.size(); ++i) {
+      if (config.precision.moments == deck::MomentType::bf16)
+        values_.emplace_back(arena.take<bf16>(MemoryKind::optimizer, layout_.size()));
+      else
+        values_.emplace_back(arena.take<M>(MemoryKind::optimizer, layout_.size()));
+    }
+  }
+
+  void update(Device& device, const UpdatedWeights<M>& weights, Vector<const M> gradient, double learning_rate,
+              Vector<const kernels::UpdateScalars> scalars) override {
+    for (const auto& [p, noise] : parts_) {
+      const kernels::UpdateOperands<M> operands{.p = weights.master_of(p),
+                                                .g = Vector<const M>(gradient.data() + p.gradient, p.size()),
+                                                .states = states_of(p),
+                                                .scalars = scalars,
+                                                .copy = weights.copy_of(p),
+                                                .noise = noise,
+                                                .update = this->steps() + 1};
+      update_part(device, operands, PartRate(config_, p, learning_rate));
+    }
+  }
+  std::vector<Moment<M>> moments() const override {
+    std::vector<Moment<M>> all;
+    for (std::size_t i = 0; i < names_.size(); ++i) all.push_back({names_[i], over_, layout_, values_[i]});
+    return all;
+  }
+
+ protected:
+  const deck::OptimizerConfig& config() const { return config_; }
+
+ private:
+  /// Queues the kernel.
+  virtual void update_part(Device& device, const kernels::UpdateOperands<M>& operands, const PartRate& rate) = 0;
+
+  std::vector<kernels::StateVector<M>> states_of(const UpdatePart& p) const {
+    std::vector<kernels::StateVector<M>> states;
+    for (const kernels::StateVector<M>& whole : values_) {
+      states.push_back(std::visit(
+          [&]<class S>(const Vector<S>& v) {
+            return kernels::StateVector<M>(Vector<S>(v.data() + p.moments, p.size()));
+          },
+          whole));
+    }
+    return states;
+  }
+
+  deck::OptimizerConfig config_;
+  std::vector<std::string> names_;
+  std::vector<NoisyPart> parts_;
+  Covers over_;
+  nn::BufferLayout layout_;
+  std::vector<kernels::StateVector<M>> values_;
+};
+
+}  // namespace nanotron::optim
