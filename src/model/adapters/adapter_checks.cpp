@@ -44,7 +44,7 @@ void check_model(const deck::Config& c, deck::Findings& f) {
 
 bool updates_elements(const deck::Config& c) {
   using enum deck::OptimizerName;
-  return c.optimizer.name == adamw || c.optimizer.name == ademamix || c.optimizer.name == lion;
+  return c.optimizer.name != muon && c.optimizer.name != soap;
 }
 
 bool multiplies_as_stored(const deck::Config& c) {
