@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/layer_set.hpp"
 #include "nanotron/deck/table/parameters.hpp"
 
 namespace nanotron::model {
@@ -35,7 +37,7 @@ struct Architecture {
   bool is_moe = false;
   bool has_head_dim = true;  // else it is hidden_size / num_attention_heads
   KeyHeads key_heads = KeyHeads::any;
-  bool needs_shared_expert = false;
+  std::string always_there = "";  // integers that are not 0
 };
 
 const std::string every_architecture =
@@ -55,18 +57,12 @@ const std::string of_gemma =
     "attn_logit_softcapping=* final_logit_softcapping=* embedding_multiplier=root_of_width ";
 const std::string of_gpt2 = layer_norm + gelu + all_biases + "position_embedding_type='learned_absolute' ";
 
-std::vector<Architecture> make_architectures() {
+std::vector<Architecture> dense_architectures() {
   return {
       {.name = "LlamaForCausalLM", .rules = biases_of_llama + "mlp_bias=*"},
       {.name = "MistralForCausalLM", .rules = "sliding_window=*"},
       {.name = "Qwen2ForCausalLM", .rules = "qkv_bias=.true."},
       {.name = "Qwen3ForCausalLM", .rules = biases_of_llama + "qk_norm=.true."},
-      {.name = "MixtralForCausalLM", .rules = "moe_intermediate_size=@intermediate_size", .is_moe = true},
-      {.name = "Qwen2MoeForCausalLM",
-       .rules = "qkv_bias=* shared_expert_intermediate_size=* norm_topk_prob=*",
-       .is_moe = true,
-       .needs_shared_expert = true},
-      {.name = "Qwen3MoeForCausalLM", .rules = biases_of_llama + "qk_norm=.true. norm_topk_prob=*", .is_moe = true},
       {.name = "GPT2LMHeadModel", .rules = of_gpt2, .has_head_dim = false, .key_heads = KeyHeads::all},
       {.name = "Starcoder2ForCausalLM",
        .rules = layer_norm + gelu + "qkv_bias=@mlp_bias o_proj_bias=@mlp_bias mlp_bias=* sliding_window=*"},
@@ -85,18 +81,9 @@ std::vector<Architecture> make_architectures() {
       {.name = "Olmo2ForCausalLM", .rules = biases_of_llama + all_qk_norm + "norm_placement='post'"},
       {.name = "Olmo3ForCausalLM",
        .rules = biases_of_llama + all_qk_norm + windows + "norm_placement='post' rope_local_theta=theta_where_scaled"},
-      {.name = "OlmoeForCausalLM",
-       .rules = biases_of_llama + all_qk_norm + "moe_intermediate_size=@intermediate_size norm_topk_prob=*",
-       .is_moe = true,
-       .has_head_dim = false},
       {.name = "Gemma2ForCausalLM", .rules = biases_of_llama + gelu_gate + windows + of_gemma},
       {.name = "Gemma3ForCausalLM",
        .rules = biases_of_llama + gelu_gate + windows + of_gemma + "qk_norm=.true. rope_local_theta=theta_of_gemma3"},
-      {.name = "GptOssForCausalLM",
-       .rules = biases_of_llama + windows +
-                "attention_sinks=.true. mlp_bias=.true. router_bias=.true. "
-                "hidden_act='swiglu_clamped' moe_intermediate_size=@intermediate_size",
-       .is_moe = true},
       {.name = "StableLmForCausalLM",
        .rules = layer_norm + "qkv_bias=* partial_rotary_factor=* parallel_residual='none'|'one_norm'",
        .has_head_dim = false},
@@ -109,19 +96,89 @@ std::vector<Architecture> make_architectures() {
                              "mlp_bias=* position_embedding_type='learned_absolute' layer_norm_epsilon=1e-05",
        .has_head_dim = false,
        .key_heads = KeyHeads::all},
+      {.name = "PhiForCausalLM",
+       .rules = layer_norm + gelu + all_biases +
+                "lm_head_bias=.true. parallel_residual='one_norm' "
+                "partial_rotary_factor=* rope_type='default'",
+       .has_head_dim = false},
   };
 }
 
-using Computed = std::function<double(const deck::Config&)>;
+std::vector<Architecture> architectures_with_experts() {
+  return {
+      {.name = "MixtralForCausalLM", .rules = "moe_intermediate_size=@intermediate_size", .is_moe = true},
+      {.name = "Qwen2MoeForCausalLM",
+       .rules = "qkv_bias=* shared_expert_intermediate_size=* norm_topk_prob=*",
+       .is_moe = true,
+       .always_there = "shared_expert_intermediate_size"},
+      {.name = "Qwen3MoeForCausalLM", .rules = biases_of_llama + "qk_norm=.true. norm_topk_prob=*", .is_moe = true},
+      {.name = "OlmoeForCausalLM",
+       .rules = biases_of_llama + all_qk_norm + "moe_intermediate_size=@intermediate_size norm_topk_prob=*",
+       .is_moe = true,
+       .has_head_dim = false},
+      {.name = "GptOssForCausalLM",
+       .rules = biases_of_llama + windows +
+                "attention_sinks=.true. mlp_bias=.true. router_bias=.true. "
+                "hidden_act='swiglu_clamped' moe_intermediate_size=@intermediate_size",
+       .is_moe = true},
+      {.name = "DeepseekV3ForCausalLM",
+       .rules = "rms_norm_eps=1e-06 rope_type='default'|'yarn' rope_interleaved=* attention_multiplier=scale_of_yarn "
+                "head_dim=compressed_width q_lora_rank=* kv_lora_rank=* qk_nope_head_dim=* qk_rope_head_dim=* "
+                "v_head_dim=* router_score='sigmoid' norm_topk_prob=* n_group=* topk_group=* routed_scaling_factor=* "
+                "n_shared_experts=* expert_layers=all_from_the_first",
+       .is_moe = true,
+       .key_heads = KeyHeads::all,
+       .always_there = "n_shared_experts kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim"},
+  };
+}
 
-double number(const deck::Config& config, const char* key) {
-  return std::get<double>(deck::parameter("model", key).get(config));
+using Computed = std::function<deck::Scalar(const deck::Config&)>;
+
+// Of a key of &model or &moe.
+deck::Scalar value_of(const deck::Config& config, const std::string& key) {
+  const auto found = std::ranges::find_if(deck::parameters(), [&](const deck::Parameter& p) {
+    return p.name == key && (p.group == "model" || p.group == "moe");
+  });
+  return found->get(config);
+}
+
+double number(const deck::Config& config, const char* key) { return std::get<double>(value_of(config, key)); }
+
+std::int64_t compressed_width(const deck::Config& c) {
+  return std::get<std::int64_t>(value_of(c, "qk_nope_head_dim")) +
+         std::get<std::int64_t>(value_of(c, "qk_rope_head_dim"));
+}
+
+// DeepSeek's config.json has the factor of YaRN's scores as mscale_all_dim, to nine places.
+double scale_of_yarn(const deck::Config& c) {
+  const ModelConfig& m = c.model;
+  if (m.rope_type != deck::RopeType::yarn || m.attention_multiplier == 0.0 || m.rope_factor <= 1.0) return 0.0;
+  const auto width = static_cast<double>(compressed_width(c));
+  const double growth = 0.1 * std::log(m.rope_factor);
+  const double given = (std::sqrt(m.attention_multiplier * std::sqrt(width)) - 1.0) / growth;
+  const double magnitude = std::round(given * 1e9) / 1e9 * growth + 1.0;
+  return magnitude == 1.0 ? 0.0 : std::pow(width, -0.5) * magnitude * magnitude;
+}
+
+// Dense layers come first.
+std::string all_from_the_first(const ModelConfig& m) {
+  const deck::LayerSet set(m.moe.expert_layers);
+  const std::int64_t last = m.num_hidden_layers - 1;
+  std::int64_t first = 0;
+  while (first <= last && !set.contains(first)) ++first;
+  bool is_it = true;
+  for (std::int64_t layer = first; layer <= last; ++layer) is_it = is_it && set.contains(layer);
+  if (is_it) return m.moe.expert_layers;
+  return first == 0 ? "all" : fmt::format("!0{}", first == 1 ? "" : fmt::format("-{}", first - 1));
 }
 
 bool is_scaled(const deck::Config& config) { return config.model.rope_type != deck::RopeType::standard; }
 
 const std::map<std::string, Computed> computed = {
     {"root_of_width", [](const deck::Config& c) { return std::sqrt(static_cast<double>(c.model.hidden_size)); }},
+    {"compressed_width", [](const deck::Config& c) { return compressed_width(c); }},
+    {"scale_of_yarn", [](const deck::Config& c) { return scale_of_yarn(c); }},
+    {"all_from_the_first", [](const deck::Config& c) { return all_from_the_first(c.model); }},
     {"theta_where_scaled", [](const deck::Config& c) { return is_scaled(c) ? c.model.rope_theta : 0.0; }},
     {"theta_of_gemma3",
      [](const deck::Config& c) {
@@ -160,7 +217,7 @@ std::string nearest_of(const std::string& values, const std::string& value) {
 }
 
 std::string needed_value(const std::string& rule, const std::string& value, const deck::Config& config) {
-  if (rule[0] == '@') return deck::spelled(deck::parameter("model", rule.substr(1)).get(config));
+  if (rule[0] == '@') return deck::spelled(value_of(config, rule.substr(1)));
   const auto function = computed.find(rule);
   return function == computed.end() ? nearest_of(rule, value) : deck::spelled(function->second(config));
 }
@@ -198,8 +255,9 @@ Differences differences(const Architecture& a, const deck::Config& config) {
     require(value == needed_value(values, value, config), found, p.name, needed_value(values, value, config));
   }
   compare_heads(a, config.model, found);
-  if (a.needs_shared_expert && config.model.moe.shared_expert_intermediate_size == 0) {
-    found.push_back("shared_expert_intermediate_size more than 0");
+  std::istringstream sizes(a.always_there);
+  for (std::string key; sizes >> key;) {
+    if (value_of(config, key) == deck::Scalar(std::int64_t{0})) found.push_back(key + " more than 0");
   }
   return found;
 }
@@ -207,13 +265,12 @@ Differences differences(const Architecture& a, const deck::Config& config) {
 }  // namespace
 
 std::string unexported_text(const ModelConfig& model) {
-  static const std::vector<Architecture> architectures = make_architectures();
+  static const std::vector<Architecture> dense = dense_architectures(), routed = architectures_with_experts();
   deck::Config config;
   config.model = model;
   std::size_t least = SIZE_MAX;
   std::string nearest;
-  for (const Architecture& a : architectures) {
-    if (a.is_moe != (model.moe.num_experts > 0)) continue;
+  for (const Architecture& a : model.moe.num_experts > 0 ? routed : dense) {
     const Differences found = differences(a, config);
     if (found.empty()) return "";
     if (found.size() > least) continue;

@@ -26,6 +26,12 @@ GEMMA = {"head_dim": 12, "query_pre_attn_scalar": 8, "hidden_activation": "gelu_
 TEXT = {"Gemma3": "Gemma3Text"}
 BIASES = {"attention_bias": True, "mlp_bias": True}
 SIZES = make_configs.SIZES
+DEEPSEEK = {"num_key_value_heads": SIZES["num_attention_heads"], "n_routed_experts": 8, "num_experts_per_tok": 3,
+            "moe_intermediate_size": 24, "n_group": 4, "topk_group": 2, "n_shared_experts": 2, "first_k_dense_replace": 1,
+            "q_lora_rank": 12, "kv_lora_rank": 10, "qk_nope_head_dim": 6, "qk_rope_head_dim": 8, "v_head_dim": 7,
+            "rms_norm_eps": 1e-6,
+            "rope_scaling": {"type": "yarn", "factor": 4.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+                             "original_max_position_embeddings": 32, "beta_fast": 32, "beta_slow": 1}}
 # Families without a fixture of their own: class, what differs from make_configs.SIZES.
 MORE = {
     "llama_biases": ("Llama", BIASES), "qwen3_bias": ("Qwen3", {"attention_bias": True, "head_dim": 12}),
@@ -45,6 +51,8 @@ MORE = {
     "stablelm_parallel": ("StableLm", {"use_parallel_residual": True, "partial_rotary_factor": 0.5}),
     "phi4_mini": ("Phi3", {"partial_rotary_factor": 0.75, "original_max_position_embeddings": 32, "rope_scaling": {
         "type": "longrope", "short_factor": [1.0, 1.5, 2.5], "long_factor": [1.25, 4.0, 11.0]}}),
+    "phi2": ("Phi", {"partial_rotary_factor": 0.5}), "deepseek_v3": ("DeepseekV3", DEEPSEEK),
+    "moonlight": ("DeepseekV3", DEEPSEEK | {"q_lora_rank": None, "first_k_dense_replace": 0, "rope_scaling": None}),
     "opt": ("OPT", {"ffn_dim": 88, "word_embed_proj_dim": 32, "dropout": 0.0}),
     "gpt_bigcode": ("GPTBigCode", make_configs.GPT2), "gpt_bigcode_heads": ("GPTBigCode", make_configs.GPT2 | {"multi_query": False}),
 }

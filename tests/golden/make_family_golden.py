@@ -64,6 +64,10 @@ WINDOWS = {"sliding_window": 5, "layer_types": [SLIDING, SLIDING, FULL]}
 GEMMA = THREE | {"hidden_activation": "gelu_pytorch_tanh", "hidden_act": "gelu_pytorch_tanh", "rms_norm_eps": 1e-6,
                  "tie_word_embeddings": True}
 LAYER_NORMED = {key: value for key, value in (SIZES | COMMON).items() if key not in ("rms_norm_eps", "head_dim")}
+DEEPSEEK = {key: value for key, value in THREE.items() if key != "head_dim"} | {
+    "num_key_value_heads": 4, "rms_norm_eps": 1e-6, "kv_lora_rank": 10, "qk_nope_head_dim": 6, "qk_rope_head_dim": 8,
+    "v_head_dim": 7, "moe_intermediate_size": 24, "n_routed_experts": 8, "num_experts_per_tok": 3,
+    "n_shared_experts": 2, "scoring_func": "sigmoid", "topk_method": "noaux_tc", "num_nextn_predict_layers": 0}
 LONGROPE = {"type": "longrope", "short_factor": [1.0, 1.5, 2.5],
             "long_factor": [1.25, 4.0, 11.0]}
 PHI4 = {key: value for key, value in (SIZES | COMMON).items() if key != "head_dim"} | {
@@ -101,13 +105,24 @@ CASES |= {
     "phi4_mini_long": ("Phi3", PHI4 | {"original_max_position_embeddings": 4}, 314),
     "falcon3": ("Llama", SIZES | COMMON | {"head_dim": 16, "rope_theta": 1000042.0, "rms_norm_eps": 1e-6}, 315),
     "glm4": ("Glm4", SIZES | COMMON | {"partial_rotary_factor": 0.5, "attention_bias": True}, 316),
+    "deepseek_v3": ("DeepseekV3", DEEPSEEK | {
+        "q_lora_rank": 12, "first_k_dense_replace": 1, "n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.7,
+        "norm_topk_prob": True, "rope_scaling": YARN | {"mscale": 1.0, "mscale_all_dim": 1.0},
+        "max_position_embeddings": 256}, 318),
+    "moonlight": ("DeepseekV3", DEEPSEEK | {  # queries are not compressed, one group; YaRN with two factors
+        "q_lora_rank": None, "first_k_dense_replace": 0, "n_group": 1, "topk_group": 1, "routed_scaling_factor": 2.446,
+        "norm_topk_prob": False, "rope_interleave": False, "rope_scaling": YARN | {"mscale": 0.7, "mscale_all_dim": 1.3},
+        "max_position_embeddings": 256}, 319),
+    "phi2": ("Phi", {key: value for key, value in LAYER_NORMED.items() if "key_value" not in key} | {
+        "partial_rotary_factor": 0.5, "hidden_act": "gelu_new", "layer_norm_eps": 1e-5, "resid_pdrop": 0.0,
+        "embd_pdrop": 0.0, "attention_dropout": 0.0, "qk_layernorm": False}, 320),
     "opt": ("OPT", {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 88,
                     "word_embed_proj_dim": 32, "vocab_size": 131, "max_position_embeddings": 32, "dropout": 0.0,
                     "activation_function": "relu", "do_layer_norm_before": True, "tie_word_embeddings": True}, 317),
 }
 # Keys of &moe that config.json does not say: the classes add no losses of the router. DeepSeek-V3's biases are updated.
 ROUTER = {"router_aux_loss_coef": 0.0}
-UPDATE_RATES = {"deepseek_v3": 0.001}
+UPDATE_RATES = {"deepseek_v3": 0.001, "moonlight": 0.02}
 TEXT = {"Gemma3": "Gemma3Text"}  # class of the configuration where it has another stem
 MAJOR = int(transformers.__version__.split(".")[0])
 
@@ -188,7 +203,8 @@ class BiasUpdate:
         self.rate, self.loads = rate, {}
         self.gates = {name: module for name, module in model.named_modules() if hasattr(module, "e_score_correction_bias")}
         for name, gate in self.gates.items():
-            gate.register_forward_hook(lambda module, inputs, outputs, name=name: self.count(name, outputs[0]))
+            gate.register_forward_hook(lambda module, inputs, outputs, name=name: self.count(
+                name, next(output for output in outputs if not output.is_floating_point())))
 
     def count(self, name, chosen):
         experts = len(self.gates[name].e_score_correction_bias)
@@ -211,6 +227,8 @@ def train(case, sizes, weights, tokens, dtype):
         optimizer.zero_grad()
         loss = golden.loss_of(model(inputs).logits, targets)
         loss.backward()
+        for parameter in parameters.values():  # of experts without a token
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         if first is None:
             first = golden.summary(stacked(case, sizes, {name: p.grad for name, p in parameters.items()}))
         norm = torch.nn.utils.clip_grad_norm_(parameters.values(), golden.CLIP, foreach=False)

@@ -47,6 +47,7 @@ IDEAS = {
     "embedding multiplier": (r"embedding_multiplier", r"embedding", 2),
     "soft cap of logits": (r"final_logit|cap_logits", r"cross_entropy|vocab_loss", 3),
     "logits scaling": (r"logits_scaling", r"vocab_loss", 2),
+    "bias of the head": (r"lm_head_bias|lm_head/bias", r"vocab_loss", 4),
     "z loss": (r"(?<!moe_)(?<!router_)z_loss|lse2|z_coefficient", r"cross_entropy|vocab_loss|z_loss", 4),
     "weight decay by name": (r"no_weight_decay|with_weight_decay", r"weight_decay", 4),
     "layers that recompute": (r"recompute_layers", r"recompute", 4),

@@ -250,6 +250,6 @@ class Model:
             x = self.block(x, layer)
         head = words if m.tie_word_embeddings else self.weight("lm_head/weight")
         y = self.norm(x, "model/norm") @ head.T
-        y = (y + self.weight("lm_head/bias") if m.lm_head_bias else y) / m.logits_scaling
+        y = y / m.logits_scaling + (self.weight("lm_head/bias") if m.lm_head_bias else 0.0)
         cap = m.final_logit_softcapping
         return cap * np.tanh(y / cap) if cap else y

@@ -32,7 +32,7 @@ DRAWN = {
     "rope_interleaved": (False,) * 9 + (True,), "attn_logit_softcapping": (0.0,) * 19 + (30.0,),
     "attention_multiplier": (0.0,) * 19 + (0.25,), "attention_sinks": (False,) * 19 + (True,),
     "final_logit_softcapping": (0.0,) * 19 + (30.0,), "embedding_multiplier": (1.0,) * 19 + (3.0,),
-    "residual_multiplier": (1.0,) * 9 + (0.5,), "logits_scaling": (1.0,) * 9 + (8.0,)}
+    "lm_head_bias": (False,) * 19 + (True,), "residual_multiplier": (1.0,) * 9 + (0.5,), "logits_scaling": (1.0,) * 9 + (8.0,)}
 
 
 def drawn(rng):

@@ -280,6 +280,31 @@ def test_bf16_there_and_back(golden, tmp_path, tool):
         assert np.abs(wide[name] - start[name]).max() <= np.abs(start[name]).max() / 256
 
 
+def test_router_biases_stay_wide_and_later_layers_are_left_out(golden, hf, tmp_path, tool):
+    """DeepSeek-V3 as published: e_score_correction_bias in fp32 beside bf16, layers that predict further tokens."""
+    tool("convert", *TO_HF, golden / "deepseek_v3", tmp_path / "hf", "--dtype", "bf16")
+    types = {name: tensor.dtype for name, tensor in st.read_tensors(tmp_path / "hf").items()}
+    assert {name for name, dtype in types.items() if dtype == "F32"} == {
+        f"model.layers.{layer}.mlp.gate.e_score_correction_bias" for layer in (1, 2)}
+    tool("convert", "from-hf", tmp_path / "hf", tmp_path / "wide")
+    bias = "model/layers/mlp/gate/e_score_correction_bias"
+    start, wide = parameters(golden / "deepseek_v3" / STEP), parameters(tmp_path / "wide" / STEP)
+    assert np.array_equal(start[bias], wide[bias])
+
+    def further(data):
+        data["model.layers.3.eh_proj.weight"] = np.ones((4, 8), np.float32)
+        data["model.layers.3.mlp.experts.0.up_proj.weight"] = np.ones((4, 8), np.float32)
+
+    folder = hf("deepseek_v3", further, num_nextn_predict_layers=1)
+    printed = tool("convert", "from-hf", folder, tmp_path / "left")
+    assert "num_nextn_predict_layers" in printed.stderr
+    assert_same(start, parameters(tmp_path / "left" / STEP))
+    group = (tmp_path / "left" / "model.nml").read_text()
+    assert "router_aux_loss_coef = 0.0" in group and "router_bias_update_rate = 0.001" in group
+    folder = hf("deepseek_v3", lambda data: data.update({"model.layers.2.eh_proj.weight": np.ones((4, 8), np.float32)}))
+    assert "does not belong" in tool("convert", "from-hf", folder, tmp_path / "other", rc=65).stderr
+
+
 def test_bf16_rounding():
     values = np.array([1.0, 1.00390625, 1.01171875, -1.00390625, 0.0, -0.0, np.inf, -np.inf,
                        3.4e38, 1e-40], dtype=np.float32)
@@ -331,6 +356,13 @@ def hf(golden, tmp_path, tool):
         return folder
 
     return make
+
+
+@pytest.mark.parametrize("config, word", [
+    ({"rms_norm_eps": 1e-5}, "(rms_norm_eps)"), ({"attention_bias": True}, "biases of compressed queries"),
+    ({"scoring_func": "softmax"}, "(scoring_func = 'softmax')")])
+def test_refused_of_deepseek(config, word, hf, tmp_path, tool):
+    assert word in tool("convert", "from-hf", hf("deepseek_v3", **config), tmp_path / "out", rc=65).stderr
 
 
 @pytest.mark.parametrize("config, word", [

@@ -129,9 +129,7 @@ def from_hugging_face(options: argparse.Namespace) -> int:
             if name in tensors:
                 layouts.load(name, stored, tensors[name], writer.dataset)
         writer.commit()
-    coefficient = config.get("router_aux_loss_coef")
-    group = sizes.deck_group({"router_aux_loss_coef": float(hf.AUX_LOSS_COEF if coefficient is None else coefficient),
-                              "router_aux_loss_scale": "hugging_face"})
+    group = sizes.deck_group(hf.balance_of(sizes, config))
     checkpoint_file.write_atomically(folder.parent / "model.nml", group)
     parameters = sum(math.prod(shape) for shape in sizes.parameter_shapes().values())
     print(f"! {folder}: {parameters:,} parameters as fp{64 if wide else 32}")
@@ -317,7 +315,7 @@ def export(folder: Path, target: Path, options: argparse.Namespace) -> int:
         weights = average.weights_of(file, sizes, options.ema)
         config, generation = configs_of(file, sizes, dtype, folder, options)
         expected = layouts.stored_tensors(sizes, config["model_type"])
-        shards = shards_of([(name, dtype, stored.shape) for name, stored in expected.items()],
+        shards = shards_of([(name, layouts.dtype_of(name, dtype), stored.shape) for name, stored in expected.items()],
                            int(options.shard_gb * 1e9))
         target.mkdir(parents=True, exist_ok=True)
         for stale in [*target.glob("model*.safetensors"), target / "model.safetensors.index.json"]:
@@ -327,10 +325,10 @@ def export(folder: Path, target: Path, options: argparse.Namespace) -> int:
             name = "model.safetensors" if len(shards) == 1 else \
                 f"model-{number:05d}-of-{len(shards):05d}.safetensors"
             writer = st.SafetensorsWriter(target / name, entries)
-            for tensor, _, shape in entries:
-                layouts.save(expected[tensor], dtype, weights, writer)
+            for tensor, of_tensor, shape in entries:
+                layouts.save(expected[tensor], of_tensor, weights, writer)
                 weight_map[tensor] = name
-                total += math.prod(shape) * st.BYTES_OF[dtype]
+                total += math.prod(shape) * st.BYTES_OF[of_tensor]
             writer.commit()
     if len(shards) > 1:
         index = {"metadata": {"total_size": total}, "weight_map": weight_map}

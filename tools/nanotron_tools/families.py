@@ -171,6 +171,18 @@ FAMILIES = {
                                                 ROTATED_PART: 0.5},
                    biases=bias_of("attention_bias", True, "qkv_bias"),
                    fixed={"rope_interleaved": True, "norm_placement": "sandwich"}),
+    "deepseek_v3": Family(
+        "DeepseekV3ForCausalLM", defaults={"num_key_value_heads": 128}, rope_types=("default", "yarn"),
+        only={"attention_bias": (False, False, "biases of compressed queries, keys and values")},
+        rules=(fk.DEEPSEEK_EXPERTS, fk.DEEPSEEK_ATTENTION, fk.DEEPSEEK_NORMS)),
+    "phi": Family(
+        "PhiForCausalLM", aliases={"layer_norm_epsilon": "layer_norm_eps"},
+        defaults={"hidden_act": "gelu_new", ROTATED_PART: 0.5}, without=("head_dim",),
+        activations={"gelu_new": "gelu_new"} | GELU,
+        fixed=LAYER_NORM | {"parallel_residual": "one_norm", "qkv_bias": True, "o_proj_bias": True, "mlp_bias": True,
+                            "lm_head_bias": True},
+        dropouts=PHI_DROPOUTS, rope_types=("default",),
+        only={"qk_layernorm": (False, False, "a LayerNorm for each head of queries and keys")}),
     "opt": Family(
         "OPTForCausalLM", aliases={"intermediate_size": "ffn_dim", "hidden_act": "activation_function"},
         defaults={"hidden_act": "relu", "tie_word_embeddings": True},

@@ -237,3 +237,7 @@ def _latent_of(sizes: ModelSizes) -> Config:
 
 
 DEEPSEEK_ATTENTION = Rule((*LATENT, "rope_interleave", "qk_head_dim"), _latent, _latent_of)
+COMPRESSED_EPS = 1e-6  # transformers does not ask the configuration for that of compressed queries, keys and values
+DEEPSEEK_NORMS = Rule((), lambda config, known: {"rms_norm_eps": COMPRESSED_EPS}, lambda sizes: {}, lambda config: [
+    "an rms_norm_eps that norms of compressed queries, keys and values, which have 1e-06, do not share (rms_norm_eps)"]
+    if float(config.get("rms_norm_eps", COMPRESSED_EPS)) != COMPRESSED_EPS else [])

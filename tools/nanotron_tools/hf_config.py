@@ -24,8 +24,12 @@ ARCHITECTURES = {family.architecture: kind for kind, family in FAMILIES.items()}
 # What is written for a model that no folder was imported for: of equal ones the first.
 WRITTEN = ("llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe", "gpt2", "starcoder2", "gpt_neox",
            "seed_oss", "gpt_bigcode", "granite", "apertus", "smollm3", "olmo2", "olmo3", "olmoe", "gemma2",
-           "gemma3_text", "gpt_oss", "stablelm", "phi3", "glm", "glm4", "opt")
+           "gemma3_text", "gpt_oss", "stablelm", "phi3", "glm", "glm4", "opt", "phi", "deepseek_v3")
 AUX_LOSS_COEF = 0.001
+# Sizes of what a class always has.
+ALWAYS_THERE = {"qwen2_moe": ("shared_expert_intermediate_size",),
+                "deepseek_v3": ("n_shared_experts", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
+                                "v_head_dim")}
 
 KNOWN = frozenset((
     "architectures", "model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
@@ -248,6 +252,15 @@ def _read(kind: str, config: dict[str, Any]) -> ModelSizes:
     return ModelSizes(**known)
 
 
+def balance_of(sizes: ModelSizes, config: dict[str, Any]) -> dict[str, Any]:
+    """Keys of &moe that config.json does not say of every family: how the load of the experts is balanced."""
+    if sizes.router_score == "sigmoid":  # by a bias alone, as DeepSeek-V3 was trained
+        return {"router_aux_loss_coef": 0.0, "router_bias_update_rate": 0.001}
+    coefficient = config.get("router_aux_loss_coef")
+    return {"router_aux_loss_coef": float(AUX_LOSS_COEF if coefficient is None else coefficient),
+            "router_aux_loss_scale": "hugging_face"}
+
+
 # ---------------------------------------------------------------------------------------------
 # Writing
 
@@ -290,8 +303,7 @@ def differences(kind: str, sizes: ModelSizes) -> dict[str, Any]:
     theirs = _read(kind, config)
     found = {item.name: getattr(theirs, item.name) for item in fields(ModelSizes)
              if item.name not in _beside(theirs, sizes) and not _same(item.name, theirs, sizes)}
-    if kind == "qwen2_moe" and not sizes.shared_expert_intermediate_size:
-        found["shared_expert_intermediate_size"] = "more than 0"  # its class always has a shared expert
+    found |= {key: "more than 0" for key in ALWAYS_THERE.get(kind, ()) if not getattr(sizes, key)}
     if kind in FAMILIES and not ropes.is_allowed(sizes.rope_type, FAMILIES[kind].rope_types) and \
             sizes.position_embedding_type == "rope":
         found["rope_type"] = "default"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -73,6 +74,10 @@ INTERLEAVED = frozenset(("ernie4_5", "helium"))
 TRANSPOSED = frozenset(("gpt2",))
 # What a backbone's tensors lack in front of their names when it is saved alone.
 PREFIX = {"gpt2": "transformer.", "gpt_bigcode": "transformer."}
+# Families whose files may have layers after the last one, which predict further tokens: they are left out.
+FURTHER_LAYERS = frozenset(("deepseek_v3",))
+# What stays in float32 when a model is written in 16 bits: rounded, a router would choose other experts.
+WIDE = ".e_score_correction_bias"
 # Causal masks that old versions saved.
 BUFFERS = {"gpt2": (".attn.bias", ".attn.masked_bias"), "gpt_bigcode": (".attn.bias", ".attn.masked_bias"),
            "gpt_neox": (".attention.bias", ".attention.masked_bias")}
@@ -307,6 +312,17 @@ def is_no_parameter(name: str, kind: str) -> bool:
     return name.endswith(("rotary_emb.inv_freq", *BUFFERS.get(kind, ())))
 
 
+def is_left_out(name: str, sizes: model_sizes.ModelSizes, kind: str) -> bool:
+    """A tensor of a layer after the last one."""
+    layer = re.match(r"model\.layers\.(\d+)\.", name)
+    return kind in FURTHER_LAYERS and layer is not None and int(layer[1]) >= sizes.num_hidden_layers
+
+
+def dtype_of(name: str, dtype: str) -> str:
+    """Of a tensor in a model that is written as `dtype`."""
+    return "F32" if name.endswith(WIDE) and dtype in ("BF16", "F16") else dtype
+
+
 def match(tensors: Tensors, sizes: model_sizes.ModelSizes, kind: str, where: object) -> dict[str, Stored]:
     """Checks names and shapes; returns what each tensor is made of."""
     expected = stored_tensors(sizes, kind)
@@ -321,7 +337,7 @@ def match(tensors: Tensors, sizes: model_sizes.ModelSizes, kind: str, where: obj
                 continue
             raise common.ToolError(f"{where}: {name} is missing")
         if name not in expected:
-            if is_no_parameter(name, kind) or name == head:
+            if is_no_parameter(name, kind) or name == head or is_left_out(name, sizes, kind):
                 continue
             raise common.ToolError(f"{where}: {name} {tensors[name].shape} does not belong to this model")
         if tensors[name].dtype not in st.FLOATS:

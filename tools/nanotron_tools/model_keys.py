@@ -77,6 +77,7 @@ class ModelKeys:
     embedding_norm: bool = omitted(False)
     logits_scaling: float = omitted(1.0)
     final_logit_softcapping: float = omitted(0.0)
+    lm_head_bias: bool = omitted(False)
     o_proj_bias: bool = omitted(False)
     hidden_act: str = omitted("silu")
     swiglu_limit: float = omitted(7.0)

@@ -33,7 +33,6 @@ class WithoutKeys:
     qk_rope_head_dim = 0
     v_head_dim = 0
     num_nextn_predict_layers = 0
-    lm_head_bias = False
     expert_layers = "all"
 
 

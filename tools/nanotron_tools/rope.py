@@ -138,11 +138,21 @@ def entries_of(sizes: ModelSizes, imported: dict[str, Any]) -> dict[str, Any]:
     elif sizes.rope_type == "yarn":
         rope |= {"beta_fast": sizes.rope_beta_fast, "beta_slow": sizes.rope_beta_slow}
         rope |= {} if sizes.rope_truncate else {"truncate": False}
-        if (over := latent_magnitude(sizes)) and sizes.kv_lora_rank:
-            rope |= {"mscale": over, "mscale_all_dim": over}
-        elif sizes.rope_attention_factor:
-            rope["attention_factor"] = sizes.rope_attention_factor
+        rope |= _magnitudes_of_yarn(sizes, rope["factor"])
     return {"rope_scaling": rope, "rope_parameters": rope | theta}
+
+
+def _magnitudes_of_yarn(sizes: ModelSizes, factor: float) -> dict[str, float]:
+    """Factors of the rotated queries and keys and, with latent attention, of the scores: as DeepSeek's where they give
+    the same numbers."""
+    magnitude, over = sizes.rope_attention_factor, latent_magnitude(sizes) if sizes.kv_lora_rank else 0.0
+    found = {"mscale_all_dim": over} if over else {}
+    if over and magnitude:
+        both = found | {"mscale": round((magnitude * (0.1 * over * math.log(factor) + 1.0) - 1.0) /
+                                        (0.1 * math.log(factor)), 9)}
+        if both["mscale"] and _yarn_magnitude({"factor": factor} | both) == magnitude:
+            return both
+    return found | ({"attention_factor": magnitude} if magnitude else {})
 
 
 def _entries_of_longrope(sizes: ModelSizes, theta: dict[str, Any]) -> dict[str, Any]:

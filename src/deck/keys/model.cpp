@@ -132,6 +132,9 @@ std::vector<Parameter> model_rows() {
     KEY(logits_scaling).above(0).omitted().says("Divisor of the output logits (Granite)."),
     KEY(final_logit_softcapping).at_least(0).omitted().says(
         "Soft cap c of the output logits, which become c tanh(l / c) (Gemma 2); 0: none."),
+    KEY(lm_head_bias).omitted().says(
+        "Whether the output head has a bias, which is added to the logits after logits_scaling, before the soft cap "
+        "(Phi 2)."),
     KEY(o_proj_bias).omitted().says("Whether attention's output projection has a bias (GPT-2)."),
     ENUM(hidden_act,
         {"silu", HiddenAct::silu}, {"gelu", HiddenAct::gelu}, {"gelu_new", HiddenAct::gelu_new},

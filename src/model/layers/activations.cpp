@@ -252,7 +252,7 @@ Activations<T>::Activations(Arena& arena, const LocalSizes& s, const ActivationS
     : stages(take_stages<T>(arena, s, setup, recipe, {attention, feed_forward})),
       final_norm(arena.take<T>(shared, setup.has_head ? s.hidden_rows : 0, s.hidden)),
       final_statistics(arena.take<M>(shared, setup.has_head ? s.hidden_rows * s.norm.statistics : 0)),
-      loss(arena, setup.has_head ? s.tokens : 0, s.vocabulary, s.loss_width),
+      loss(arena, setup.has_head ? s.tokens : 0, s.vocabulary, s.loss_width, s.loss_bias_segments),
       work(take_workspace<T>(arena, s, setup, recipe, {attention, feed_forward})) {}
 
 #define NANOTRON_INSTANTIATE(T) template LayerActivations<T> first_tokens(const LayerActivations<T>&, index_t);

@@ -94,6 +94,7 @@ LocalSizes Transformer<T>::sizes(Processor processor) const {
   s.token_segments = orders.heads.tokens;
   s.head_segments = orders.heads.heads;
   s.loss_width = loss_width(setup_, table_);
+  s.loss_bias_segments = loss_bias_segments(setup_, table_);
   s.kept_inputs = tp_region_->kept_rows();
   s.chunks = tp_region_->chunks();
   s.is_sharded = tp_region_->is_sharded();

@@ -19,6 +19,16 @@ inline index_t loss_width(const TransformerSetup& s, const ParameterTable& table
   return s.tensor_shards > 0 ? s.model.vocab_size : table.vocabulary.size();
 }
 
+/// The logits of this rank that a bias is added to: all, or none.
+inline index_t biased_logits(const ParameterTable& table) {
+  return table.contains("lm_head/bias") ? table["lm_head/bias"].local_rows() : 0;
+}
+
+/// See nn::LossWorkspace.
+inline index_t loss_bias_segments(const TransformerSetup& s, const ParameterTable& table) {
+  return s.purpose == Purpose::inference || biased_logits(table) == 0 ? 0 : orders_of(s).heads.tokens;
+}
+
 template <class T>
 nn::ParameterLayouts layouts_of(const TransformerSetup& setup, const ParameterTable& table) {
   nn::ParameterLayouts layouts = parameter_layouts(table, setup.sharding, compute_weights<T>(setup));
@@ -199,16 +209,27 @@ std::optional<InputEmbedding<T>> make_embedding(const TransformerSetup& setup, c
   return InputEmbedding<T>(setup, table, buffers, sizes, region, arena);
 }
 
+/// With tied embeddings the weight is theirs; the bias is the head's own.
+template <class T>
+nn::LinearWeights<T> head_weights(const ParameterTable& table, const nn::ParameterBuffers<T>& buffers) {
+  const nn::ParameterSpec& weight = table[table.is_tied ? "model/embed_tokens/weight" : "lm_head/weight"];
+  const index_t rows = weight.local_rows(), biased = biased_logits(table);
+  nn::LinearWeights<T> head{.weight = buffers.weight(weight, 0, rows),
+                            .gradient = buffers.weight_gradient(weight, 0, rows)};
+  if (biased == 0) return head;
+  const nn::ParameterSpec& bias = table["lm_head/bias"];
+  head.bias = buffers.vector(bias, 0, biased);
+  head.bias_gradient = buffers.vector_gradient(bias, 0, biased);
+  return head;
+}
+
 template <class T>
 std::optional<Head<T>> make_head(const TransformerSetup& setup, const ParameterTable& table,
                                  const nn::ParameterBuffers<T>& buffers) {
   if (!is_last(setup, setup.stages.back())) return std::nullopt;
-  const nn::ParameterSpec& spec =
-      table[setup.model.tie_word_embeddings ? "model/embed_tokens/weight" : "lm_head/weight"];
   const SumOrders orders = orders_of(setup);
   return Head<T>{make_norm(setup.model, table, buffers, "model/norm/", 0, orders.tokens),
-                 nn::VocabLoss<T>(table.vocabulary, buffers.weight(spec, 0, spec.local_rows()),
-                                  buffers.weight_gradient(spec, 0, spec.local_rows()), *setup.tp, orders.head,
+                 nn::VocabLoss<T>(table.vocabulary, head_weights(table, buffers), *setup.tp, orders.head,
                                   nn::logit_rule(setup.model, setup.objective))};
 }
 

@@ -32,10 +32,15 @@ void add_embedding(TableBuilder& build, const deck::ModelConfig& m, const Parame
   if (stored) build.end_unit(table.has_embedding && table.has_head && table.is_tied ? 2 : 1);
 }
 
-// The norms before the first and after the last layer.
-void add_end_norms(TableBuilder& build, const deck::ModelConfig& m, bool is_first, bool is_last, bool partial) {
+// The norms before the first and after the last layer, and the bias of the head.
+void add_ends_1d(TableBuilder& build, const deck::ModelConfig& m, const Held& words, bool is_first, bool is_last,
+                 bool partial) {
   build.hold(is_last);
   build.norm("model/norm/", partial);
+  if (m.lm_head_bias) {
+    build.bias("lm_head/bias", m.vocab_size, words);
+    build.align();
+  }
   if (!m.embedding_norm) return;
   build.hold(is_first);
   build.norm("model/embed_norm/", partial);
@@ -116,7 +121,7 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
   add_networks(
       build, layers, [&] { add_dense_1d(build, m, table); }, [&] { add_routed_1d(build, m, routed_is_partial); });
   build.end_layers();
-  add_end_norms(build, m, is_first, is_last, is_sequence_parallel);
+  add_ends_1d(build, m, words, is_first, is_last, is_sequence_parallel);
   table.params_1d = {0, build.cursor()};
 
   table.is_tied = m.tie_word_embeddings;

@@ -2,6 +2,7 @@
 
 #include "nanotron/base/types.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
 #include "nn/linear/rows.hpp"
 
@@ -43,7 +44,8 @@ LogitRule logit_rule(const deck::ModelConfig& model, const Objective& objective)
 }
 
 template <class T>
-LossWorkspace<T>::LossWorkspace(Arena& arena, index_t tokens, index_t local_vocabulary, index_t chunk_width) {
+LossWorkspace<T>::LossWorkspace(Arena& arena, index_t tokens, index_t local_vocabulary, index_t chunk_width,
+                                index_t bias_segments) {
   const std::size_t row_bytes = static_cast<std::size_t>(std::max<index_t>(chunk_width, 1)) * sizeof(T);
   const index_t rows = chunk_width == 0 ? tokens : std::min(tokens, chunk_rows(arena.processor(), row_bytes));
   const index_t length = row_length<T>(arena.processor(), local_vocabulary);
@@ -51,6 +53,9 @@ LossWorkspace<T>::LossWorkspace(Arena& arena, index_t tokens, index_t local_voca
   max = arena.take<M>(MemoryKind::workspace, rows);
   own = arena.take<M>(MemoryKind::workspace, arena.processor() == Processor::gpu ? 2 * rows : 0);
   sum_and_target = arena.take<M>(MemoryKind::workspace, 2 * rows);
+  if (bias_segments == 0 || rows == 0) return;
+  bias_sums = arena.take<M>(MemoryKind::workspace,
+                            kernels::bias_workspace_size(arena.processor(), rows, local_vocabulary, bias_segments));
 }
 
 // Rows [begin, begin + count) of a micro-batch, and the workspace for them.
@@ -80,7 +85,9 @@ struct VocabLoss<T>::Chunk {
 
 template <class T>
 void VocabLoss<T>::logits(Device& device, Matrix<const T> n, MatrixRef<T> logits) const {
-  kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::transpose, rule_.multiplier, n, weight_, 0.0, logits);
+  kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::transpose, rule_.multiplier, n, head_.weight, 0.0,
+                      logits);
+  if (head_.bias.extent(0) > 0) kernels::bias_add<T>(device, logits, head_.bias);
   if (rule_.cap > 0.0) kernels::cap_logits<T>(device, logits, rule_.cap);
 }
 
@@ -132,11 +139,13 @@ void VocabLoss<T>::forward_backward(Device& device, Matrix<const T> n, Vector<co
       kernels::cross_entropy_whole<T>(device, c.logits, c.targets, gradient_of(scale), c.losses, c.lse2,
                                       order_of_softmax(device, orders_));
     }
-    kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, rule_.multiplier, c.logits, weight_, 0.0,
+    kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, rule_.multiplier, c.logits, head_.weight, 0.0,
                         MatrixRef<T>(rows_of<T>(dn, {begin, begin + count})), orders_.out);
-    if (gradient_.extent(0) == 0) continue;
+    if (head_.gradient.extent(0) == 0) continue;  // frozen
     kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, rule_.multiplier, c.logits, c.n, 1.0,
-                        MatrixRef<M>(gradient_), orders_.tokens);
+                        MatrixRef<M>(head_.gradient), orders_.tokens);
+    if (head_.bias.extent(0) > 0)
+      kernels::bias_backward<T>(device, c.logits, head_.bias_gradient, work.bias_sums, orders_.tokens.shards_on_rank);
   }
 }
 

@@ -30,6 +30,12 @@ void to_learned_positions(deck::ModelConfig& m) {
   m.max_position_embeddings = 11;
 }
 
+void to_head_bias(deck::ModelConfig& m) {
+  m.lm_head_bias = true;
+  m.logits_scaling = 0.7;
+  m.final_logit_softcapping = 1.5;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Models, Gradient,
     testing::Values(Variant{"ends", false, false, false, replicated, {}, to_ends, z_loss},
@@ -38,6 +44,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Variant{"multiplier_tied", true, false, false, by_rows, {}, to_multiplier},
                     Variant{"bloom", true, false, false, replicated, {}, to_bloom},
                     Variant{"bloom_split", false, true, false, by_rows, {}, to_bloom},
+                    Variant{"head_bias", false, false, false, replicated, {}, to_head_bias, z_loss},
+                    Variant{"head_bias_tied_split", true, false, false, by_rows, {}, to_head_bias},
                     Variant{"learned_positions", false, false, false, by_rows, {}, to_learned_positions, z_loss}),
     [](const auto& info) { return std::string(info.param.name); });
 

@@ -33,6 +33,7 @@ struct LocalSizes {
   index_t query_norms = 0, key_norms = 0;  // statistics of a token
   bool is_routed = false;                  // deck::FeedForwardSizes
   index_t loss_width = 0;                  // see nn::LossWorkspace
+  index_t loss_bias_segments = 0;          // the same
   index_t token_segments = 1;              // segments of sums over tokens, and over the heads of a token
   index_t head_segments = 1;
   nn::CoreSizes core{};         // of attention

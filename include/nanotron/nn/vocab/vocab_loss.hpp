@@ -4,9 +4,9 @@
 // in chunks: compute the logits of a chunk, overwrite them with their gradient, use it, discard it. The logits of all
 // tokens never exist at once, and there is no second copy.
 //
-//   l = m n W^T, then c tanh(l / c) with a cap c      loss_t = lse - l_target,  lse = log(sum_j exp(l_j))
+//   l = m n W^T + b, then c tanh(l / c) with a cap c      loss_t = lse - l_target,  lse = log(sum_j exp(l_j))
 //   dl = scale (softmax(l) - onehot(target)), see kernels/vocab/cross_entropy.hpp for z loss and cap
-//   dn = m dl W, a partial sum over the group      dW += m dl^T n
+//   dn = m dl W, a partial sum over the group      dW += m dl^T n      db += sum over tokens of dl
 
 #include <cstdint>
 
@@ -30,10 +30,11 @@ struct LossWorkspace {
   Vector<M> max;             // (chunk)
   Vector<M> own;             // (2 chunk), on a GPU: of this rank's logits (kernels/vocab/cross_entropy.hpp)
   Vector<M> sum_and_target;  // (2 chunk): summed over the group in one message
+  Vector<M> bias_sums;       // see kernels::bias_backward; empty without a bias
 
   /// chunk_width: logits per token by which the chunk length is chosen (64 MiB, at least 128 tokens; on a GPU 8192
-  /// tokens); 0: one chunk.
-  LossWorkspace(Arena& arena, index_t tokens, index_t local_vocabulary, index_t chunk_width);
+  /// tokens); 0: one chunk. bias_segments: of a sum over the tokens; 0: the head has no bias.
+  LossWorkspace(Arena& arena, index_t tokens, index_t local_vocabulary, index_t chunk_width, index_t bias_segments = 0);
   index_t chunk() const { return logits.rows; }
 };
 
@@ -65,9 +66,9 @@ class VocabLoss {
   using M = master_t<T>;
 
   /// orders.out is also the order of the softmax's sum, where GEMMs have a fixed one (GemmMode).
-  VocabLoss(Range vocabulary, Matrix<const T> weight, Matrix<M> gradient, comm::Group& tp,
-            const LinearOrders& orders = {}, const LogitRule& rule = {})
-      : vocabulary_(vocabulary), weight_(weight), gradient_(gradient), tp_(&tp), orders_(orders), rule_(rule) {}
+  VocabLoss(Range vocabulary, const LinearWeights<T>& head, comm::Group& tp, const LinearOrders& orders = {},
+            const LogitRule& rule = {})
+      : vocabulary_(vocabulary), head_(head), tp_(&tp), orders_(orders), rule_(rule) {}
 
   /// For this many tokens: all-reduces of the maximum logit, and of the sum of exponentials with the target's logit.
   comm::StepTraffic traffic(index_t tokens) const {
@@ -80,7 +81,7 @@ class VocabLoss {
                Vector<double> losses) const;
 
   /// Also the gradients of scale * (sum of what training minimises): this rank's partial sum of dn (tokens, hidden),
-  /// overwritten; the weight gradient, accumulated.
+  /// overwritten; the gradients of the head, accumulated.
   void forward_backward(Device& device, Matrix<const T> n, Vector<const std::int32_t> targets, double scale,
                         const LossWorkspace<T>& work, const LossRows& rows, Matrix<T> dn) const;
 
@@ -93,8 +94,7 @@ class VocabLoss {
   kernels::LossGradient gradient_of(double scale) const;
 
   Range vocabulary_;
-  Matrix<const T> weight_;
-  Matrix<M> gradient_;
+  LinearWeights<T> head_;
   comm::Group* tp_;
   LinearOrders orders_;
   LogitRule rule_;
