@@ -7,6 +7,7 @@
 #include "attention.hpp"
 #include "benches.hpp"
 #include "nanotron/kernels/gemm/peak/gemm_peak.hpp"
+#include "nanotron/tensor/work.hpp"
 #include "nanotron/trainer/state/training_state.hpp"
 
 namespace nanotron::apps::bench {
@@ -52,6 +53,17 @@ class KernelRows {
                            {},
                            100.0 * rate / copy,
                            s.median * static_cast<double>(calls) * 1e3});
+  }
+  // One that a part of the model launches: its name and its bytes are those that --plan counts.
+  template <class Work>
+  void by_plan(index_t calls, Work&& work) {
+    WorkList list;
+    Device planning = Device::planning(timers_, device_.gemm_mode(), built_for, &list);
+    work(planning);
+    double moved = 0.0;
+    for (const WorkRow& row : list.rows()) moved += static_cast<double>(row.calls) * row.work.bytes();
+    const std::string name(list.rows().front().kernel);
+    by_bytes(name.c_str(), calls, moved, [&] { work(device_); });
   }
   // One whose rate is compared with the GEMM peak.
   template <class Work>
@@ -102,8 +114,15 @@ class KernelRows {
                .note = "share: relative to a copy of the same number of bytes, or to the measured GEMM peak"};
 };
 
-// The kernels of a feed-forward block that routes tokens; false where the model has none.
+// The kernels of a feed-forward block that routes tokens, and those between the projections and attention where keys
+// are compressed; false where the model has none.
 template <class T>
 bool add_routed_kernels(KernelRows<T>& rows);
+template <class T>
+bool add_compressed_kernels(KernelRows<T>& rows);
+
+// What the model adds to the denominator of attention's softmax, if anything.
+template <class T>
+void add_denominator_kernels(KernelRows<T>& rows);
 
 }  // namespace nanotron::apps::bench

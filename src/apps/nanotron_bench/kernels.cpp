@@ -1,6 +1,5 @@
 #include "kernel_rows.hpp"
 
-#include "nanotron/kernels/attention/rotary.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/mlp/gated.hpp"
 #include "nanotron/kernels/norm/norm.hpp"
@@ -8,6 +7,8 @@
 #include "nanotron/kernels/reduction/exact_sum.hpp"
 #include "nanotron/kernels/vocab/cross_entropy.hpp"
 #include "nanotron/kernels/vocab/embedding.hpp"
+#include "nanotron/nn/attention/rotation.hpp"
+#include "nanotron/nn/mlp/activation.hpp"
 #include "nanotron/trainer/state/training_state.hpp"
 
 namespace nanotron::apps::bench {
@@ -41,9 +42,10 @@ class KernelBench {
 
   Table run() {
     norms();
-    rotation();
+    if (!add_compressed_kernels(rows_)) rotation();
     attention();
-    if (!add_routed_kernels(rows_)) swiglu();
+    add_denominator_kernels(rows_);
+    if (!add_routed_kernels(rows_)) activation();
     embedding();
     cross_entropy();
     optimizer();
@@ -78,17 +80,19 @@ class KernelBench {
   }
 
   void rotation() {
+    const deck::ModelConfig& model = bench_.config.model;
     const index_t n = s_.tokens, length = bench_.config.data.sequence_length, columns = s_.query + s_.key;
-    const index_t half = bench_.config.model.head_dim / 2;
+    Arena planning = Arena::planning();
+    nn::Rotation<T>(model, length, device_, planning);
+    Arena arena(planning.plan());
+    const nn::Rotation<T> rotation(model, length, device_, arena);
+    const index_t rotated = 2 * static_cast<index_t>(rotation.cosine().extent(1));  // elements of a head
+    if (rotated == 0) return;
     const Buffer<T> qk(n * columns);
-    const Buffer<M> cosine(length * half), sine(length * half);
     const auto positions = some_ids(n, length);
-    kernels::rotary_tables<M>(device_, bench_.config.model.rope_theta, cosine.matrix(length, half),
-                              sine.matrix(length, half));
-    by_bytes("rotary_forward, q and k", in_layers_, 2 * bytes(n * columns, sizeof(T)), [&] {
-      kernels::rotary_forward<T>(device_, qk.matrix(n, columns), Vector<const std::int32_t>(positions.data(), n),
-                                 cosine.matrix(length, half), sine.matrix(length, half));
-    });
+    by_bytes(
+        "rotary_forward, q and k", in_layers_, 2 * bytes(n * (columns / model.head_dim * rotated), sizeof(T)),
+        [&] { rotation.forward(device_, qk.matrix(n, columns), Vector<const std::int32_t>(positions.data(), n)); });
   }
 
   void attention() {
@@ -103,6 +107,22 @@ class KernelBench {
     if constexpr (built_for == Processor::gpu) {
       backward("attention_backward_deterministic", kernels::BackwardAlgorithm::deterministic);
     }
+  }
+
+  void activation() {
+    const deck::ModelConfig& model = bench_.config.model;
+    if (model.hidden_act == deck::HiddenAct::silu) return swiglu();
+    const index_t n = s_.tokens, f = s_.intermediate, in = s_.gate_up;
+    const index_t sums = nn::activation_sums(model.hidden_act, built_for, n, f, {});
+    const Buffer<T> x(n * in), h(n * f), dh(n * f);
+    const Buffer<M> scalars(2), gradients(2), work(sums);
+    const Vector<M> a = scalars.vector(2), da = gradients.vector(2);
+    const auto one = [](const Vector<M>& v, index_t i) { return Vector<M>(v.data() + i, 1); };
+    const auto act = nn::make_activation<T>({model, {one(a, 0), one(a, 1)}, one(da, 0), one(da, 1)});
+    rows_.by_plan(in_layers_, [&](Device& device) { act->forward(device, x.matrix(n, in), h.matrix(n, f), {}); });
+    rows_.by_plan(in_layers_, [&](Device& device) {
+      act->backward(device, x.matrix(n, in), dh.matrix(n, f), {}, work.vector(sums));
+    });
   }
 
   void swiglu() {

@@ -4,6 +4,7 @@
 #include "nanotron/base/types.hpp"
 #include "nanotron/kernels/gemm/grouped/grouped_gemm.hpp"
 #include "nanotron/kernels/mlp/gated.hpp"
+#include "nanotron/kernels/moe/routing.hpp"
 
 namespace nanotron::apps::bench {
 namespace {
@@ -28,6 +29,40 @@ Kokkos::View<std::int64_t*, Kokkos::LayoutRight, MemorySpace> even_offsets(const
   Kokkos::parallel_for(
       "offsets", kernels::RangePolicy(0, load.experts + 1), KOKKOS_LAMBDA(const index_t e) { begin(e) = e * rows; });
   return begin;
+}
+
+// The choice of experts from the router's outputs, and its gradient.
+template <class T>
+void routing(KernelRows<T>& table) {
+  using M = master_t<T>;
+  const deck::MoeConfig& moe = table.bench().config.model.moe;
+  const index_t n = table.bench().sizes().tokens, experts = moe.num_experts, k = moe.num_experts_per_tok;
+  const kernels::Routing of{
+      .experts = experts,
+      .top_k = k,
+      .weights = moe.norm_topk_prob ? kernels::TopKWeights::renormalised : kernels::TopKWeights::scores,
+      .score = moe.router_score,
+      .groups = moe.n_group,
+      .groups_per_token = moe.topk_group,
+      .factor = moe.routed_scaling_factor};
+  const bool is_sigmoid = moe.router_score == deck::RouterScore::sigmoid;
+  const index_t sums = is_sigmoid ? n : 0, biases = is_sigmoid ? experts : 0;
+  const Buffer<M> logits(n * experts), probabilities(n * experts), weights(n * k), z(n), bias(experts), scores(n);
+  const Buffer<T> dlogits(n * experts);
+  const Kokkos::View<std::int64_t*, MemorySpace> chosen("chosen", static_cast<std::size_t>(n * k));
+  const Kokkos::View<std::int64_t*, MemorySpace> counts("counts", static_cast<std::size_t>(experts));
+  const Vector<std::int64_t> assignments(chosen.data(), n * k);
+  table.by_plan(table.in_layers(), [&](Device& device) {
+    kernels::route_forward<M>(device, of, {}, logits.matrix(n, experts), probabilities.matrix(n, experts), assignments,
+                              weights.vector(n * k), z.vector(n), Vector<const M>(bias.data(), biases),
+                              scores.vector(sums));
+  });
+  table.by_plan(table.in_layers(), [&](Device& device) {
+    kernels::route_backward<T>(device, of, {}, probabilities.matrix(n, experts), assignments, weights.vector(n * k),
+                               z.vector(n), weights.vector(n * k),
+                               Matrix<const std::int64_t>(counts.data(), 1, experts), {}, dlogits.matrix(n, experts),
+                               scores.vector(sums));
+  });
 }
 
 // SwiGLU of the routed experts; the shared expert uses the same kernel.
@@ -88,6 +123,7 @@ template <class T>
 bool add_routed_kernels(KernelRows<T>& table) {
   if (table.bench().config.model.moe.num_experts == 0) return false;
   const EvenLoad e = even_load(table.bench());
+  routing<T>(table);
   weighted_swiglu<T>(table, e);
   first_gemms<T>(table, e);
   return true;
