@@ -14,7 +14,6 @@
 #include "nanotron/data/order/sample_order.hpp"
 #include "nanotron/data/order/sequences.hpp"
 #include "nanotron/deck/keys/data.hpp"
-#include "nanotron/tensor/sample_numbers.hpp"
 #include "nanotron/tensor/sequence_layout.hpp"
 
 namespace nanotron::data {

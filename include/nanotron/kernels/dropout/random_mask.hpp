@@ -15,7 +15,6 @@
 
 #include "nanotron/base/random.hpp"
 #include "nanotron/tensor/device.hpp"
-#include "nanotron/tensor/sample_numbers.hpp"
 #include "nanotron/tensor/sequence_layout.hpp"
 #include "nanotron/tensor/tensor.hpp"
 

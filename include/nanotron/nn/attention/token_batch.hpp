@@ -7,7 +7,6 @@
 #include <span>
 
 #include "nanotron/kernels/attention/attention.hpp"
-#include "nanotron/tensor/sample_numbers.hpp"
 #include "nanotron/tensor/sequence_layout.hpp"
 
 namespace nanotron::nn {
