@@ -139,15 +139,22 @@ def average(options: argparse.Namespace) -> int:
     return 0
 
 
+def with_ema(command: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    command.add_argument("--ema", action="store_true", help="of the moving averages (optimizer%%ema_decay)")
+    return command
+
+
 def add_command(commands: Any, check_target: Callable[[Path, argparse.Namespace], None]) -> argparse.ArgumentParser:
     command: argparse.ArgumentParser = commands.add_parser(
-        "average", help="mean of the weights of checkpoints -> checkpoint without moments")
+        "average", help="mean of the weights of checkpoints -> checkpoint without moments",
+        description="The mean of the weights of checkpoints of one model, of any grids. The result has the counters, "
+                    "deck and data of the newest one and no moments: it can be exported, evaluated, and trained on.")
     command.add_argument("sources", nargs="+", metavar="CHECKPOINT",
                          help="step folder, checkpoints folder or run folder")
     command.add_argument("--output", "-o", required=True, metavar="FOLDER",
                          help="folder that gets step_<that of the newest>")
     command.add_argument("--weights", metavar="W1,W2,...", help="one of each checkpoint; they are divided by their sum")
-    command.add_argument("--ema", action="store_true", help="of the moving averages (optimizer%%ema_decay)")
+    with_ema(command)
     command.add_argument("--beside-later", action="store_true",
                          help="write even where the folder has later checkpoints, which 'auto' resumes from")
     command.set_defaults(run=average, check_target=check_target)

@@ -7,7 +7,6 @@ and nanotron_hpc checkpoints.
     nanotron-convert from-peft  adapter/  base/step_00000000  run/checkpoints
     nanotron-convert to-peft  run/  adapter/
     nanotron-convert from-megatron  megatron-run/  run/checkpoints
-    nanotron-convert average  run/checkpoints/step_00009000 run/checkpoints/step_00010000 -o averaged/
 
 from-hf reads config.json and model.safetensors (or the shards of model.safetensors.index.json) as
 transformers 4 and 5 write them, writes step_00000000 with its manifest, prints the &model group (and
@@ -30,15 +29,8 @@ W + alpha / rank B A; to-hf does the same first. from-peft and to-peft read and 
 from-megatron reads a checkpoint of Megatron-LM of any tensor x pipeline parallelism, with the moments and the master
 weights, and writes the checkpoint and the deck with which the run continues (doc/coming_from.md).
 
-average writes the mean of the weights of checkpoints of one model, of any grids, with equal or given --weights.
-The result has the counters, deck and data of the newest one and no moments: it can be exported, evaluated, and
-trained on. --ema (also of to-hf) takes the moving average that training kept (optimizer%ema_decay) instead of the
-weights; of one checkpoint, average --ema turns it into a checkpoint.
-
 from-nanotron reads a checkpoint folder of Hugging Face's Nanotron with its optimizer (doc/coming_from.md).
-
-Tensors are converted in blocks of 64 MiB, so memory does not depend on the size of the model.
-Needs numpy and h5py; the safetensors format is read and written here.
+Tensors are converted in blocks of 64 MiB. Needs numpy and h5py; the safetensors format is read and written here.
 """
 
 from __future__ import annotations
@@ -361,7 +353,7 @@ def main(argv: list[str] | None = None) -> int:
     taken.add_argument("target", help="folder that gets step_XXXXXXXX and input.deck")
     taken.add_argument("--data", metavar="FILE", help="token file, data%%path of the deck")
     taken.set_defaults(run=from_nanotron.from_nanotron, check_target=check_target)
-    write = commands.add_parser("to-hf", help="checkpoint -> Hugging Face folder")
+    write = average.with_ema(commands.add_parser("to-hf", help="checkpoint -> Hugging Face folder"))
     write.add_argument("source", help="step folder, checkpoints folder or run folder")
     write.add_argument("target", help="folder that gets config.json and safetensors")
     write.add_argument("--dtype", choices=list(DTYPES), default="fp32")
@@ -371,7 +363,6 @@ def main(argv: list[str] | None = None) -> int:
     write.add_argument("--bos-id", type=id_or_none, metavar="ID|none", help="bos_token_id")
     write.add_argument("--eos-id", type=id_or_none, metavar="ID|none", help="eos_token_id")
     write.add_argument("--token-file", type=Path, metavar="FILE", help="token file that says bos and eos")
-    write.add_argument("--ema", action="store_true", help="the moving average of the weights (optimizer%%ema_decay)")
     write.set_defaults(run=to_hugging_face)
     merged = commands.add_parser("merge", help="adapters of a run with &lora -> checkpoint with whole weights")
     merged.add_argument("source", help="step folder, checkpoints folder or run folder with adapters")
@@ -396,9 +387,9 @@ def main(argv: list[str] | None = None) -> int:
     for command in (read, taken):
         command.add_argument("--beside-later", action="store_true",
                              help="import even where the folder has later checkpoints, which 'auto' resumes from")
-    megatron = from_megatron.add_command(commands), to_megatron.add_command(commands)
-    for command in (read, taken, write, merged, read_peft, write_peft, *megatron,
-                    average.add_command(commands, check_target)):
+    others = (from_megatron.add_command(commands), to_megatron.add_command(commands),
+              average.add_command(commands, check_target))
+    for command in (read, taken, write, merged, read_peft, write_peft, *others):
         command.add_argument("--overwrite", action="store_true")
     options = parser.parse_args(argv)
     for name in ("shard_gb", "max_positions"):
