@@ -19,8 +19,8 @@ std::vector<Parameter> precision_rows() {
         "the GEMMs of attention's projections and of dense MLPs."),
     ENUM(moments, {"master", MomentType::master}, {"bf16", MomentType::bf16}).says(
         "Data type of the moments of optimizers that update each element by itself: that of the master weights, or "
-        "'bf16', half the memory, rounded stochastically: up or down with the probability that makes the rounding error "
-        "zero on average, from random bits that depend on run%seed, parameter and update only."),
+        "'bf16', half the memory, rounded stochastically: up or down with the probability that makes the rounding "
+        "error zero on average, from random bits that depend on run%seed, parameter and update only."),
     ENUM(reproducible,
         {"none", Reproducible::none}, {"run", Reproducible::run}, {"layout", Reproducible::layout}).says(
         "Bitwise reproducible results from the same deck: on the same grid ('run'; on GPUs by cuDNN's deterministic "
