@@ -12,6 +12,7 @@
 #include "nanotron/base/process.hpp"
 #include "nanotron/comm/transport/channel.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/later_tokens.hpp"
 
 namespace nanotron::comm {
 namespace {
@@ -151,7 +152,7 @@ GridShape shape_of(const deck::Config& config) {
           .order = p.order,
           .tp_sums = config.precision.reproducible == deck::Reproducible::layout ? Sums::tree : Sums::any_order,
           .engine = p.collective_engine,
-          .ties_embedding = config.model.tie_word_embeddings};
+          .ties_embedding = deck::embeds_at_end(config.model)};
 }
 
 int rank_of(const GridShape& shape, const GridCoordinate& coordinate) {

@@ -134,8 +134,10 @@ BatchLoader::BatchLoader(const deck::DataConfig& data, std::vector<File> files, 
       neighbours_(neighbours),
       shard_(tokens),
       mask_(data.document_mask),
+      has_documents_(mask_ != deck::DocumentMask::none || data.sequences == deck::SequenceKind::documents),
       tokens_(static_cast<std::size_t>(data.sequence_length + 1)),
-      next_(static_cast<std::size_t>(data.sequence_length)) {
+      next_(static_cast<std::size_t>(data.sequence_length)),
+      start_(static_cast<std::size_t>(data.sequence_length)) {
   if (global_batch_size_ % (dp_size * micro_batch_size_) != 0)
     fail(ExitCode::deck_error,
          {"the global batch cannot be divided over the grid",
@@ -216,6 +218,35 @@ std::uint64_t BatchLoader::load(index_t first_sample, index_t micro_batch, std::
     }
   }
   return hash;
+}
+
+void BatchLoader::load_later(index_t first_sample, index_t micro_batch, index_t steps, std::int32_t* inputs,
+                             std::int32_t* targets) {
+  const index_t tokens = shard_.length(), step_size = micro_batch_size_ * tokens;
+  std::fill_n(inputs, steps * step_size, no_token);
+  std::fill_n(targets, steps * step_size, no_target);
+  if (samples_ > 0) return;
+  for (index_t j = 0; j < micro_batch_size_; ++j) {
+    const index_t sample = sample_of(first_sample, micro_batch * micro_batch_size_ + j);
+    if (!counts(sample)) continue;
+    const auto [sequences, sequence] = source_of(sample);
+    sequences->read(sequence, {0, sequence_length_}, tokens_.data(), next_.data());
+    if (has_documents_) sequences->document_starts(sequence, start_);
+    const index_t filled = sequences->tokens(sequence);
+    const auto is_of_document = [&](index_t at, index_t p) {
+      return !has_documents_ || start_[static_cast<std::size_t>(at)] == start_[static_cast<std::size_t>(p)];
+    };
+    for (const auto& [positions, token] : shard_.pieces()) {
+      for (index_t p = positions.begin; p < positions.end; ++p) {
+        for (index_t k = 1; k <= steps && p + k < filled && is_of_document(p + k, p); ++k) {
+          const auto from = static_cast<std::size_t>(p + k);
+          const index_t to = (k - 1) * step_size + j * tokens + token + p - positions.begin;
+          inputs[to] = tokens_[from];
+          if (p + k + 1 == sequence_length_ || is_of_document(p + k + 1, p)) targets[to] = next_[from];
+        }
+      }
+    }
+  }
 }
 
 void BatchLoader::load_documents(index_t first_sample, std::span<std::int32_t> starts) const {

@@ -5,6 +5,7 @@
 
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/later_tokens.hpp"
 #include "nanotron/deck/layer_set.hpp"
 
 namespace nanotron::deck {
@@ -26,12 +27,13 @@ std::string places_in(const std::string& set, const std::vector<std::int64_t>& l
 
 LayerKinds::LayerKinds(const ModelConfig& model) {
   const LayerSet windows(model.window_layers), rotated(model.rope_layers), routed(routed_layers(model));
-  for (std::int64_t l = 0; l < model.num_hidden_layers; ++l) {
+  for (std::int64_t l = 0; l < stored_layers(model); ++l) {
+    const std::int64_t as = std::min(l, model.num_hidden_layers - 1);
     LayerKind kind;
-    kind.window = windows.contains(l) ? model.sliding_window : 0;
-    kind.is_rotated = model.has_rotary() && rotated.contains(l);
+    kind.window = windows.contains(as) ? model.sliding_window : 0;
+    kind.is_rotated = model.has_rotary() && rotated.contains(as);
     kind.has_local_theta = kind.is_rotated && kind.window > 0 && model.rope_local_theta > 0.0;
-    kind.is_routed = routed.contains(l);
+    kind.is_routed = routed.contains(as);
     const auto found = std::ranges::find(kinds_, kind);
     of_layer_.push_back(static_cast<std::size_t>(found - kinds_.begin()));
     if (found == kinds_.end()) {
@@ -60,6 +62,7 @@ std::vector<std::int64_t> LayerKinds::first_layers() const {
 ModelConfig only_layers(const ModelConfig& model, const std::vector<std::int64_t>& layers) {
   ModelConfig m = model;
   m.num_hidden_layers = static_cast<std::int64_t>(layers.size());
+  append_layers(m, 0);
   m.window_layers = places_in(model.window_layers, layers);
   m.rope_layers = places_in(model.rope_layers, layers);
   return with_routed_layers(std::move(m), places_in(routed_layers(model), layers));

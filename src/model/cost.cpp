@@ -4,6 +4,7 @@
 
 #include "nanotron/deck/attention_sizes.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/later_tokens.hpp"
 #include "nanotron/model/adapters/adapters.hpp"
 
 namespace nanotron::model {
@@ -27,6 +28,10 @@ double word_matrix(const deck::ModelConfig& m) {
   return static_cast<double>(m.hidden_size) * static_cast<double>(m.vocab_size);
 }
 
+double matrix_of_appended(const deck::ModelConfig& m) {
+  return 2.0 * static_cast<double>(m.hidden_size) * static_cast<double>(m.hidden_size);
+}
+
 }  // namespace
 
 double LayerCosts::sum(std::int64_t begin, std::int64_t end) const {
@@ -36,6 +41,12 @@ double LayerCosts::sum(std::int64_t begin, std::int64_t end) const {
     sum += static_cast<double>(kinds_.front().count(k, begin, end)) * of_kind_[k];
   }
   return sum;
+}
+
+BlockCosts with_appended(BlockCosts costs, const deck::ModelConfig& m, double besides) {
+  const double layer = costs.layers.sum(m.num_hidden_layers - 1, m.num_hidden_layers);
+  costs.head += static_cast<double>(deck::appended_layers(m)) * (layer + besides);
+  return costs;
 }
 
 BlockCosts block_flops(const deck::ModelConfig& m, std::int64_t sequence_length) {
@@ -48,7 +59,8 @@ BlockCosts block_flops(const deck::ModelConfig& m, std::int64_t sequence_length)
     of_kind.push_back(6.0 * layer_matrices(m, f, f.networks_per_token) +
                       3.0 * query_value * keys_met(kind, sequence_length));
   }
-  return {.embedding = 0.0, .layers = LayerCosts(kinds, std::move(of_kind)), .head = 6.0 * word_matrix(m)};
+  return with_appended({0.0, LayerCosts(kinds, std::move(of_kind)), 6.0 * word_matrix(m)}, m,
+                       6.0 * (matrix_of_appended(m) + word_matrix(m)));
 }
 
 BlockCosts block_parameters(const deck::ModelConfig& m) {
@@ -59,8 +71,10 @@ BlockCosts block_parameters(const deck::ModelConfig& m) {
     const deck::FeedForwardSizes f = deck::feed_forward_sizes(m, kind);
     of_kind.push_back(layer_matrices(m, f, f.networks));
   }
-  return {
-      .embedding = word_matrix(m) + positions, .layers = LayerCosts(kinds, std::move(of_kind)), .head = word_matrix(m)};
+  BlockCosts costs = with_appended({word_matrix(m) + positions, LayerCosts(kinds, std::move(of_kind)), word_matrix(m)},
+                                   m, matrix_of_appended(m));
+  if (deck::appended_layers(m) > 0 && !m.tie_word_embeddings) costs.head += word_matrix(m);
+  return costs;
 }
 
 double training_flops_per_token(const deck::ModelConfig& m, std::int64_t sequence_length) {

@@ -22,6 +22,7 @@ same figures hold.
 Conventions of golden.json:
     losses[t]       mean cross-entropy over the global batch of step t, before the update of step t
     load_balance, router_z   of step t, mean over the layers; without their factors
+    later_losses[t]          mean loss of the layers that predict later tokens; without its factor
     grad_norms[t]   global L2 norm of the gradient before clipping
     clipping        g *= min(1, max_norm / (norm + 1e-6))      (torch.nn.utils.clip_grad_norm_)
     learning_rates  t < warmup: lr (t+1)/warmup; then min + (lr-min)(1 + cos(pi p))/2 with
@@ -69,9 +70,16 @@ CASES |= {
     "qwen3_moe": replace(CASES["qwen3"], num_hidden_layers=2, num_experts=8, moe_intermediate_size=24),
 }
 SEEDS = {"llama": 11, "qwen2": 22, "qwen3": 33, "mixtral": 44, "qwen2_moe": 55, "qwen3_moe": 66}
+# Layers that predict later tokens; a row of their own, so that the others stay as they are.
+CASES |= {
+    "later_tokens": replace(CASES["llama"], num_nextn_predict_layers=2),
+    "later_tokens_moe": replace(CASES["mixtral"], tie_word_embeddings=True, num_nextn_predict_layers=1),
+}
+SEEDS |= {"later_tokens": 401, "later_tokens_moe": 402}
+LATER = 0.4  # mtp_loss_coefficient
 BALANCE, ROUTER_Z = 0.02, 0.001
 ROUTER = {"router_aux_loss_coef": BALANCE, "router_z_loss_coef": ROUTER_Z}
-DENSE = [case for case, sizes in CASES.items() if sizes.num_experts == 0]
+DENSE = [case for case, sizes in CASES.items() if sizes.num_experts == sizes.num_nextn_predict_layers == 0]
 
 
 class RMSNorm(nn.Module):
@@ -178,16 +186,32 @@ class DecoderLayer(nn.Module):
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
+class LaterTokensLayer(DecoderLayer):
+    """A layer that predicts a later token (DeepSeek-V3 technical report, section 2.2)."""
+
+    def __init__(self, m):
+        super().__init__(m)
+        self.enorm, self.hnorm = (RMSNorm(m.hidden_size, m.rms_norm_eps) for _ in range(2))
+        self.eh_proj = nn.Linear(2 * m.hidden_size, m.hidden_size, bias=False)
+        self.shared_head = nn.ModuleDict({"norm": RMSNorm(m.hidden_size, m.rms_norm_eps)})
+
+    def forward(self, hidden, embedded, starts):
+        x = self.eh_proj(torch.cat((self.enorm(embedded), self.hnorm(hidden)), dim=-1))
+        return self.shared_head["norm"](super().forward(x, starts))
+
+
 class Backbone(nn.Module):
     def __init__(self, m):
         super().__init__()
         self.embed_tokens = nn.Embedding(m.vocab_size, m.hidden_size)
-        self.layers = nn.ModuleList(DecoderLayer(m) for _ in range(m.num_hidden_layers))
+        self.layers = nn.ModuleList([DecoderLayer(m) for _ in range(m.num_hidden_layers)] +
+                                    [LaterTokensLayer(m) for _ in range(m.num_nextn_predict_layers)])
         self.norm = RMSNorm(m.hidden_size, m.rms_norm_eps)
+        self.appended = m.num_nextn_predict_layers
 
     def forward(self, tokens, starts):
         x = self.embed_tokens(tokens)
-        for layer in self.layers:
+        for layer in self.layers[:len(self.layers) - self.appended]:
             x = layer(x, starts)
         return self.norm(x)
 
@@ -203,6 +227,21 @@ class CausalLM(nn.Module):
     def forward(self, tokens, starts=None):
         starts = torch.zeros_like(tokens) if starts is None else starts
         return self.lm_head(self.model(tokens, starts))
+
+    def later_loss(self, tokens, targets, starts):
+        """Mean over the layers that predict later tokens of the sum of their losses, over the number of targets."""
+        hidden, places, total = self.model(tokens, starts), torch.arange(tokens.shape[1]), 0.0
+        if not self.model.appended:
+            return torch.zeros(())
+        for distance, layer in enumerate(self.model.layers[-self.model.appended:], 1):
+            moved = (places + distance).clamp(max=len(places) - 1)
+            known = ((places + distance < len(places)) & (starts[:, moved] == starts))[..., None]
+            embedded = self.model.embed_tokens(tokens[:, moved]) * known
+            hidden = layer(hidden, embedded, starts)
+            losses = nn.functional.cross_entropy(self.lm_head(hidden).flatten(0, 1), targets[:, moved].flatten(),
+                                                 reduction="none")
+            total = total + (losses * known.flatten()).sum() / targets.numel()
+        return total / self.model.appended
 
     def router_losses(self):
         """(load balance, z), summed over the layers; zeros for a dense model."""
@@ -256,7 +295,7 @@ def build(sizes, weights, dtype):
     model = CausalLM(sizes).to(dtype)
     state = {}
     for name, value in weights.items():
-        for full, index in checkpoint_file.hugging_face_tensors(name, value.shape):
+        for full, index in checkpoint_file.hugging_face_tensors(name, value.shape, sizes.layers_of(name)):
             state[full] = torch.from_numpy(value[index].copy()).to(dtype)
     if sizes.tie_word_embeddings:
         state["lm_head.weight"] = state["model.embed_tokens.weight"]
@@ -269,7 +308,7 @@ def stacked(sizes, named):
     result = {}
     for name, shape in sizes.parameter_shapes().items():
         result[name] = np.empty(shape)
-        for full, index in checkpoint_file.hugging_face_tensors(name, shape):
+        for full, index in checkpoint_file.hugging_face_tensors(name, shape, sizes.layers_of(name)):
             result[name][index] = named[full].detach().double().numpy()
     return result
 
@@ -367,15 +406,19 @@ def train(sizes, weights, tokens, dtype, documents=(), muon=False):
     model = build(sizes, weights, dtype)
     parameters = list(model.parameters())
     optimizer = MuonAndAdamw(model) if muon else adamw(parameters)
-    losses, norms, first, balances, squares = [], [], None, [], []
+    losses, norms, first, balances, squares, laters = [], [], None, [], [], []
+    layers = sizes.num_hidden_layers + sizes.num_nextn_predict_layers
     for step in range(STEPS):
         inputs, targets = batch(tokens, step)
         optimizer.zero_grad()
-        loss = loss_of(model(inputs, document_starts(step, documents)), targets)
+        starts = document_starts(step, documents)
+        loss = loss_of(model(inputs, starts), targets)
+        later = model.later_loss(inputs, targets, starts)
         balance, z = model.router_losses()
-        (loss + BALANCE * balance + ROUTER_Z * z).backward()
-        balances.append(float(balance.detach()) / sizes.num_hidden_layers)
-        squares.append(float(z.detach()) / sizes.num_hidden_layers)
+        (loss + BALANCE * balance + ROUTER_Z * z + LATER * later).backward()
+        balances.append(float(balance.detach()) / layers)
+        squares.append(float(z.detach()) / layers)
+        laters.append(float(later.detach()))
         if first is None:
             grads = {name: p.grad for name, p in model.named_parameters()}
             first = summary(stacked(sizes, grads))
@@ -396,7 +439,8 @@ def train(sizes, weights, tokens, dtype, documents=(), muon=False):
         moments[kind] = summary(stacked(
             sizes, {name: optimizer.state[p][kind] for name, p in named.items()}))
     router = {"load_balance": balances, "router_z": squares} if sizes.num_experts else {}
-    return {"losses": losses, "grad_norms": norms, **router, "first_gradients": first,
+    later = {"later_losses": laters} if sizes.num_nextn_predict_layers else {}
+    return {"losses": losses, "grad_norms": norms, **router, **later, "first_gradients": first,
             "parameters": summary(stacked(sizes, named)), **moments}
 
 
@@ -443,7 +487,7 @@ def deck(case, sizes, router):
   eps            = {EPS}
   weight_decay   = {WEIGHT_DECAY}
   clip_grad_norm = {CLIP}
-/
+{f"  mtp_loss_coefficient = {LATER}" + chr(10) if sizes.num_nextn_predict_layers else ""}/
 &schedule
   kind         = 'cosine'
   warmup_steps = {WARMUP}

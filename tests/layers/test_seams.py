@@ -56,6 +56,7 @@ IDEAS = {
     "frozen parameters": (r"frozen(?!=)", r"frozen|base_weights|adapter|lora", 14),
     "dropout": (r"hidden_dropout|attention_dropout", r"dropout", 4),
     "average of the weights": (r"ema_decay|weight_?average|\baverage\.", r"weight_average", 4),
+    "later tokens": (r"nextn|mtp|multi_?token", r"later_tokens", 4),
     "goldfish loss": (r"goldfish", r"goldfish", 4),
 }
 COMMENT = re.compile(r"//.*")

@@ -76,7 +76,13 @@ const std::vector<Case> cases{
       "model.num_key_value_heads=4", "model.hidden_dropout=0.1", "model.attention_dropout=0.2"}},
     {"qwen2",
      {"precision.compute=fp64", "precision.tensor_shards=2", "precision.batch_shards=6", "model.hidden_dropout=0.2",
-      "model.attention_dropout=0.1", "data.document_mask=block_diagonal"}}};
+      "model.attention_dropout=0.1", "data.document_mask=block_diagonal"}},
+    {"llama",
+     {"precision.compute=bf16", "model.num_key_value_heads=4", "precision.tensor_shards=4",
+      "precision.context_shards=2", "model.num_nextn_predict_layers=2"}},
+    {"qwen3",
+     {"precision.compute=fp64", "precision.tensor_shards=2", "precision.batch_shards=6",
+      "data.document_mask=block_diagonal", "model.num_nextn_predict_layers=1", "optimizer.mtp_loss_coefficient=1"}}};
 
 // Mixtures of experts: with a shared one, renormalised weights, and a capacity.
 const std::vector<Case> mixtures{
@@ -92,15 +98,19 @@ const std::vector<Case> mixtures{
       "precision.context_shards=4", "moe.capacity_factor=1"},
      {2, 4}}};
 // Head and embedding share their weights.
-const std::vector<Case> tied{{"llama",
-                              {"precision.compute=fp64", "model.num_key_value_heads=4", "precision.tensor_shards=4",
-                               "model.tie_word_embeddings=.true."}},
-                             {"qwen2",
-                              {"precision.compute=bf16", "precision.tensor_shards=2", "precision.batch_shards=6",
-                               "model.tie_word_embeddings=.true."}},
-                             {"qwen3",
-                              {"precision.compute=fp32", "precision.context_shards=2", "precision.tensor_shards=1",
-                               "model.tie_word_embeddings=.true."}}};
+const std::vector<Case> tied{
+    {"llama",
+     {"precision.compute=fp64", "model.num_key_value_heads=4", "precision.tensor_shards=4",
+      "model.tie_word_embeddings=.true."}},
+    {"qwen2",
+     {"precision.compute=bf16", "precision.tensor_shards=2", "precision.batch_shards=6",
+      "model.tie_word_embeddings=.true."}},
+    {"qwen3",
+     {"precision.compute=fp32", "precision.context_shards=2", "precision.tensor_shards=1",
+      "model.tie_word_embeddings=.true."}},
+    {"llama",
+     {"precision.compute=fp32", "model.num_key_value_heads=4", "precision.tensor_shards=4", "precision.batch_shards=4",
+      "model.tie_word_embeddings=.true.", "model.num_nextn_predict_layers=1"}}};
 // Gradients of 24 shards of the batch, each rounded to bf16, for up to 8 replicas.
 const std::vector<Case> rounded{
     {"llama",

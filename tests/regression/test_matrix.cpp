@@ -13,6 +13,7 @@
 #include <set>
 #include <sstream>
 
+#include "nanotron/deck/later_tokens.hpp"
 #include "support/comparison.hpp"
 #include "support/drawn_decks.hpp"
 #include "support/orders.hpp"
@@ -87,6 +88,7 @@ const std::vector<Axis> axes{
      {"", "lora.rank=3 lora.base=initial", "lora.rank=2 lora.targets=q_proj,v_proj,down_proj lora.base=initial"}},
     // No update that divides by a small number, nor by sign: Lion is in test_optimizers.cpp.
     {"optimizer", {"", "optimizer.name=ademamix optimizer.beta3=0.99 optimizer.alpha_warmup_steps=5"}},
+    {"later", {"", "model.num_nextn_predict_layers=1", "model.num_nextn_predict_layers=2"}},
     {"model", {"llama", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe"}},
 };
 using Choice = std::vector<std::size_t>;  // by axis
@@ -216,6 +218,9 @@ TEST_F(Matrix, EveryPairOfOptionsFollowsTheSerialRun) {
       EXPECT_EQ(ours.hashes, reference.hashes);
       if (config.optimizer.z_loss_coefficient > 0.0) {
         EXPECT_LT(test::largest_relative_difference(ours.z_losses, reference.z_losses), tolerance);
+      }
+      if (deck::appended_layers(config.model) > 0) {
+        EXPECT_LT(test::largest_relative_difference(ours.later_losses, reference.later_losses), tolerance);
       }
       EXPECT_EQ(ours.counted.tensor_parallel, ours.predicted.tensor_parallel);
       EXPECT_EQ(ours.counted.context_parallel, ours.predicted.context_parallel);

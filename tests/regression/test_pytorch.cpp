@@ -71,6 +71,10 @@ TEST_P(AgainstPytorch, TwentyStepsAgree) {
   const nlohmann::json golden = test::golden_numbers(c.name).at(name_of(c.type));
   expect_losses(ours, golden, c);
   if (golden.contains("router_z")) expect_routers(ours, golden, c);
+  if (golden.contains("later_losses")) {
+    const std::vector<double> later = golden.at("later_losses");
+    EXPECT_LT(test::largest_relative_difference(ours.later_losses, later), c.loss_tolerance);
+  }
   std::set<std::string> arbitrary = test::without_gradient(c.name);
   // Softmax does not see a bias on elements of keys that are not rotated: their gradient is rounding, which AdamW
   // enlarges.
@@ -79,6 +83,24 @@ TEST_P(AgainstPytorch, TwentyStepsAgree) {
   expect_state(ours.parameters, golden.at("parameters"), c.state_tolerance, arbitrary);
   expect_state(ours.exp_avg, golden.at("exp_avg"), c.state_tolerance, arbitrary);
   expect_state(ours.exp_avg_sq, golden.at("exp_avg_sq"), c.state_tolerance, arbitrary);
+}
+
+// After one step exp_avg is (1 - beta1) times the clipped gradient.
+TEST(AgainstPytorchsGradient, OfLaterTokensAgrees) {
+  for (const char* name : {"later_tokens", "later_tokens_moe"}) {
+    SCOPED_TRACE(name);
+    const deck::Config config = test::golden_config(name);
+    const test::Numbers ours = test::run_training(config, test::world(), 1);
+    nlohmann::json golden = test::golden_numbers(name).at("fp64");
+    const double norm = golden.at("grad_norms").at(0);
+    const double factor =
+        (1.0 - config.optimizer.beta1) * std::min(1.0, config.optimizer.clip_grad_norm / (norm + 1e-6));
+    for (nlohmann::json& tensor : golden.at("first_gradients")) {
+      for (nlohmann::json& value : tensor) value = factor * value.get<double>();
+    }
+    expect_state(ours.exp_avg, golden.at("first_gradients"), 1e-12);
+    EXPECT_NEAR(ours.grad_norms.front(), norm, 1e-12 * norm);
+  }
 }
 
 TEST(AgainstPytorchsMuon, TwentyStepsAgree) {
@@ -113,6 +135,12 @@ std::string name_of_case(const testing::TestParamInfo<Case>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Models, AgainstPytorch,
                          testing::ValuesIn(cases_of({"llama", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe"})),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(LaterTokens, AgainstPytorch,
+                         testing::Values(Case{"later_tokens", ScalarType::fp64, 1e-12, 1e-10},
+                                         Case{"later_tokens", ScalarType::fp32, 1e-5, 1e-3},
+                                         Case{"later_tokens_moe", ScalarType::fp64, 1e-12, 1e-10},
+                                         Case{"later_tokens_moe", ScalarType::fp32, 1e-5, 1e-3}),
                          name_of_case);
 INSTANTIATE_TEST_SUITE_P(Families, AgainstPytorch, testing::ValuesIn(cases_of(test::golden_families())), name_of_case);
 

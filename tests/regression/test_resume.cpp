@@ -97,7 +97,7 @@ TEST_F(Resume, OnAnotherGridContinuesWithinRounding) {
   if (ranks_ == 4) {
     changes = {{{2, 2}, {4, 1}}, {{4, 1}, {1, 4}}, {{3, 1}, {2, 2}}, {{1, 4}, {3, 1}}, {{2, 2}, {1, 1}}};
   }
-  for (const char* name : {"llama", "qwen2", "qwen3"}) {
+  for (const char* name : {"llama", "qwen2", "qwen3", "later_tokens"}) {
     for (const auto& [first, second] : changes) {
       SCOPED_TRACE(fmt::format("{}: tp {} dp {} -> tp {} dp {}", name, first.tp, first.dp, second.tp, second.dp));
       test::Numbers whole, resumed;

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "nanotron/base/random.hpp"
+#include "nanotron/deck/later_tokens.hpp"
 #include "nanotron/deck/named_files.hpp"
 #include "nanotron/trainer/loop/trainer.hpp"
 #include "nanotron/trainer/plan/plan.hpp"
@@ -61,6 +62,14 @@ std::uint64_t bytes_of(comm::DataGroups& groups) {
   return groups.data.traffic().bytes + groups.shard.traffic().bytes + groups.replicate.traffic().bytes;
 }
 
+// Of a step; 0 where the run has no such column.
+double statistic(const deck::Config& config, const trainer::StepResult& r, std::string_view name) {
+  const std::vector<io::ExtraColumn> columns = trainer::statistics_columns(config);
+  const auto found =
+      std::ranges::find(columns, name, [](const io::ExtraColumn& c) { return std::string_view(c.name); });
+  return found == columns.end() ? 0.0 : r.statistics[static_cast<std::size_t>(found - columns.begin())];
+}
+
 // What went through the groups so far.
 Traffic counted(comm::ProcessGrid& grid) {
   return {
@@ -73,7 +82,8 @@ Traffic counted(comm::ProcessGrid& grid) {
 }
 
 void add_scalars(const deck::Config& config, Traffic& traffic) {
-  const std::uint64_t losses = config.optimizer.z_loss_coefficient > 0.0 ? 2 : 1;
+  const std::uint64_t losses =
+      1 + (config.optimizer.z_loss_coefficient > 0.0 ? 1 : 0) + (deck::appended_layers(config.model) > 0 ? 1 : 0);
   if (config.parallel.dp * config.parallel.cp > 1) traffic.data_parallel += losses * exact_sum + hash + count;
   if (deck::shard_group_size(config.parallel) > 1) traffic.data_parallel += exact_sum;  // norm of the gradient
   if (config.parallel.tp > 1) traffic.tensor_parallel += exact_sum;                     // norm
@@ -171,7 +181,8 @@ Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bo
       const auto& s = r.statistics;
       const bool has_routers = config.model.moe.num_experts > 0;
       numbers.routers.push_back(has_routers ? RouterNumbers{s[0], s[1], s[2], s[3]} : RouterNumbers{});
-      numbers.z_losses.push_back(config.optimizer.z_loss_coefficient > 0.0 ? s[has_routers ? 4 : 0] : 0.0);
+      numbers.z_losses.push_back(statistic(config, r, "z_loss"));
+      numbers.later_losses.push_back(statistic(config, r, "mtp_loss"));
     }
     if (save) run.save();
     const trainer::TrainingState<T>& state = run.state();

@@ -45,7 +45,7 @@ struct Numbers {
   std::vector<double> losses, grad_norms;
   std::vector<std::uint64_t> hashes;
   std::vector<RouterNumbers> routers;
-  std::vector<double> z_losses;  // 0 without one
+  std::vector<double> z_losses, later_losses;  // 0 without one
   Tensors parameters, exp_avg, exp_avg_sq, momentum;
   Tensors ema;  // empty without an average of the weights
   std::map<std::string, Tensors> states;  // of the optimizer, by name; among them the last three

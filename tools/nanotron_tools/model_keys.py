@@ -83,6 +83,7 @@ class ModelKeys:
     swiglu_limit: float = omitted(7.0)
     swiglu_alpha: float = omitted(1.702)
     mlp_bias: bool = omitted(False)
+    num_nextn_predict_layers: int = omitted(0)
     num_experts: int = of_experts(0)
     num_experts_per_tok: int = of_experts(2)
     expert_layers: str = omitted_of_experts("all")

@@ -16,6 +16,7 @@ import numpy as np
 from . import common, hdf5, layer_sets
 from .model_keys import ModelKeys
 
+APPENDED = ("enorm", "hnorm", "eh_proj", "shared_head")  # of layers that predict later tokens
 GATED = ("silu", "geglu", "geglu_tanh", "swiglu_clamped")
 
 
@@ -32,7 +33,6 @@ class WithoutKeys:
     qk_nope_head_dim = 0
     qk_rope_head_dim = 0
     v_head_dim = 0
-    num_nextn_predict_layers = 0
     expert_layers = "all"
 
 
@@ -72,9 +72,13 @@ class ModelSizes(ModelKeys, WithoutKeys):
 
     def layers_of(self, name: str) -> list[int]:
         """The layers that a dataset below model/layers/ is stacked over."""
-        of_experts = layer_sets.flags_of(self.expert_layers if self.num_experts else "none", self.num_hidden_layers)
+        layers, appended = self.num_hidden_layers, self.num_nextn_predict_layers
+        if any(f"/{part}/" in name for part in APPENDED):
+            return list(range(layers, layers + appended))
         if "/mlp/" not in name:
-            return list(range(self.num_hidden_layers))
+            return list(range(layers + appended))
+        of_experts = layer_sets.flags_of(self.expert_layers if self.num_experts else "none", layers)
+        of_experts += of_experts[-1:] * appended
         wanted = any(f"/mlp/{part}/" in name for part in ("gate", "experts", "shared_expert", "shared_expert_gate",
                                                           "shared_experts"))
         return [layer for layer, flag in enumerate(of_experts) if flag == wanted]
@@ -87,6 +91,10 @@ class ModelSizes(ModelKeys, WithoutKeys):
             shapes["model/embed_positions/weight"] = (self.max_position_embeddings, hidden)
         of_layer = (self._latent_attention() if self.kv_lora_rank else self._attention()) | self._mlp()
         shapes |= self._stacked(of_layer)
+        if self.num_nextn_predict_layers:
+            shapes |= self._stacked({"eh_proj/weight": (hidden, 2 * hidden)} | {
+                f"{name}/{kind}": (hidden,) for name in ("enorm", "hnorm", "shared_head/norm")
+                for kind in self._norm_parts()})
         for kind in self._norm_parts():
             shapes |= self._stacked({f"{name}/{kind}": (hidden,) for name in self._norms()})
             shapes[f"model/norm/{kind}"] = (hidden,)

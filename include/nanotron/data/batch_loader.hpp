@@ -80,6 +80,12 @@ class BatchLoader {
   /// the step. Only ranks whose shard has position 0 read more than their tokens.
   std::uint64_t load(index_t first_sample, index_t micro_batch, std::int32_t* inputs, std::int32_t* targets);
 
+  /// inputs and targets, each (steps, micro_batch_size, tokens of the shard) <- for each position those of the
+  /// positions 1, 2, ..., steps later in its sequence; no_token and no_target where that is past the end of the
+  /// sequence, or of the document where there is a document mask or sequences are packed of documents. Validation has
+  /// none.
+  void load_later(index_t first_sample, index_t micro_batch, index_t steps, std::int32_t* inputs,
+                  std::int32_t* targets);
   /// starts (sequences of this rank per step, sequence_length) <- the position at which the document of each position
   /// begins in its sequence. Does nothing without a document mask.
   void load_documents(index_t first_sample, std::span<std::int32_t> starts) const;
@@ -118,7 +124,8 @@ class BatchLoader {
   index_t first_sample_ = 0;  // of the cut, of training (data/order/training_stages.hpp)
   SequenceShard shard_;
   deck::DocumentMask mask_;
-  std::vector<std::int32_t> tokens_, next_;  // inputs of a sequence, then its last target; targets
+  bool has_documents_;                               // sequences know them
+  std::vector<std::int32_t> tokens_, next_, start_;  // inputs of a sequence, then its last target; targets; documents
 };
 
 }  // namespace nanotron::data

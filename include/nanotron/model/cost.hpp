@@ -45,9 +45,13 @@ struct BlockCosts {
   LayerCosts layers{};
   double head = 0.0;
 };
+/// The costs with those of appended layers in the head, which is on their stage. besides: of each, what it has besides
+/// a layer as the last one.
+BlockCosts with_appended(BlockCosts costs, const deck::ModelConfig& model, double besides);
 /// FLOPs per token of a training step.
 BlockCosts block_flops(const deck::ModelConfig& model, std::int64_t sequence_length);
-/// Elements of 2-D parameters. A tied head counts too, since a stage without the embedding stores its own copy.
+/// Elements of 2-D parameters. A tied head and the embedding of appended layers count too, since a stage without the
+/// embedding stores its own copy.
 BlockCosts block_parameters(const deck::ModelConfig& model);
 
 /// Errors beyond 1e15 parameters or activations, where index arithmetic would overflow.

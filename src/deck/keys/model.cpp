@@ -157,6 +157,9 @@ std::vector<Parameter> model_rows() {
         "feed-forward network (Megatron-LM); the others are divided by 1 minus it."),
     KEY(attention_dropout).at_least(0).below(1).may_change().says(
         "The same of the probabilities of attention, after the softmax."),
+    KEY(num_nextn_predict_layers).at_least(0).at_most(64).omitted().says(
+        "Layers after the last one that predict later tokens (multi-token prediction, DeepSeek-V3): the k-th predicts "
+        "the k-th token after the next one. Training minimises their losses too; generation does not use them."),
     ENUM(parametrization, {"standard", Parametrization::standard}, {"mup", Parametrization::mup}).may_change().says(
         "How initial standard deviations and learning rates depend on the width: not at all ('standard'), or muP in "
         "its spectral form ('mup'), so that values tuned at base_hidden_size carry over."),

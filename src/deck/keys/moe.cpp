@@ -2,6 +2,7 @@
 #include "nanotron/deck/keys/moe.hpp"
 
 #include "nanotron/deck/checks/findings.hpp"
+#include "nanotron/deck/later_tokens.hpp"
 #include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/deck/layer_set.hpp"
 #include "rows.hpp"
@@ -82,7 +83,9 @@ ModelConfig with_routed_layers(ModelConfig model, const std::string& layers) {
 }
 
 std::int64_t routed_layer_count(const ModelConfig& model) {
-  return LayerSet(routed_layers(model)).count(model.num_hidden_layers);
+  const LayerSet routed(routed_layers(model));
+  const std::int64_t appended = routed.contains(model.num_hidden_layers - 1) ? appended_layers(model) : 0;
+  return routed.count(model.num_hidden_layers) + appended;
 }
 
 void check_routed_layers(const Config& c, Findings& f) {
@@ -98,7 +101,7 @@ void check_routed_layers(const Config& c, Findings& f) {
 void refuse_two_networks(const Config& c, Findings& f, const std::string& key, const std::string& what,
                          const std::string& expected) {
   const std::int64_t routed = routed_layer_count(c.model);
-  if (routed == 0 || routed == c.model.num_hidden_layers || !f.is_valid({key, "moe.expert_layers"})) return;
+  if (routed == 0 || routed == stored_layers(c.model) || !f.is_valid({key, "moe.expert_layers"})) return;
   f.error({key, "moe.expert_layers"},
           what + " needs experts in all layers or in none: expert_layers = " + quoted(c.model.moe.expert_layers),
           expected, "or expert_layers = 'all'");

@@ -40,6 +40,9 @@ std::vector<Parameter> optimizer_rows() {
     KEY(ema_decay).at_least(0).below(1).says(
         "Decay of the exponential moving average of the weights, which each update moves by 1 - ema_decay of the "
         "difference; checkpoints store it. 0: none."),
+    KEY(mtp_loss_coefficient).at_least(0).says(
+        "Coefficient of the mean loss of the layers that predict later tokens (model%num_nextn_predict_layers), added "
+        "to the loss of the next token in what training minimises."),
     KEY(clip_grad_norm).at_least(0).says("Largest global L2 norm of the gradient; 0: no clipping."),
   };
 }

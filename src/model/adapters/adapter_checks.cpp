@@ -4,6 +4,7 @@
 
 #include "nanotron/deck/attention_sizes.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/later_tokens.hpp"
 #include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/model/adapters/adapters.hpp"
 #include "nanotron/model/parameters/parameter_table.hpp"
@@ -40,6 +41,8 @@ void check_model(const deck::Config& c, deck::Findings& f) {
   }
   if (deck::attention_sizes(c.model).is_compressed)
     f.error({"lora.rank"}, "there are no adapters of attention from compressed tokens (MLA)", "rank = 0");
+  if (deck::appended_layers(c.model) > 0)
+    f.error({"lora.rank"}, "layers that predict later tokens have no frozen weights", "rank = 0");
 }
 
 bool updates_elements(const deck::Config& c) {

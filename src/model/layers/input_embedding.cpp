@@ -5,16 +5,17 @@
 #include "transformer_parts.hpp"
 
 namespace nanotron::model {
-namespace {
 
 template <class T>
-nn::VocabEmbedding<T> make_tokens(const TransformerSetup& setup, const ParameterTable& table,
-                                  const nn::ParameterBuffers<T>& buffers) {
+nn::VocabEmbedding<T> make_token_lookup(const TransformerSetup& setup, const ParameterTable& table,
+                                        const nn::ParameterBuffers<T>& buffers) {
   const nn::ParameterSpec& spec = table["model/embed_tokens/weight"];
   return nn::VocabEmbedding<T>(table.vocabulary, buffers.weight(spec, 0, spec.local_rows()),
                                buffers.weight_gradient(spec, 0, spec.local_rows()),
                                detail::orders_of(setup).sequence.shards_on_rank, setup.model.embedding_multiplier);
 }
+
+namespace {
 
 template <class T>
 std::optional<nn::LearnedPositions<T>> make_positions(const TransformerSetup& setup, const ParameterTable& table,
@@ -32,7 +33,7 @@ template <class T>
 InputEmbedding<T>::InputEmbedding(const TransformerSetup& setup, const ParameterTable& table,
                                   const nn::ParameterBuffers<T>& buffers, const LocalSizes& s,
                                   nn::TensorParallelRegion<T>& region, Arena& arena)
-    : tokens_(make_tokens(setup, table, buffers)),
+    : tokens_(make_token_lookup(setup, table, buffers)),
       positions_(make_positions(setup, table, buffers)),
       region_(&region),
       is_frozen_(table.has_frozen()),
@@ -75,5 +76,11 @@ void InputEmbedding<T>::backward(Device& device, index_t slot, Vector<const std:
 }
 
 NANOTRON_INSTANTIATE_CLASS(InputEmbedding)
+
+#define NANOTRON_INSTANTIATE(T)                                                                    \
+  template nn::VocabEmbedding<T> make_token_lookup(const TransformerSetup&, const ParameterTable&, \
+                                                   const nn::ParameterBuffers<T>&);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::model

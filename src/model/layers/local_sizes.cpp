@@ -27,6 +27,7 @@ LocalSizes local_sizes(const deck::ModelConfig& model, const ParameterTable& tab
           .intermediate = table.intermediate.size(),
           .vocabulary = table.vocabulary.size(),
           .layers = table.layers,
+          .appended = table.appended_layers,
           .gate_up = (model.is_gated() ? 2 : 1) * table.intermediate.size(),
           .layout = layer_layout(model),
           .biases = widest_bias(model, table),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/later_tokens/appended_layers.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/flight_recorder.hpp"
 #include "nanotron/base/types.hpp"
@@ -15,7 +16,7 @@ ParameterTable parameter_table_of(const TransformerSetup& setup) {
   return make_parameter_table(setup.model, {.tp_size = setup.tp->size(),
                                             .tp_rank = setup.tp->rank(),
                                             .tp_mode = setup.tp_mode,
-                                            .layers = layers_of(setup.stages),
+                                            .layers = layers_of(with_stages(setup).stages),
                                             .tensor_shards = setup.tensor_shards,
                                             .ep_size = setup.ep->size(),
                                             .ep_rank = setup.ep->rank(),
@@ -31,7 +32,7 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
       buffers_(arena, layouts_of<T>(setup, table_)),
       weights_(setup.sharding, table_, buffers_, device),
       recipe_(make_gemm_recipe<T>(setup, table_, buffers_, arena)),
-      micro_batches_(setup.context(), setup.sequences, setup.document_mask, slots_of(setup_.stages), device, arena),
+      micro_batches_(setup.context(), setup.sequences, setup.document_mask, slots_of(setup_), device, arena),
       geometries_(make_geometries<T>(setup_, table_, buffers_, orders_of(setup), device, arena)),
       core_(nn::make_attention_core<T>(setup.context(), geometries_.front(), setup.sequences, setup.key_length,
                                        *setup.cp, arena)),
@@ -44,7 +45,7 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
       act_(arena, sizes(arena.processor()),
            {.stages = setup_.stages,
             .backward = setup.backward,
-            .has_head = is_last(setup_, setup_.stages.back()),
+            .has_head = has_end(setup_),
             .recompute = setup.recompute,
             .purpose = setup.purpose,
             .hidden_gradients = setup.hidden_gradients},
@@ -52,7 +53,8 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
       embedding_(make_embedding(setup_, table_, buffers_, sizes(arena.processor()), *tp_region_, arena)),
       head_(make_head(setup_, table_, buffers_)),
       layers_(make_layers(setup, table_, buffers_, geometries_, *core_, *tp_region_, orders_of(setup), *attention_,
-                          *feed_forward_, statistics_, residual_sum(setup, arena.processor()), *recipe_)) {
+                          *feed_forward_, statistics_, residual_sum(setup, arena.processor()), *recipe_)),
+      appended_(make_appended<T>(setup_, table_, buffers_, sizes(arena.processor()), *tp_region_, arena)) {
   take_gemm_workspace<T>(sizes(arena.processor()), *recipe_, *attention_, *feed_forward_, act_.loss.chunk(), device,
                          arena);
   if (arena.is_planning() || setup.purpose == Purpose::inference) return;
@@ -157,7 +159,7 @@ template <class T>
 SourceUse Transformer<T>::forward_use(index_t stage, index_t layer) const {
   const bool inside = layer + 1 < layers(stage);
   return {source_of(stage, layer), inside            ? source_of(stage, layer + 1)
-                                   : has_head(stage) ? table_.head_source()
+                                   : has_head(stage) ? loss_uses(stage).front().source
                                                      : no_unit};
 }
 
@@ -177,7 +179,10 @@ std::vector<SourceUse> Transformer<T>::forward_uses(index_t stage) const {
 template <class T>
 std::vector<SourceUse> Transformer<T>::backward_uses(index_t stage) const {
   std::vector<SourceUse> uses;
-  if (has_head(stage)) uses.push_back(head_use(stage));
+  if (has_head(stage)) {
+    uses = loss_uses(stage);
+    std::ranges::copy(uses_after_loss(stage), std::back_inserter(uses));
+  }
   for (index_t l = layers(stage) - 1; l >= 0; --l) uses.push_back(backward_use(stage, l));
   return uses;
 }
@@ -198,7 +203,10 @@ LayerTraffic Transformer<T>::traffic(index_t stage) const {
     sum.forward += tp_region_->sum_traffic();
     if (!table_.has_frozen()) ends += tp_region_->gather_traffic();
   }
-  if (has_head(stage)) ends += tp_region_->gather_traffic() + head_->loss.traffic(tokens()) + tp_region_->sum_traffic();
+  if (has_head(stage)) {
+    ends += tp_region_->gather_traffic() + head_->loss.traffic(tokens()) + tp_region_->sum_traffic();
+    ends += appended_traffic();
+  }
   sum.backward += ends;
   sum.backward_input += ends;
   return sum;
@@ -249,6 +257,7 @@ template <class T>
 void Transformer<T>::loss_backward(const Slot& slot, Vector<const std::int32_t> targets, double scale,
                                    const nn::LossRows& rows, Matrix<T> dx) {
   const Region region(device_->timers(), "loss");
+  if (appended_) return loss_of_all(slot, targets, scale, rows);
   weights_.use(head_use(slot.stage));
   const Workspace<T>& work = act_.work;
   normalise_output(slot);
@@ -315,7 +324,7 @@ void Transformer<T>::forward_cached(const nn::TokenBatch& batch, Vector<const st
   const auto first = [&](const Matrix<T>& m) { return Matrix<T>(m.data(), tokens, m.extent(1)); };
   nn::HiddenStates<T> x{first(act.residual[0])};
   embedding_->forward(*device_, 0, inputs, batch, x.x);
-  for (std::size_t l = 0; l < layers_.size(); ++l) {
+  for (std::size_t l = 0; l < act.layers.size(); ++l) {
     LayerActivations<T> of_layer = first_tokens(act.layers[l], tokens);
     of_layer.attention.cache = caches[l];
     x = layers_[l]->forward(*device_, batch, x, of_layer, act_.work, first(act.residual[l + 1]));

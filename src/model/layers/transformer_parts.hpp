@@ -6,12 +6,20 @@
 #include <algorithm>
 
 #include "attention_blocks.hpp"
+#include "nanotron/deck/later_tokens.hpp"
 #include "nanotron/model/layers/transformer.hpp"
 #include "nanotron/nn/attention/score_map.hpp"
 #include "nanotron/nn/attention/sinks.hpp"
 #include "nanotron/nn/dropout/dropout.hpp"
 
-namespace nanotron::model::detail {
+namespace nanotron::model {
+
+/// Of tokens alone, see InputEmbedding: in input_embedding.cpp.
+template <class T>
+nn::VocabEmbedding<T> make_token_lookup(const TransformerSetup& setup, const ParameterTable& table,
+                                        const nn::ParameterBuffers<T>& buffers);
+
+namespace detail {
 
 // Vocabulary size that sets the loss's chunk of tokens, with 'layout' independent of the grid; 0: one chunk.
 inline index_t loss_width(const TransformerSetup& s, const ParameterTable& table) {
@@ -111,9 +119,12 @@ inline std::vector<index_t> documents_to_prepare(const TransformerSetup& s) {
   return kernels::planned_documents(s.sequences, s.length);
 }
 
-inline std::vector<index_t> slots_of(const std::vector<VirtualStage>& stages) {
+/// Without those of appended layers, which read the tokens of the last stage.
+inline std::vector<index_t> slots_of(const TransformerSetup& setup) {
   std::vector<index_t> slots;
-  for (const VirtualStage& stage : stages) slots.push_back(stage.slots);
+  for (const VirtualStage& stage : setup.stages) {
+    if (stage.layers.begin < setup.model.num_hidden_layers) slots.push_back(stage.slots);
+  }
   return slots;
 }
 
@@ -127,6 +138,7 @@ void take_gemm_workspace(const LocalSizes& s, const GemmRecipe<T>& recipe, const
     const std::vector<LinearSizes> of_kind = kind->linears();
     linears.insert(linears.end(), of_kind.begin(), of_kind.end());
   }
+  if (s.appended > 0) linears.push_back({s.hidden_rows, s.hidden, 2 * s.hidden});
   linears.insert(
       linears.end(),
       {{s.tokens, s.gate_up, s.hidden}, {s.tokens, s.hidden, s.intermediate}, {loss_rows, s.vocabulary, s.hidden}});
@@ -201,6 +213,11 @@ inline bool is_last(const TransformerSetup& setup, const VirtualStage& stage) {
   return stage.layers.end == setup.model.num_hidden_layers;
 }
 
+/// Whether the model's last layer is stored here, with what follows it.
+inline bool has_end(const TransformerSetup& setup) {
+  return std::ranges::any_of(setup.stages, [&](const VirtualStage& stage) { return is_last(setup, stage); });
+}
+
 template <class T>
 std::optional<InputEmbedding<T>> make_embedding(const TransformerSetup& setup, const ParameterTable& table,
                                                 const nn::ParameterBuffers<T>& buffers, const LocalSizes& sizes,
@@ -226,15 +243,30 @@ nn::LinearWeights<T> head_weights(const ParameterTable& table, const nn::Paramet
 template <class T>
 std::optional<Head<T>> make_head(const TransformerSetup& setup, const ParameterTable& table,
                                  const nn::ParameterBuffers<T>& buffers) {
-  if (!is_last(setup, setup.stages.back())) return std::nullopt;
+  if (!has_end(setup)) return std::nullopt;
   const SumOrders orders = orders_of(setup);
   return Head<T>{make_norm(setup.model, table, buffers, "model/norm/", 0, orders.tokens),
                  nn::VocabLoss<T>(table.vocabulary, head_weights(table, buffers), *setup.tp, orders.head,
                                   nn::logit_rule(setup.model, setup.objective))};
 }
 
+template <class T>
+std::shared_ptr<AppendedLayers<T>> make_appended(const TransformerSetup& setup, const ParameterTable& table,
+                                                 const nn::ParameterBuffers<T>& buffers, const LocalSizes& sizes,
+                                                 nn::TensorParallelRegion<T>& region, Arena& arena) {
+  if (table.appended_layers == 0 || setup.purpose == Purpose::inference) return nullptr;
+  return std::make_shared<AppendedLayers<T>>(setup, table, buffers, sizes, region, arena);
+}
+
+/// Each appended layer is a virtual stage of its own after the last one, which runs one micro-batch at a time;
+/// inference does not run it.
 inline TransformerSetup with_stages(TransformerSetup setup) {
-  if (setup.stages.empty()) setup.stages = {{.layers = {0, setup.model.num_hidden_layers}}};
+  const index_t layers = setup.model.num_hidden_layers;
+  if (setup.stages.empty()) setup.stages = {{.layers = {0, layers}}};
+  if (!is_last(setup, setup.stages.back())) return setup;
+  const index_t slots = setup.purpose == Purpose::training ? 1 : 0;
+  for (index_t l = layers; l < deck::stored_layers(setup.model); ++l)
+    setup.stages.push_back({.layers = {l, l + 1}, .slots = slots});
   return setup;
 }
 
@@ -244,4 +276,5 @@ inline std::vector<Range> layers_of(const std::vector<VirtualStage>& stages) {
   return layers;
 }
 
-}  // namespace nanotron::model::detail
+}  // namespace detail
+}  // namespace nanotron::model

@@ -5,6 +5,7 @@
 #include "expert_specs.hpp"
 #include "model/adapters/adapter_specs.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/deck/later_tokens.hpp"
 #include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/model/parameters/layer_layout.hpp"
 #include "nanotron/tensor/sum_order.hpp"
@@ -14,9 +15,9 @@ namespace {
 
 using namespace detail;
 
-// Token embedding and learned positions: a unit, which two stages store where the head is tied to it.
+// Token embedding and learned positions: a unit, which two stages store where both ends of the model use it.
 void add_embedding(TableBuilder& build, const deck::ModelConfig& m, const ParameterTable& table) {
-  const bool stored = table.has_embedding || (table.has_head && table.is_tied);
+  const bool stored = table.has_embedding || (table.has_head && deck::embeds_at_end(m));
   const auto owned_by_first_stage = [&](const Range& rows) {
     return table.has_embedding ? exclusively(rows) : Held{rows, {0, 0}, false};
   };
@@ -24,12 +25,12 @@ void add_embedding(TableBuilder& build, const deck::ModelConfig& m, const Parame
   build.begin_unit();
   build.matrix("model/embed_tokens/weight", m.vocab_size, m.hidden_size, Partition::column_parallel,
                owned_by_first_stage(table.vocabulary), Role::embedding);
-  if (m.has_learned_positions()) {  // with tied embeddings the unit has one size on both ends of a pipeline
+  if (m.has_learned_positions()) {  // where two stages store the unit, it has one size on both
     build.align();
     build.matrix("model/embed_positions/weight", m.max_position_embeddings, m.hidden_size, Partition::column_parallel,
                  owned_by_first_stage(table.positions), Role::embedding);
   }
-  if (stored) build.end_unit(table.has_embedding && table.has_head && table.is_tied ? 2 : 1);
+  if (stored) build.end_unit((table.has_embedding ? 1 : 0) + table.uses_at_end());
 }
 
 // The norms before the first and after the last layer, and the bias of the head.
@@ -56,28 +57,29 @@ std::vector<index_t> layers_of(const std::vector<Range>& stages, index_t all) {
   return layers;
 }
 
-// All layers, and those with a dense and with a routed feed-forward block.
+// All layers, those with a dense and with a routed feed-forward block, and the appended ones.
 struct Layers {
-  LayerNumbers all, dense, routed;
+  LayerNumbers all, dense, routed, appended;
 };
 
 Layers by_network(const deck::ModelConfig& m, const std::vector<index_t>& stored) {
   const deck::LayerKinds kinds(m);
   Layers layers;
-  for (index_t l = 0; l < m.num_hidden_layers; ++l) {
-    LayerNumbers& some = kinds[l].is_routed ? layers.routed : layers.dense;
-    layers.all.of_model.push_back(l);
-    some.of_model.push_back(l);
-    if (!std::ranges::binary_search(stored, l)) continue;
-    layers.all.here.push_back(l);
-    some.here.push_back(l);
+  for (index_t l = 0; l < deck::stored_layers(m); ++l) {
+    std::vector<LayerNumbers*> sets{&layers.all, kinds[l].is_routed ? &layers.routed : &layers.dense};
+    if (l >= m.num_hidden_layers) sets.push_back(&layers.appended);
+    for (LayerNumbers* set : sets) {
+      set->of_model.push_back(l);
+      if (std::ranges::binary_search(stored, l)) set->here.push_back(l);
+    }
   }
   return layers;
 }
 
-// What only layers with a dense and only those with a routed feed-forward block have.
-template <class Dense, class Routed>
-void add_networks(TableBuilder& build, const Layers& layers, const Dense& add_dense, const Routed& add_routed) {
+// What only layers with a dense, only those with a routed feed-forward block, and only appended layers have.
+template <class Dense, class Routed, class Appended>
+void add_some(TableBuilder& build, const Layers& layers, const Dense& add_dense, const Routed& add_routed,
+              const Appended& add_appended) {
   if (!layers.dense.of_model.empty()) {
     build.begin_some_layers(layers.dense);
     add_dense();
@@ -85,6 +87,10 @@ void add_networks(TableBuilder& build, const Layers& layers, const Dense& add_de
   if (!layers.routed.of_model.empty()) {
     build.begin_some_layers(layers.routed);
     add_routed();
+  }
+  if (!layers.appended.of_model.empty()) {
+    build.begin_some_layers(layers.appended);
+    add_appended();
   }
 }
 
@@ -94,7 +100,7 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
   ParameterTable table{.layout = layout, .specs = {}};
   const int tp_size = layout.tp_size, tp_rank = layout.tp_rank, cuts = std::max(layout.tensor_shards, tp_size);
   table.heads = nn::shard_heads(m.num_attention_heads, m.num_key_value_heads, tp_size, tp_rank);
-  table.layer_numbers = layers_of(layout.layers, m.num_hidden_layers);
+  table.layer_numbers = layers_of(layout.layers, deck::stored_layers(m));
   const std::vector<index_t>& stored = table.layer_numbers;
   const Layers layers = by_network(m, stored);
   table.shared_width = shard_range(deck::feed_forward_sizes(m).shared_width.size, cuts, tp_size, tp_rank);
@@ -105,7 +111,7 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
   table.vocabulary = shard_range(m.vocab_size, cuts, tp_size, tp_rank);
   table.positions = shard_range(m.max_position_embeddings, cuts, tp_size, tp_rank);
 
-  const bool is_first = stored.front() == 0, is_last = stored.back() + 1 == m.num_hidden_layers;
+  const bool is_first = stored.front() == 0, is_last = std::ranges::binary_search(stored, m.num_hidden_layers - 1);
   const Held words = exclusively(table.vocabulary);
   const AttentionParts heads = attention_parts(m, table, tp_size);
 
@@ -118,8 +124,9 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
   build.begin_layers(layers.all);
   for (const std::string& norm : layer_layout(m).norms()) build.norm("model/layers/" + norm, is_sequence_parallel);
   add_attention_1d(build, m, heads);
-  add_networks(
-      build, layers, [&] { add_dense_1d(build, m, table); }, [&] { add_routed_1d(build, m, routed_is_partial); });
+  add_some(
+      build, layers, [&] { add_dense_1d(build, m, table); }, [&] { add_routed_1d(build, m, routed_is_partial); },
+      [&] { add_appended_1d(build, is_sequence_parallel); });
   build.end_layers();
   add_ends_1d(build, m, words, is_first, is_last, is_sequence_parallel);
   table.params_1d = {0, build.cursor()};
@@ -127,13 +134,15 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
   table.is_tied = m.tie_word_embeddings;
   table.has_embedding = is_first;
   table.has_head = is_last;
+  table.appended_layers = static_cast<index_t>(layers.appended.here.size());
   add_embedding(build, m, table);
 
   table.layers = static_cast<index_t>(stored.size());
   build.begin_layers(layers.all);
   add_attention(build, m, heads);
-  add_networks(
-      build, layers, [&] { add_dense(build, m, table); }, [&] { add_routed(build, m, table, routed_is_partial); });
+  add_some(
+      build, layers, [&] { add_dense(build, m, table); }, [&] { add_routed(build, m, table, routed_is_partial); },
+      [&] { add_appended(build, m, is_sequence_parallel); });
   build.end_layer_units();
 
   if (!table.is_tied) {
@@ -150,7 +159,10 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
 }
 
 index_t ParameterTable::unit_of(index_t source, const Section& section) const {
-  if (section.flat.begin == dense().flat.begin) return source == head_source() ? head_unit() : source;
+  if (section.flat.begin == dense().flat.begin) {
+    if (source == head_source()) return head_unit();
+    return is_of_end(source) ? embedding_unit() : source;
+  }
   return is_layer(source) ? section.unit_of_layer[static_cast<std::size_t>(source - layer_unit(0))] : no_unit;
 }
 

@@ -2,10 +2,16 @@
 
 #include <algorithm>
 
+#include "nanotron/deck/later_tokens.hpp"
+
 namespace nanotron::model::detail {
 namespace {
 
 constexpr index_t alignment = 64;  // elements: every GEMM operand starts on a cache line
+
+bool share_layers(const LayerNumbers& a, const LayerNumbers& b) {
+  return std::ranges::any_of(a.of_model, [&](index_t l) { return std::ranges::binary_search(b.of_model, l); });
+}
 
 }  // namespace
 
@@ -43,7 +49,10 @@ void TableBuilder::begin_layers(const LayerNumbers& layers) {
 
 void TableBuilder::begin_some_layers(const LayerNumbers& layers) {
   parts_.back().end = cursor_;
-  cursor_ = parts_.front().end;
+  cursor_ = begin_;
+  for (const Part& part : parts_) {
+    if (share_layers(part.layers, layers)) cursor_ = std::max(cursor_, part.end);
+  }
   hold(!layers.here.empty());
   parts_.push_back({layers, table_.specs.size()});
 }
@@ -74,7 +83,7 @@ std::vector<Range> TableBuilder::lay_out_layers(index_t shards) {
 void TableBuilder::place(ParameterSpec& spec, const Part& part, const std::vector<Range>& layers) const {
   spec.is_stacked = true;
   spec.layers = static_cast<index_t>(part.layers.of_model.size());
-  if (spec.layers < model_.num_hidden_layers) spec.stack_layers = part.layers.of_model;
+  if (spec.layers < deck::stored_layers(model_)) spec.stack_layers = part.layers.of_model;
   if (spec.layer_numbers.empty()) return;  // not stored here
   const index_t in_layer = spec.offset - begin_;
   const std::vector<index_t>& all = parts_.front().layers.here;

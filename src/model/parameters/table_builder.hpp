@@ -49,7 +49,7 @@ class TableBuilder {
   void end_unit(int uses);
 
   /// Begins what each of these layers has; after begin_some_layers, what some of them have in addition. The latter
-  /// begins at the same place in each of its layers, where the part of all ends.
+  /// begins at the same place in each of its layers, where the earlier parts of these layers end.
   void begin_layers(const LayerNumbers& layers);
   void begin_some_layers(const LayerNumbers& layers);
   /// Repeats it for every layer; end_layer_units makes each a unit.
@@ -110,6 +110,10 @@ void add_attention(TableBuilder& build, const deck::ModelConfig& model, const At
 /// Those of attention from compressed tokens, besides biases.
 void add_compressed_1d(TableBuilder& build, const deck::ModelConfig& model, const AttentionParts& parts);
 void add_compressed(TableBuilder& build, const deck::ModelConfig& model, const AttentionParts& parts);
+
+/// What appended layers have in addition. partial: the rows of the hidden states are sharded.
+void add_appended_1d(TableBuilder& build, bool partial);
+void add_appended(TableBuilder& build, const deck::ModelConfig& model, bool partial);
 
 /// Those of a dense feed-forward network.
 void add_dense_1d(TableBuilder& build, const deck::ModelConfig& model, const ParameterTable& table);

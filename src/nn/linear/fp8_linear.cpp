@@ -5,6 +5,7 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/deck/attention_sizes.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/later_tokens.hpp"
 #include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/mlp/swiglu_fp8.hpp"
@@ -136,6 +137,10 @@ void check_fp8(const deck::Config& c, deck::Findings& f) {
   deck::refuse_two_networks(c, f, "precision.compute", "compute = 'fp8'", "compute = 'bf16'");
   if (deck::attention_sizes(c.model).is_compressed && f.is_valid({"precision.compute"})) {
     f.error({"precision.compute"}, "there are no FP8 GEMMs of compressed queries, keys and values (MLA)",
+            "compute = 'bf16'");
+  }
+  if (deck::appended_layers(c.model) > 0 && f.is_valid({"precision.compute"})) {
+    f.error({"precision.compute"}, "there are no FP8 GEMMs of the projection in layers that predict later tokens",
             "compute = 'bf16'");
   }
   if (c.precision.reproducible != deck::Reproducible::layout) return;

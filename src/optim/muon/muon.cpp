@@ -26,6 +26,7 @@
 #include "muon_layout.hpp"
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/later_tokens.hpp"
 #include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/optim/muon.hpp"
@@ -329,8 +330,13 @@ comm::StepTraffic Muon<M>::traffic() const {
 OptimizerKind muon() {
   OptimizerKind kind = kind_of<Muon>(deck::OptimizerName::muon);
   kind.has_bf16_states = false;
-  kind.check = [](const deck::Config& c, deck::Findings& f) {  // its sums depend on the grid
+  kind.check = [](const deck::Config& c, deck::Findings& f) {  // sums depend on the grid
     refuse_layout(c, f, "optimizer.name", "Muon", "name = 'adamw'");
+    if (deck::appended_layers(c.model) > 0 && f.is_valid({"optimizer.name"})) {
+      f.error({"optimizer.name"},
+              "Muon needs layers with the same matrices, and layers that predict later tokens have one more",
+              "name = 'adamw'");
+    }
   };
   return kind;
 }

@@ -23,8 +23,16 @@ GradientReducer<T>::GradientReducer(const ReducerContext<T>& c, const ReduceWhen
 template <class T>
 index_t GradientReducer<T>::number_of(index_t source) const {
   const index_t unit = table().unit_of(source, section_);
-  const bool is_shared_head = unit != model::no_unit && source == table().head_source() && table().unit(unit).uses > 1;
-  return when_.head_apart && is_shared_head ? static_cast<index_t>(table().units.size()) : unit;
+  const bool is_end = unit == table().embedding_unit() && table().is_of_end(source) && table().is_shared();
+  return when_.end_apart && is_end ? static_cast<index_t>(table().units.size()) : unit;
+}
+
+template <class T>
+index_t GradientReducer<T>::uses_of(index_t number) const {
+  const index_t uses = unit(number).uses;
+  const bool is_apart =
+      when_.end_apart && table().is_shared() && (is_end(number) || number == table().embedding_unit());
+  return !is_apart ? uses : is_end(number) ? uses - 1 : 1;
 }
 
 template <class T>
@@ -53,8 +61,7 @@ void GradientReducer<T>::end(index_t source) {
   if (number == model::no_unit) return;
   after_use(number);
   index_t& added = added_[static_cast<std::size_t>(number)];
-  const index_t uses = when_.head_apart ? 1 : unit(number).uses;
-  if (++added < until_complete() * uses) return;
+  if (++added < until_complete() * uses_of(number)) return;
   added = 0;
   partial_.sum(unit(number).range);
   completed(number);

@@ -31,7 +31,8 @@ void with_loaded_model(const deck::Config& config, comm::ProcessGrid& grid, io::
   RunMemory memory(config, grid, plan_step(config, grid.coordinate()).memory);
   TrainingState<T> state(config, grid, device, memory.arena());
   const auto schedule = make_forward_backward<T>(config, grid, device, state);
-  TokenBuffer tokens(state.inputs, state.targets, state.document_starts, state.sequence_tokens);
+  TokenBuffer tokens(state.inputs, state.targets, state.document_starts, state.sequence_tokens, state.later.inputs,
+                     state.later.targets);
   const comm::AbortOnException guard;
   const std::string adapters = read_base(config, grid.world().mpi(), state.model, log);
   require_adapters(reader, adapters);

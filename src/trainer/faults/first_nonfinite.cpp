@@ -8,6 +8,7 @@
 
 #include "faulty_hosts.hpp"
 #include "nanotron/comm/collectives.hpp"
+#include "nanotron/deck/later_tokens.hpp"
 #include "nanotron/kernels/reduction/exact_sum.hpp"
 
 namespace nanotron::trainer {
@@ -38,7 +39,7 @@ std::vector<TensorValues<master_t<T>>> tensors_of(const TrainingState<T>& state)
   const model::ParameterTable& table = state.model.table();
   const nn::ParameterBuffers<T>& p = state.model.parameters();
   const auto specs = static_cast<std::int64_t>(table.specs.size());
-  const std::int64_t layers = state.model.config().num_hidden_layers;
+  const std::int64_t layers = deck::stored_layers(state.model.config());
   bool is_before_layers = true;
   std::vector<TensorValues<M>> tensors;
   for (std::int64_t i = 0; i < specs; ++i) {

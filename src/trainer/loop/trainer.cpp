@@ -38,7 +38,8 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       save_request_(config.run.output_dir, log),
       counters_{.seed = config.run.seed},
       end_(config.run.steps),
-      tokens_(state_.inputs, state_.targets, state_.document_starts, state_.sequence_tokens) {
+      tokens_(state_.inputs, state_.targets, state_.document_starts, state_.sequence_tokens, state_.later.inputs,
+              state_.later.targets) {
   state_.initialise(config.run.seed);
   state_.model.refresh_compute_weights();
   schedule_->compute_once();

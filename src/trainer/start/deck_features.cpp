@@ -10,6 +10,7 @@
 #include "nanotron/io/checkpoint/checkpoint.hpp"
 #include "nanotron/model/adapters/adapters.hpp"
 #include "nanotron/model/cost.hpp"
+#include "nanotron/model/later_tokens/later_tokens.hpp"
 #include "nanotron/model/parameters/layer_layout.hpp"
 #include "nanotron/model/parameters/parametrization.hpp"
 #include "nanotron/nn/checks.hpp"
@@ -64,6 +65,7 @@ constexpr deck::Feature features[] = {
     {nn::check_positions},
     {nn::check_activation},
     {model::check_parametrization},
+    {model::check_later_tokens},
     {nn::check_tensor_parallel},
     {nn::check_fp8},
     {parallel::check_pipeline},

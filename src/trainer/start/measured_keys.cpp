@@ -139,7 +139,8 @@ void choose_pipeline_cut(deck::Config& config, comm::ProcessGrid& grid) {
   if (config.parallel.pp == 1 || !config.parallel.pp_layers.empty() || config.parallel.pp_cut != deck::PpCut::time)
     return;
   const model::BlockCosts seconds = with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
-    return OneOfEachKind<T>(config, grid).seconds();
+    const model::BlockCosts seconds = OneOfEachKind<T>(config, grid).seconds();
+    return model::with_appended(seconds, config.model, seconds.head);
   });
   const auto stages = static_cast<int>(deck::pipeline_stages(config.parallel));
   std::string& counts = config.parallel.pp_layers;

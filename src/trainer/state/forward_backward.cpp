@@ -18,8 +18,12 @@ class SingleStageSchedule final : public ForwardBackwardSchedule<T> {
     for (index_t m = 0; m < state_.micro_batches(); ++m) {
       load(m);
       model_.forward({});
+      model_.set_later_tokens(state_.later_tokens_of(m));
       reducers_.accumulate(table.head_source(),
                            [&] { model_.loss_backward({}, state_.targets_of(m), scale, state_.loss_rows_of(m), dx); });
+      for (index_t i = 0; i < model_.steps_after_loss(); ++i) {
+        reducers_.accumulate(model_.source_after_loss(i), [&] { model_.backward_after_loss({}, i, dx); });
+      }
       for (index_t layer = model_.layers(0) - 1; layer >= 0; --layer) {
         reducers_.accumulate(table.layer_unit(layer), [&] { model_.backward_layer({}, layer, dx); });
       }

@@ -3,6 +3,7 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/data/order/batch_ramp.hpp"
+#include "nanotron/deck/later_tokens.hpp"
 #include "nanotron/parallel/pipeline/pipeline.hpp"
 #include "nanotron/parallel/pipeline/pipeline_partition.hpp"
 #include "nanotron/trainer/state/forward_backward.hpp"
@@ -45,9 +46,13 @@ class RankStages final : public parallel::PipelineStages<T> {
     const model::Slot at{a.virtual_stage, slot};
     const model::ParameterTable& table = model_.table();
     if (model_.has_head(a.virtual_stage)) {
+      model_.set_later_tokens(state_.later_tokens_of(a.micro_batch));
       reducers_.accumulate(table.head_source(), [&] {
         model_.loss_backward(at, state_.targets_of(a.micro_batch), scale_, state_.loss_rows_of(a.micro_batch), dx);
       });
+      for (index_t i = 0; i < model_.steps_after_loss(); ++i) {
+        reducers_.accumulate(model_.source_after_loss(i), [&] { model_.backward_after_loss(at, i, dx); });
+      }
     }
     for (index_t l = model_.layers(a.virtual_stage) - 1; l >= 0; --l) {
       if (a.work == Work::backward_input) {
@@ -92,7 +97,7 @@ class PipelineExecutor final : public ForwardBackwardSchedule<T> {
         embedding_(grid.embedding()),
         device_(device),
         stages_(state),
-        is_tied_(config.model.tie_word_embeddings),
+        embeds_at_end_(deck::embeds_at_end(config.model)),
         state_(state) {
     for (const index_t batch_size : data::BatchRamp(config.data).sizes()) {
       auto& made = batches_.emplace_back(std::make_unique<OfBatch>(parallel::schedule_of(config, batch_size)));
@@ -129,7 +134,7 @@ class PipelineExecutor final : public ForwardBackwardSchedule<T> {
   }
 
   void all_reduce_tied_gradients() override {
-    if (is_tied_) all_reduce_embedding_gradient();
+    if (embeds_at_end_) all_reduce_embedding_gradient();
   }
 
   comm::StepTraffic traffic() const override {
@@ -171,7 +176,8 @@ class PipelineExecutor final : public ForwardBackwardSchedule<T> {
   // Tokens that the model has; none for experts, whose GEMMs Transformer has run.
   void fill_tokens() {
     // (An array with a name: of a list of views in a template nvcc loses the braces.)
-    const Vector<std::int32_t> all[] = {state_.inputs, state_.targets, state_.document_starts, state_.sequence_tokens};
+    const Vector<std::int32_t> all[] = {state_.inputs,          state_.targets,      state_.document_starts,
+                                        state_.sequence_tokens, state_.later.inputs, state_.later.targets};
     for (const Vector<std::int32_t>& tokens : all) Kokkos::deep_copy(device_.exec(), tokens, 0);
   }
   parallel::Pipeline<T>& loaded() {
@@ -180,7 +186,7 @@ class PipelineExecutor final : public ForwardBackwardSchedule<T> {
     NANOTRON_REQUIRE(found != batches_.end(), "no schedule for {} micro-batches", state_.micro_batches());
     return *(*found)->pipeline;
   }
-  // Whether the tied embedding and the LM head are on two ranks, of which this is one.
+  // Whether two ranks use the embedding, the first stage and the last, of which this is one.
   bool shares_embedding() const {
     const parallel::PipelineSchedule& schedule = batches_.back()->schedule;
     const bool is_apart = schedule.location_of(schedule.stages() - 1).rank != schedule.location_of(0).rank;
@@ -201,7 +207,7 @@ class PipelineExecutor final : public ForwardBackwardSchedule<T> {
   comm::Group &pp_, &embedding_;
   Device& device_;
   RankStages<T> stages_;
-  bool is_tied_;
+  bool embeds_at_end_;
   TrainingState<T>& state_;
   std::vector<std::unique_ptr<OfBatch>> batches_;
 };

@@ -18,7 +18,8 @@ struct Statistic {
 // A row for each kind, in the order of their columns.
 template <class T>
 constexpr Statistic<T> statistics[] = {{load_columns, load_text, make_load_monitor<T>},
-                                       {z_loss_columns, z_loss_text, make_z_loss_monitor<T>}};
+                                       {z_loss_columns, z_loss_text, make_z_loss_monitor<T>},
+                                       {later_tokens_columns, later_tokens_text, make_later_tokens_monitor<T>}};
 
 // Calls f(statistic, first of its values, their number) for the statistics that the run has.
 template <class T, class F>

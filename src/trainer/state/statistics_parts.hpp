@@ -20,4 +20,10 @@ template <class T>
 std::unique_ptr<StatisticsMonitor> make_z_loss_monitor(const deck::Config& config, comm::ProcessGrid& grid,
                                                        Device& device, const TrainingState<T>& state);
 
+std::span<const io::ExtraColumn> later_tokens_columns(const deck::Config& config);
+std::string later_tokens_text(const deck::Config& config, std::span<const double> values);
+template <class T>
+std::unique_ptr<StatisticsMonitor> make_later_tokens_monitor(const deck::Config& config, comm::ProcessGrid& grid,
+                                                             Device& device, const TrainingState<T>& state);
+
 }  // namespace nanotron::trainer

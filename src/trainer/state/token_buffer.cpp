@@ -15,13 +15,16 @@ void queue_copy(Device& device, const PinnedArray<std::int32_t>& from, const Vec
 }  // namespace
 
 TokenBuffer::TokenBuffer(Vector<std::int32_t> inputs, Vector<std::int32_t> targets,
-                         Vector<std::int32_t> document_starts, Vector<std::int32_t> sequence_tokens)
+                         Vector<std::int32_t> document_starts, Vector<std::int32_t> sequence_tokens,
+                         Vector<std::int32_t> later_inputs, Vector<std::int32_t> later_targets)
     : inputs_(inputs),
       targets_(targets),
       document_starts_(document_starts),
       sequence_tokens_(sequence_tokens),
-      batches_{Batch(inputs.size(), document_starts.size(), sequence_tokens.size()),
-               Batch(inputs.size(), document_starts.size(), sequence_tokens.size())} {}
+      later_inputs_(later_inputs),
+      later_targets_(later_targets),
+      batches_{Batch(inputs.size(), document_starts.size(), sequence_tokens.size(), later_inputs.size()),
+               Batch(inputs.size(), document_starts.size(), sequence_tokens.size(), later_inputs.size())} {}
 
 void TokenBuffer::read(Batch& batch, data::BatchLoader& loader, index_t first_sample) {
   batch.error = nullptr;
@@ -32,6 +35,7 @@ void TokenBuffer::read(Batch& batch, data::BatchLoader& loader, index_t first_sa
       std::int32_t* const targets = batch.targets.span().data() + m * tokens;
       batch.about.token_hash += loader.load(first_sample, m, batch.inputs.span().data() + m * tokens, targets);
       batch.about.targets += tokens - std::count(targets, targets + tokens, data::no_target);
+      read_later(batch, loader, first_sample, m);
     }
     loader.load_documents(first_sample, batch.document_starts.span());
     if (!batch.document_starts.span().empty()) count_documents(batch, loader);
@@ -42,6 +46,15 @@ void TokenBuffer::read(Batch& batch, data::BatchLoader& loader, index_t first_sa
   }
   batch.loader = &loader;
   batch.first_sample = first_sample;
+}
+
+void TokenBuffer::read_later(Batch& batch, data::BatchLoader& loader, index_t first_sample, index_t micro_batch) {
+  const std::size_t tokens = batch.inputs.span().size(), all = batch.later_inputs.span().size();
+  if (all == 0) return;
+  const index_t of_micro_batch = static_cast<index_t>(all) / loader.max_micro_batches();
+  const index_t at = micro_batch * of_micro_batch;
+  loader.load_later(first_sample, micro_batch, static_cast<index_t>(all / tokens),
+                    batch.later_inputs.span().data() + at, batch.later_targets.span().data() + at);
 }
 
 void TokenBuffer::count_documents(Batch& batch, const data::BatchLoader& loader) {
@@ -70,6 +83,8 @@ LoadedBatch TokenBuffer::load(Device& device, data::BatchLoader& loader, index_t
   queue_copy(device, batch.targets, targets_);
   queue_copy(device, batch.document_starts, document_starts_);
   queue_copy(device, batch.sequence_tokens, sequence_tokens_);
+  queue_copy(device, batch.later_inputs, later_inputs_);
+  queue_copy(device, batch.later_targets, later_targets_);
   return batch.about;
 }
 

@@ -151,6 +151,7 @@ TrainingState<T>::TrainingState(const deck::Config& config, comm::ProcessGrid& g
       targets(arena.take<std::int32_t>(MemoryKind::workspace, tokens_of_rank(config, grid))),
       loss_rows(arena.take<double>(MemoryKind::workspace, tokens_of_rank(config, grid))),
       auxiliary(arena, nn::objective_of(config).has_auxiliary() ? tokens_of_rank(config, grid) : 0),
+      later(config, model.table().appended_layers, arena, tokens_of_rank(config, grid)),
       document_starts(arena.take<std::int32_t>(MemoryKind::workspace, documents_of_rank(config))),
       sequence_tokens(arena.take<std::int32_t>(MemoryKind::workspace, routed_sequences_of_rank(config))),
       decision({.norm = norm_parts(model, sharding, grid),

@@ -10,6 +10,7 @@
 
 #include "nanotron/base/random.hpp"
 #include "nanotron/comm/process_grid.hpp"
+#include "nanotron/deck/later_tokens.hpp"
 #include "nanotron/model/layers/partial_gradients.hpp"
 #include "nanotron/model/layers/transformer.hpp"
 #include "support/device_values.hpp"
@@ -75,7 +76,10 @@ class Gradient : public testing::TestWithParam<Variant> {
         inputs_("inputs", tokens),
         targets_("targets", tokens),
         losses_("losses", tokens),
-        lse2_("lse2", tokens) {
+        lse2_("lse2", tokens),
+        later_inputs_("later_inputs", deck::appended_layers(setup_.model) * tokens),
+        later_targets_("later_targets", later_inputs_.size()),
+        later_losses_("later_losses", later_inputs_.size()) {
     initialise<double>(model_.table(), 5, model_.parameters().master, model_.parameters().layouts.master);
     perturb();
     for (const index_t m : {0, 1})
@@ -87,6 +91,21 @@ class Gradient : public testing::TestWithParam<Variant> {
     }
     test::set_values(inputs_, inputs);
     test::set_values(targets_, targets);
+    set_later();
+  }
+
+  // Any tokens, and some positions without input or target.
+  void set_later() {
+    std::vector<std::int32_t> inputs, targets;
+    for (index_t i = 0; i < static_cast<index_t>(later_inputs_.size()); ++i) {
+      inputs.push_back(i % 9 == 8 ? -1 : static_cast<std::int32_t>(i * 11 % 23));
+      targets.push_back(i % 9 > 6 ? -1 : static_cast<std::int32_t>(i * 13 % 23));
+    }
+    test::set_values(later_inputs_, inputs);
+    test::set_values(later_targets_, targets);
+    model_.set_later_tokens({Vector<const std::int32_t>(later_inputs_.data(), later_inputs_.size()),
+                             Vector<const std::int32_t>(later_targets_.data(), later_targets_.size()),
+                             Vector<double>(later_losses_.data(), later_losses_.size()), later_weight});
   }
 
   MemoryPlan plan() {
@@ -115,7 +134,7 @@ class Gradient : public testing::TestWithParam<Variant> {
     model_.forward({});
     model_.loss({}, Vector<const std::int32_t>(targets_.data(), tokens), Vector<double>(losses_.data(), tokens));
     const std::vector<double> losses = test::values_of(losses_);
-    return std::accumulate(losses.begin(), losses.end(), 0.0) * scale + router_losses() + z_loss();
+    return std::accumulate(losses.begin(), losses.end(), 0.0) * scale + router_losses() + z_loss() + later_loss();
   }
 
   // The sums of the other losses are backward's: it is run for them, and what it adds to the gradient taken back.
@@ -134,6 +153,13 @@ class Gradient : public testing::TestWithParam<Variant> {
     return setup_.objective.z_coefficient * scale * std::accumulate(lse2.begin(), lse2.end(), 0.0);
   }
 
+  double later_loss() {
+    if (later_losses_.size() == 0) return 0.0;
+    run_backward_for_its_sums();
+    const std::vector<double> losses = test::values_of(later_losses_);
+    return later_weight * scale * std::accumulate(losses.begin(), losses.end(), 0.0);
+  }
+
   // By their formulas.
   double router_losses() {
     const deck::MoeConfig& moe = setup_.model.moe;
@@ -143,14 +169,14 @@ class Gradient : public testing::TestWithParam<Variant> {
     const auto columns = model_.statistics().extent(1);
     const auto e = static_cast<double>(moe.num_experts), k = static_cast<double>(moe.num_experts_per_tok);
     double balance = 0.0, z = 0.0;  // sums over the layers
-    for (index_t l = 0; l < setup_.model.num_hidden_layers; ++l) {
+    for (index_t l = 0; l < deck::stored_layers(setup_.model); ++l) {
       double share_by_mean = 0.0;  // sum over sequences and experts of f_e P_e
       for (index_t i = 0; i < moe.num_experts; ++i) share_by_mean += sums[l * columns + i] / (k * length * length);
       balance += e * share_by_mean / sequences;
       z += sums[l * columns + 2 * moe.num_experts] / tokens;
     }
     if (moe.router_aux_loss_scale == deck::AuxLossScale::hugging_face) {
-      balance *= k / static_cast<double>(setup_.model.num_hidden_layers);
+      balance *= k / static_cast<double>(deck::stored_layers(setup_.model));
     }
     return moe.router_aux_loss_coef * balance + moe.router_z_loss_coef * z;
   }
@@ -178,10 +204,16 @@ class Gradient : public testing::TestWithParam<Variant> {
     model_.forward({});
     model_.loss_backward({}, Vector<const std::int32_t>(targets_.data(), tokens), scale, loss_rows(),
                          model_.hidden_gradient(0));
+    after_loss({});
     for (index_t l = setup_.model.num_hidden_layers - 1; l >= 0; --l) {
       model_.backward_layer({}, l, model_.hidden_gradient(0));
     }
     model_.backward_embedding({}, inputs, model_.hidden_gradient(0));
+  }
+
+  void after_loss(const Slot& slot) {
+    for (index_t i = 0; i < model_.steps_after_loss(); ++i)
+      model_.backward_after_loss(slot, i, model_.hidden_gradient(0));
   }
 
   nn::LossRows loss_rows() const {
@@ -202,7 +234,7 @@ class Gradient : public testing::TestWithParam<Variant> {
     return test::value_at(model_.parameters().gradient, model_.parameters().layouts.gradient.at(at));
   }
 
-  static constexpr double scale = 1.0 / tokens;
+  static constexpr double scale = 1.0 / tokens, later_weight = 0.7;
   Timers timers_;
   comm::Communicator world_;
   comm::ProcessGrid grid_;
@@ -212,6 +244,8 @@ class Gradient : public testing::TestWithParam<Variant> {
   Transformer<double> model_;
   Kokkos::View<std::int32_t*, MemorySpace> inputs_, targets_;
   Kokkos::View<double*, MemorySpace> losses_, lse2_;
+  Kokkos::View<std::int32_t*, MemorySpace> later_inputs_, later_targets_;
+  Kokkos::View<double*, MemorySpace> later_losses_;
 };
 
 TEST_P(Gradient, MeetsFiniteDifferences) {
@@ -261,7 +295,10 @@ TEST_P(Gradient, InTwoPartsHasTheSameBits) {
     model_.embed(slot, inputs);
     model_.forward(slot);
   };
-  const auto lose = [&](Slot slot) { model_.loss_backward(slot, targets, scale, loss_rows(), dx); };
+  const auto lose = [&](Slot slot) {
+    model_.loss_backward(slot, targets, scale, loss_rows(), dx);
+    after_loss(slot);
+  };
   for (index_t m = 0; m < 2; ++m) {
     begin({});
     lose({});

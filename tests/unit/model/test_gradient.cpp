@@ -119,6 +119,26 @@ void to_biases(deck::ModelConfig& m) {
   m.swiglu_limit = 0.5;
 }
 
+// Two layers that predict later tokens.
+void to_later_tokens(deck::ModelConfig& m) { deck::append_layers(m, 2); }
+
+void to_later_tokens_of_latents(deck::ModelConfig& m) {
+  to_later_tokens(m);
+  m.num_key_value_heads = 3;
+  m.q_lora_rank = 8;
+  m.kv_lora_rank = 7;
+  m.qk_nope_head_dim = 4;
+  m.qk_rope_head_dim = 2;
+  m.v_head_dim = 5;
+}
+
+void to_later_tokens_with_layer_norm(deck::ModelConfig& m) {
+  deck::append_layers(m, 1);
+  m.normalization = deck::Normalization::layer_norm;
+  m.embedding_multiplier = 1.7;
+  m.logits_scaling = 0.8;
+}
+
 deck::MoeConfig in_layer_1(deck::MoeConfig moe) {
   moe.expert_layers = "1";
   return moe;
@@ -175,6 +195,26 @@ INSTANTIATE_TEST_SUITE_P(
                 in_layer_1(balanced(deck::AuxLossScale::per_layer))},
         Variant{"dense_first_split", false, false, false, deck::TpMode::reduce_scatter,
                 in_layer_1(grouped(deck::RouterScore::sigmoid))}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+INSTANTIATE_TEST_SUITE_P(
+    LaterTokens, Gradient,
+    testing::Values(
+        Variant{"later_tokens", false, false, false, deck::TpMode::all_reduce, {}, to_later_tokens},
+        Variant{"later_tokens_split", false, false, false, deck::TpMode::reduce_scatter, {}, to_later_tokens},
+        Variant{"later_tokens_tied", true, true, true, deck::TpMode::reduce_scatter, {}, to_later_tokens},
+        Variant{"later_tokens_latent", false, false, false, deck::TpMode::all_reduce, {}, to_later_tokens_of_latents},
+        Variant{"later_tokens_layer_norm",
+                true,
+                false,
+                false,
+                deck::TpMode::all_reduce,
+                {},
+                to_later_tokens_with_layer_norm},
+        Variant{"later_tokens_routed", false, false, false, deck::TpMode::all_reduce,
+                balanced(deck::AuxLossScale::hugging_face), to_later_tokens},
+        Variant{"later_tokens_dense_first_split", false, false, false, deck::TpMode::reduce_scatter,
+                in_layer_1(grouped(deck::RouterScore::sigmoid)), to_later_tokens}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

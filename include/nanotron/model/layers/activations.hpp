@@ -85,6 +85,12 @@ struct Workspace {
   nn::FeedForwardWorkspace<T> feed_forward;
 };
 
+/// Where the activations of a micro-batch are stored: virtual stage, and index among its slots.
+struct Slot {
+  index_t stage = 0;
+  index_t index = 0;
+};
+
 /// What one micro-batch keeps of one virtual stage.
 template <class T>
 struct StageActivations {
@@ -128,6 +134,10 @@ struct Activations {
   /// recipe, attention and feed_forward allocate what GEMMs, attention and feed-forward networks need in addition.
   Activations(Arena& arena, const LocalSizes& sizes, const ActivationSetup& setup, GemmRecipe<T>& recipe,
               const AttentionBlocks<T>& attention, const LayerNetworks<T>& feed_forward);
+
+  const StageActivations<T>& at(const Slot& slot) const {
+    return stages[static_cast<std::size_t>(slot.stage)][static_cast<std::size_t>(slot.index)];
+  }
 
   std::vector<std::vector<StageActivations<T>>> stages;  // by virtual stage and slot
   Matrix<T> final_norm;                                  // empty without a head, as are the next two

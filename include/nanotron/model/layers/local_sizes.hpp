@@ -24,6 +24,7 @@ struct LocalSizes {
   index_t intermediate = 0;  // local width of the dense network, or of the shared expert
   index_t vocabulary = 0;
   index_t layers = 0;    // stored here
+  index_t appended = 0;  // of these
   index_t gate_up = 0;   // columns of the dense network's first GEMM: gate | up, or up
   nn::NormSizes norm{};  // of hidden states
   LayerLayout layout{};

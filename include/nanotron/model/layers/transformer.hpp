@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "nanotron/model/later_tokens/later_tokens.hpp"
 #include "nanotron/model/layers/decoder_layer.hpp"
 #include "nanotron/model/layers/gemm_recipe.hpp"
 #include "nanotron/model/layers/input_embedding.hpp"
@@ -25,12 +26,6 @@ template <class T>
 struct Head {
   std::unique_ptr<const nn::Norm<T>> norm;
   nn::VocabLoss<T> loss;
-};
-
-/// Where the activations of a micro-batch are stored: virtual stage, and index among its slots.
-struct Slot {
-  index_t stage = 0;
-  index_t index = 0;
 };
 
 template <class T>
@@ -59,15 +54,13 @@ class Transformer {
 
   index_t layers(index_t stage) const { return setup_.stages[static_cast<std::size_t>(stage)].layers.size(); }
   index_t first_layer(index_t stage) const;  // index of the virtual stage's first layer among those stored here
-  bool has_embedding(index_t stage) const;
-  bool has_head(index_t stage) const;
+  bool has_embedding(index_t stage) const, has_head(index_t stage) const;
 
   /// Bytes that the functions below move for one micro-batch of a virtual stage, embedding and head included, gathers
   /// of weights (UnitWeights::traffic) excluded.
   LayerTraffic traffic(index_t stage) const;
   /// The sources whose weights these passes read, in this order: forward; whole backward, or its first part.
-  std::vector<SourceUse> forward_uses(index_t stage) const;
-  std::vector<SourceUse> backward_uses(index_t stage) const;
+  std::vector<SourceUse> forward_uses(index_t stage) const, backward_uses(index_t stage) const;
   const UnitWeights<T>& weights() const { return weights_; }
 
   /// The hidden states (this rank's rows, h) before and after the virtual stage; buffers for their gradient, dx below.
@@ -90,6 +83,11 @@ class Transformer {
   /// The same, and dx <- gradient of scale * (sum of what training minimises) with respect to output(slot).
   void loss_backward(const Slot& slot, Vector<const std::int32_t> targets, double scale, const nn::LossRows& rows,
                      Matrix<T> dx);
+  /// With appended layers their tokens are set before loss_backward, and these steps follow it: each adds to the
+  /// gradients of one source, the last one overwrites dx.
+  void set_later_tokens(const LaterTokens& tokens);
+  index_t steps_after_loss() const, source_after_loss(index_t step) const;
+  void backward_after_loss(const Slot& slot, index_t step, Matrix<T> dx);
 
   /// Call it for layer = layers(stage) - 1, ..., 0. dx: gradient of the layer's output on entry, of its input on
   /// return.
@@ -112,9 +110,7 @@ class Transformer {
   void prepare_networks();
   void normalise_output(const Slot& slot);
   void complete(const nn::HiddenStates<T>& x);
-  const StageActivations<T>& at(const Slot& slot) const {
-    return act_.stages[static_cast<std::size_t>(slot.stage)][static_cast<std::size_t>(slot.index)];
-  }
+  const StageActivations<T>& at(const Slot& slot) const { return act_.at(slot); }
   const nn::TokenBatch& batch(const Slot& slot) const { return micro_batches_.of(slot.stage, slot.index); }
   const DecoderLayer<T>& layer_of(index_t stage, index_t layer) const {
     return *layers_[static_cast<std::size_t>(first_layer(stage) + layer)];
@@ -122,9 +118,13 @@ class Transformer {
   deck::Recompute recompute_of(index_t stage, index_t layer) const;
   index_t source_of(index_t stage, index_t layer) const { return table_.layer_unit(first_layer(stage) + layer); }
   SourceUse embedding_use(index_t stage) const { return {table_.embedding_unit(), source_of(stage, 0)}; }
-  SourceUse forward_use(index_t stage, index_t layer) const;
+  SourceUse forward_use(index_t stage, index_t layer) const, backward_use(index_t stage, index_t layer) const;
   SourceUse head_use(index_t stage) const { return {table_.head_source(), source_of(stage, layers(stage) - 1)}; }
-  SourceUse backward_use(index_t stage, index_t layer) const;
+  // With appended layers: weights that loss_backward and backward_after_loss read, traffic of both, the former itself.
+  std::vector<SourceUse> loss_uses(index_t stage) const, uses_after_loss(index_t stage) const;
+  comm::StepTraffic appended_traffic() const;
+  void loss_of_all(const Slot& slot, Vector<const std::int32_t> targets, double scale, const nn::LossRows& rows);
+  index_t appended_stage(index_t depth) const;
   void use_weights(index_t stage, index_t layer, const SourceUse& use);
 
   TransformerSetup setup_;
@@ -144,6 +144,7 @@ class Transformer {
   std::optional<InputEmbedding<T>> embedding_;
   std::optional<Head<T>> head_;
   std::vector<std::unique_ptr<const DecoderLayer<T>>> layers_;
+  std::shared_ptr<AppendedLayers<T>> appended_;  // null: none here
 };
 
 }  // namespace nanotron::model

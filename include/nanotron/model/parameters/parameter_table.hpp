@@ -34,7 +34,7 @@ namespace nanotron::model {
 /// The unit of ZeRO (an FSDP unit): the range of the flat buffers that is gathered and reduced at once.
 struct Unit {
   Range range;   // its size is a multiple of 64 x the shards of its section
-  int uses = 1;  // how often backward adds to its gradient: twice for tied embeddings
+  int uses = 1;  // how often backward adds to its gradient: more than once where both ends of the model use it
   comm::ReplicaSet replicas = comm::ReplicaSet::data_parallel;
 };
 
@@ -85,12 +85,13 @@ struct ParameterTable {
   Range positions{};          // of max_position_embeddings, where they are learned
   index_t size = 0;           // elements of a flat buffer
   bool has_embedding = true;  // to look up tokens
-  bool has_head = true;       // final norm and output head
+  bool has_head = true;       // final norm and output head, and appended layers
   Range params_1d{};          // the 1-D parameters, before the 2-D ones
   std::vector<Unit> units{};  // the 2-D parameters stored here: embedding, layers, head; then experts
   std::vector<Section> sections{};
 
-  index_t layers = 0;                    // stored here
+  index_t layers = 0;                    // stored here, the appended ones last
+  index_t appended_layers = 0;           // of these
   std::vector<index_t> layer_numbers{};  // of these layers, ascending
   bool is_tied = false;                  // tied embeddings: the head uses the embedding's weights
   std::size_t first_expert_spec = 0;     // gate, up and down of each expert follow all other specs
@@ -108,10 +109,18 @@ struct ParameterTable {
   index_t local_layer(index_t number) const;
   const Unit& unit(index_t number) const { return units[static_cast<std::size_t>(number)]; }
 
-  /// A source is what backward completes at once: a unit of the dense section with the experts of its layer; or, with
-  /// tied embeddings, the head.
-  index_t sources() const { return dense().units.size() + (is_tied ? 1 : 0); }
+  /// A source is what backward completes at once: a unit of the dense section with the experts of its layer; with
+  /// tied embeddings, the head; and the embedding that appended layers look up.
+  index_t sources() const { return dense().units.size() + uses_at_end(); }
   index_t head_source() const { return is_tied ? dense().units.size() : head_unit(); }
+  index_t appended_embedding_source() const { return dense().units.size() + (is_tied ? 1 : 0); }
+  /// How often backward of what follows the last layer adds to the embedding here, and whether this source is that.
+  int uses_at_end() const { return (has_head && is_tied ? 1 : 0) + (appended_layers > 0 ? 1 : 0); }
+  bool is_of_end(index_t source) const { return source >= dense().units.size(); }
+  /// Whether both ends of the model add to the embedding here.
+  bool is_shared() const { return has_embedding && uses_at_end() > 0; }
+  /// The source with which backward completes the final norm.
+  index_t final_norm_source() const { return appended_layers > 0 ? appended_embedding_source() : head_source(); }
   /// The unit of the section that a source adds to; no_unit where there is none.
   index_t unit_of(index_t source, const Section& section) const;
   const nn::ParameterSpec& operator[](const std::string& name) const;  // an internal error when there is none

@@ -37,7 +37,7 @@ struct ReducerContext {
 struct ReduceWhen {
   static constexpr index_t all_of_step = 0;
   index_t micro_batches = 1;  // after this many of them, or all_of_step
-  bool head_apart = false;    // with tied weights the head completes separately, as number table.units.size()
+  bool end_apart = false;     // the last end's part of an embedding that both ends of the model use completes apart
 };
 
 /// State that a strategy keeps between steps; it is written to the checkpoint.
@@ -105,9 +105,10 @@ class GradientReducer {
   bool overlap() const { return overlap_; }
   index_t micro_batches() const { return micro_batches_; }  // of this step; before the first, of the largest
   const model::PartialGradients<T>& partial() const { return partial_; }
-  /// number: of a unit, or table().units.size() for the head (ReduceWhen::head_apart).
-  const model::Unit& unit(index_t number) const { return table().unit(is_head(number) ? table().head_unit() : number); }
-  bool is_head(index_t number) const { return number == static_cast<index_t>(table().units.size()); }
+  /// number: of a unit, or table().units.size(), a part of that of the embedding (ReduceWhen::end_apart).
+  const model::Unit& unit(index_t number) const { return table().unit(is_end(number) ? 0 : number); }
+  bool is_end(index_t number) const { return number == static_cast<index_t>(table().units.size()); }
+  index_t uses_of(index_t number) const;  // how often backward of a micro-batch adds to it
   /// A range of the flat gradient buffer, where gradients are not sharded.
   Vector<M> gradient(const Range& flat) const;
   /// Zeroes the section's gradients in the buffer, stored as `layout` says.
@@ -130,8 +131,7 @@ class GradientReducer {
   /// Traffic of the reduction over the section's ranks.
   virtual comm::StepTraffic strategy_traffic() const = 0;
 
-  index_t number_of(index_t source) const;
-  index_t until_complete() const;  // micro-batches
+  index_t number_of(index_t source) const, until_complete() const;  // the latter in micro-batches
   const model::Transformer<T>* model_;
   model::Section section_;
   model::Sharding sharding_;

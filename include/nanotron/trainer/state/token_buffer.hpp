@@ -33,9 +33,11 @@ struct LoadedBatch {
 class TokenBuffer {
  public:
   /// Where batches go on the device: inputs and targets (max micro-batches, tokens of one), document_starts and
-  /// sequence_tokens as BatchLoader::load_documents and load_tokens say. A smaller batch takes the first micro-batches.
+  /// sequence_tokens as BatchLoader::load_documents and load_tokens say; later inputs and targets (max micro-batches,
+  /// steps, tokens of one) as load_later, if any. A smaller batch takes the first micro-batches.
   TokenBuffer(Vector<std::int32_t> inputs, Vector<std::int32_t> targets, Vector<std::int32_t> document_starts,
-              Vector<std::int32_t> sequence_tokens);
+              Vector<std::int32_t> sequence_tokens, Vector<std::int32_t> later_inputs = {},
+              Vector<std::int32_t> later_targets = {});
 
   /// Reads the global batch that begins at `first_sample`; if it is the next to be loaded, load will not read it again.
   /// Errors are thrown by that load. The device has finished with the batch before the one it holds.
@@ -47,9 +49,14 @@ class TokenBuffer {
  private:
   // On the host. One is read while the other one is copied.
   struct Batch {
-    Batch(std::size_t tokens, std::size_t positions, std::size_t sequences)
-        : inputs(tokens), targets(tokens), document_starts(positions), sequence_tokens(sequences) {}
-    PinnedArray<std::int32_t> inputs, targets, document_starts, sequence_tokens;
+    Batch(std::size_t tokens, std::size_t positions, std::size_t sequences, std::size_t later)
+        : inputs(tokens),
+          targets(tokens),
+          document_starts(positions),
+          sequence_tokens(sequences),
+          later_inputs(later),
+          later_targets(later) {}
+    PinnedArray<std::int32_t> inputs, targets, document_starts, sequence_tokens, later_inputs, later_targets;
     std::vector<index_t> documents;             // of each micro-batch
     const data::BatchLoader* loader = nullptr;  // null: none was read
     index_t first_sample = 0;
@@ -59,7 +66,9 @@ class TokenBuffer {
   static void read(Batch& batch, data::BatchLoader& loader, index_t first_sample);
   static void count_documents(Batch& batch, const data::BatchLoader& loader);
 
-  Vector<std::int32_t> inputs_, targets_, document_starts_, sequence_tokens_;
+  static void read_later(Batch& batch, data::BatchLoader& loader, index_t first_sample, index_t micro_batch);
+
+  Vector<std::int32_t> inputs_, targets_, document_starts_, sequence_tokens_, later_inputs_, later_targets_;
   std::array<Batch, 2> batches_;
   std::size_t next_ = 0;
 };

@@ -30,6 +30,16 @@ struct AuxiliaryRows {
   Vector<std::int64_t> top_place;
 };
 
+/// Of the appended layers: inputs and targets of each, (micro-batches, layers, tokens of a micro-batch) like their
+/// losses; how much the sum of the losses of all of them counts in what training minimises. All empty without.
+struct LaterRows {
+  LaterRows(const deck::Config& config, index_t appended_here, Arena& arena, index_t tokens);
+
+  Vector<std::int32_t> inputs, targets;
+  AuxiliaryRows losses;  // on all ranks
+  double weight = 0.0;
+};
+
 template <class T>
 struct TrainingState {
   using M = master_t<T>;
@@ -63,6 +73,10 @@ struct TrainingState {
   nn::LossRows loss_rows_of(index_t micro_batch) const {
     return {part(loss_rows, micro_batch), part(auxiliary.rows, micro_batch)};
   }
+  model::LaterTokens later_tokens_of(index_t micro_batch) const {
+    return {part(later.inputs, micro_batch), part(later.targets, micro_batch), part(later.losses.rows, micro_batch),
+            later.weight};
+  }
   /// Loss rows of all micro-batches that are loaded.
   Vector<double> loaded_loss_rows() const { return Vector<double>(loss_rows.data(), micro_batches_ * model.tokens()); }
 
@@ -77,6 +91,7 @@ struct TrainingState {
   Vector<std::int32_t> targets;
   Vector<double> loss_rows;
   AuxiliaryRows auxiliary;
+  LaterRows later;
   Vector<std::int32_t> document_starts;  // of whole sequences; empty without a document mask
   Vector<std::int32_t> sequence_tokens;  // of each whole sequence; empty without experts
   optim::UpdateDecision<M> decision;     // last: the size of its last vector may differ between ranks of a group

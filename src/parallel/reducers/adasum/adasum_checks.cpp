@@ -3,6 +3,7 @@
 
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/later_tokens.hpp"
 #include "nanotron/tensor/layout_checks.hpp"
 #include "parallel/reducers/strategies.hpp"
 
@@ -27,9 +28,9 @@ void check_adasum(const deck::Config& c, deck::Findings& f) {
   refuse("parallel.compression", p.compression != deck::Compression::none,
          "is not a sum, and compression is for the all-reduce of a sum",
          "compression = 'none', or gradient_sum = 'sum'");
-  refuse("model.tie_word_embeddings", p.pp > 1 && c.model.tie_word_embeddings && f.is_valid({"parallel.pp"}),
-         "is not linear, and tied embeddings with pp = " + text(p.pp) +
-             " are all-reduced over both ends of the pipeline after it",
+  refuse("model.tie_word_embeddings", p.pp > 1 && deck::embeds_at_end(c.model) && f.is_valid({"parallel.pp"}),
+         "is not linear, and embeddings that the last stage uses too, with pp = " + text(p.pp) +
+             ", are all-reduced over both ends of the pipeline after it",
          "pp = 1, untied embeddings, or gradient_sum = 'sum'");
   if (p.ep > 1 && c.model.moe.num_experts > 0 && f.is_valid({"moe.num_experts", "parallel.ep"})) {
     f.error({"parallel.ep", "parallel.gradient_sum"},

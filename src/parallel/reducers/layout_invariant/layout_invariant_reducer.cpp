@@ -18,8 +18,8 @@
 //
 // Experts that receive tokens of several sequences at once have one gradient for each; they are added one by one.
 //
-// Tied weights have two sums, H over the head's g_i and E over the embedding's, and then H + E: the order in which a
-// pipeline adds them, where first and last stage are on different ranks.
+// A token embedding that both ends of the model use has two sums, H over the g_i of the last stage and E over those of
+// the first, and then H + E: the order in which a pipeline adds them, where these stages are on different ranks.
 
 #include <algorithm>
 #include <memory>
@@ -32,8 +32,10 @@ namespace nanotron::parallel {
 namespace {
 
 // By number: the 1-D parameters of the unit's layer. Of those of no layer backward of the embedding completes the norm
-// of the embedding; the others (the final norm) belong to number `head`.
-std::vector<std::vector<Range>> params_1d_by_number(const model::ParameterTable& table, index_t head) {
+// of the embedding; the others are of the final norm.
+std::vector<std::vector<Range>> params_1d_by_number(const model::ParameterTable& table) {
+  const index_t last = table.final_norm_source();
+  const bool is_apart = table.is_shared() && table.is_of_end(last);
   std::vector<std::vector<Range>> params_1d(table.units.size() + 1);
   for (const nn::ParameterSpec& spec : table.specs) {
     if (!spec.is_1d) continue;
@@ -42,7 +44,8 @@ std::vector<std::vector<Range>> params_1d_by_number(const model::ParameterTable&
       const index_t number =
           spec.is_stacked   ? table.layer_unit(table.local_layer(spec.layer_numbers[static_cast<std::size_t>(layer)]))
           : is_of_embedding ? table.embedding_unit()
-                            : head;
+          : is_apart        ? static_cast<index_t>(table.units.size())
+                            : table.unit_of(last, table.dense());
       const index_t begin = spec.offset_of(layer);
       params_1d[static_cast<std::size_t>(number)].push_back({begin, begin + spec.local_size()});
     }
@@ -76,7 +79,7 @@ class LayoutInvariantReducer final : public GradientReducer<T> {
   explicit LayoutInvariantReducer(const ReducerContext<T>& context);
 
  private:
-  // number: of a unit, or table.units.size() for the tied head.
+  // number: of a unit, or table.units.size() for the last stage's part of the embedding.
   void start_step() override;
   void before_use(index_t number) override;
   void before_first_use(index_t number) override;
@@ -88,7 +91,7 @@ class LayoutInvariantReducer final : public GradientReducer<T> {
   comm::StepTraffic traffic_1d() const override;
   comm::StepTraffic strategy_traffic() const override;
 
-  index_t unit_of(index_t number) const { return this->is_head(number) ? this->table().embedding_unit() : number; }
+  index_t unit_of(index_t number) const { return this->is_end(number) ? this->table().embedding_unit() : number; }
   // Gradients of a flat range: where backward accumulates them, for one of sequences_; this rank's part of the sum.
   Vector<M> gradient_of(const Range& flat, index_t sequence = 0) const;
   Vector<M> kept(const Range& flat) const;
@@ -107,7 +110,7 @@ class LayoutInvariantReducer final : public GradientReducer<T> {
   void exchange(index_t number, const Vector<U>& send, const Vector<U>& receive);
   void add_in_order(const Vector<M>& parts, const Vector<M>& sum);
   void sum_1d();
-  void add_head();
+  void add_end();
   void gather_parts();
 
   index_t samples_of_shard_;
@@ -115,17 +118,17 @@ class LayoutInvariantReducer final : public GradientReducer<T> {
   int sequences_;  // gradients of a unit, stored one after the other
   int context_;    // consecutive ranks that share a sequence
   bool to_bf16_;   // g_i are rounded to bf16
-  bool tied_;      // head and embedding are one unit here
+  bool shared_;    // both ends of the model add to the embedding here
 
   Vector<M> send_, receive_;                     // one unit each
   Vector<bf16> rounded_send_, rounded_receive_;  // instead of them
   Vector<M> gradients_1d_;                       // (sequences of this rank, 1-D parameters)
   Vector<M> batch_shard_1d_, sum_1d_;            // 1-D parameters: the sum of one batch shard; of all
   Vector<M> gathered_;                           // (ranks, 1-D parameters)
-  Vector<M> head_sum_;                           // tied weights: this rank's shard of H
-  Vector<M> other_part_;  // tied weights: gradient of head or embedding, whichever is not in the unit
+  Vector<M> end_sum_;                            // this rank's shard of H
+  Vector<M> other_part_;                         // that of the two gradients of the embedding which is not in the unit
 
-  index_t in_place_ = 0;                       // tied weights: the number whose gradient is stored in the unit
+  index_t in_place_ = 0;                       // of the two: the number whose gradient is stored in the unit
   std::vector<index_t> uses_, inputs_;         // by number: calls of after_use and after_inputs in this step
   std::vector<std::vector<Range>> ranges_of_;  // by number: its 1-D parameters in the flat space
   std::vector<std::size_t> send_counts_;
@@ -133,17 +136,16 @@ class LayoutInvariantReducer final : public GradientReducer<T> {
 
 template <class T>
 LayoutInvariantReducer<T>::LayoutInvariantReducer(const ReducerContext<T>& c)
-    : GradientReducer<T>(c, {.micro_batches = samples_of_shard(c), .head_apart = true}),
+    : GradientReducer<T>(c, {.micro_batches = samples_of_shard(c), .end_apart = true}),
       samples_of_shard_(samples_of_shard(c)),
       rounds_(deck::sum_shards(c.config).batch / c.config.parallel.dp),
       sequences_(c.sharding.of(c.section.replicas).gradients),
       context_(context_of(c)),
       to_bf16_(c.config.parallel.compression == deck::Compression::bf16),
-      tied_(c.section.units.begin == 0 && c.model.table().units.front().uses > 1),
+      shared_(c.section.units.begin == 0 && c.model.table().is_shared()),
       uses_(c.model.table().units.size() + 1),
       inputs_(uses_.size()),
-      ranges_of_(params_1d_by_number(c.model.table(),
-                                     tied_ ? static_cast<index_t>(uses_.size()) - 1 : c.model.table().head_unit())),
+      ranges_of_(params_1d_by_number(c.model.table())),
       send_counts_(static_cast<std::size_t>(c.groups.data.size())) {
   constexpr auto kind = MemoryKind::gradients;
   const index_t ranks = this->data().size(), params_1d = has_1d(c.section) ? c.section.params_1d.size() : 0;
@@ -151,7 +153,7 @@ LayoutInvariantReducer<T>::LayoutInvariantReducer(const ReducerContext<T>& c)
   for (index_t u = c.section.units.begin; u < c.section.units.end && (ranks > 1 || to_bf16_); ++u) {
     unit = std::max(unit, this->unit(u).range.size() * sequences_);
   }
-  const index_t tied = tied_ ? this->unit(0).range.size() : 0;
+  const index_t shared = shared_ ? this->unit(0).range.size() : 0;
   if (to_bf16_) {
     rounded_send_ = c.arena.template take<bf16>(kind, unit);
     rounded_receive_ = c.arena.template take<bf16>(kind, ranks > 1 ? unit : 0);
@@ -163,8 +165,8 @@ LayoutInvariantReducer<T>::LayoutInvariantReducer(const ReducerContext<T>& c)
   batch_shard_1d_ = c.arena.template take<M>(kind, params_1d);
   sum_1d_ = c.arena.template take<M>(kind, params_1d);
   gathered_ = c.arena.template take<M>(kind, ranks > 1 ? ranks * params_1d : 0);
-  head_sum_ = c.arena.template take<M>(kind, tied / this->sharding().size(c.section.replicas));
-  other_part_ = c.arena.template take<M>(kind, samples_of_shard_ > 1 ? tied : 0);
+  end_sum_ = c.arena.template take<M>(kind, shared / this->sharding().size(c.section.replicas));
+  other_part_ = c.arena.template take<M>(kind, samples_of_shard_ > 1 ? shared : 0);
 }
 
 template <class T>
@@ -182,8 +184,8 @@ auto LayoutInvariantReducer<T>::kept(const Range& flat) const -> Vector<M> {
 
 template <class T>
 auto LayoutInvariantReducer<T>::kept_of(index_t number, const Range& flat) const -> Vector<M> {
-  if (!this->is_head(number)) return kept(flat);
-  return slice(head_sum_, flat.begin - shard_of(this->unit(number), this->sharding()).begin, flat.size());
+  if (!this->is_end(number)) return kept(flat);
+  return slice(end_sum_, flat.begin - shard_of(this->unit(number), this->sharding()).begin, flat.size());
 }
 
 template <class T>
@@ -206,14 +208,14 @@ template <class T>
 void LayoutInvariantReducer<T>::start_step() {
   this->clear(this->model().parameters().layouts.reduced);
   kernels::fill<M>(this->device(), gradients_1d_, 0.0);
-  kernels::fill<M>(this->device(), head_sum_, 0.0);
+  kernels::fill<M>(this->device(), end_sum_, 0.0);
   std::ranges::fill(uses_, 0);
   std::ranges::fill(inputs_, 0);
 }
 
 template <class T>
 void LayoutInvariantReducer<T>::before_use(index_t number) {
-  if (!tied_ || unit_of(number) != 0 || in_place_ == number) return;
+  if (!shared_ || unit_of(number) != 0 || in_place_ == number) return;
   if (samples_of_shard_ > 1) kernels::swap<M>(this->device(), gradient_of(this->unit(number).range), other_part_);
   in_place_ = number;
 }
@@ -227,7 +229,7 @@ void LayoutInvariantReducer<T>::before_first_use(index_t number) {
 template <class T>
 void LayoutInvariantReducer<T>::after_use(index_t number) {
   const typename GradientReducer<T>::Exposed exposed(*this);
-  set_1d_apart(number, uses_[static_cast<std::size_t>(number)]++);
+  set_1d_apart(number, uses_[static_cast<std::size_t>(number)]++ / this->uses_of(number));
 }
 
 template <class T>
@@ -342,8 +344,8 @@ void LayoutInvariantReducer<T>::sum_1d() {
 }
 
 template <class T>
-void LayoutInvariantReducer<T>::add_head() {
-  if (tied_) kernels::add<M>(this->device(), head_sum_, kept(shard_of(this->unit(0), this->sharding())));
+void LayoutInvariantReducer<T>::add_end() {
+  if (shared_) kernels::add<M>(this->device(), end_sum_, kept(shard_of(this->unit(0), this->sharding())));
 }
 
 template <class T>
@@ -362,7 +364,7 @@ template <class T>
 void LayoutInvariantReducer<T>::finish_step() {
   const typename GradientReducer<T>::Exposed exposed(*this);
   sum_1d();
-  add_head();
+  add_end();
   gather_parts();
 }
 
@@ -377,7 +379,7 @@ comm::StepTraffic LayoutInvariantReducer<T>::strategy_traffic() const {
   const auto bytes = [](index_t n) { return n * static_cast<index_t>(sizeof(M)); };
   const index_t addend = to_bf16_ ? sizeof(bf16) : sizeof(M);
   const index_t params_1d = this->section().params_1d.size(), params_2d = this->section().flat.size() - params_1d;
-  const index_t twice = tied_ ? this->unit(0).range.size() : 0;
+  const index_t twice = shared_ ? this->unit(0).range.size() : 0;
   return {.data_parallel = rounds_ * (comm::all_to_all_bytes(addend * (sequences_ * params_2d + twice), ranks) +
                                       comm::all_gather_bytes(bytes(params_1d), ranks)) +
                            comm::all_gather_bytes(bytes(params_2d / ranks), ranks / shards)};

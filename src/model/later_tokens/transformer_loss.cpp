@@ -1,0 +1,137 @@
+// The loss of a transformer with appended layers. They run after the last layer, between its forward and its backward:
+// their activations are stored once, whatever the number of micro-batches in flight.
+
+#include "appended_layers.hpp"
+#include "nanotron/base/flight_recorder.hpp"
+#include "nanotron/base/types.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
+
+namespace nanotron::model {
+
+template <class T>
+void Transformer<T>::set_later_tokens(const LaterTokens& tokens) {
+  if (appended_) appended_->set(tokens);
+}
+
+template <class T>
+index_t Transformer<T>::steps_after_loss() const {
+  return appended_ ? appended_->size() + 1 : 0;
+}
+
+template <class T>
+index_t Transformer<T>::source_after_loss(index_t step) const {
+  return step < appended_->size() ? table_.layer_unit(table_.layers - 1 - step) : table_.appended_embedding_source();
+}
+
+// The virtual stage of the appended layer of this depth.
+template <class T>
+index_t Transformer<T>::appended_stage(index_t depth) const {
+  return static_cast<index_t>(setup_.stages.size()) - appended_->size() + depth - 1;
+}
+
+template <class T>
+std::vector<SourceUse> Transformer<T>::loss_uses(index_t stage) const {
+  if (!appended_) return {head_use(stage)};
+  const index_t depths = appended_->size();
+  const auto source = [&](index_t depth) { return source_of(appended_stage(depth), 0); };
+  std::vector<SourceUse> uses{{table_.appended_embedding_source(), source(1)}};
+  for (index_t d = 1; d <= depths; ++d) uses.push_back({source(d), d < depths ? source(d + 1) : table_.head_source()});
+  uses.push_back({table_.head_source(), source(depths)});
+  return uses;
+}
+
+template <class T>
+std::vector<SourceUse> Transformer<T>::uses_after_loss(index_t stage) const {
+  std::vector<SourceUse> uses;
+  for (index_t d = appended_ ? appended_->size() : 0; d >= 1; --d) {
+    const index_t before = d > 1 ? source_of(appended_stage(d - 1), 0) : source_of(stage, layers(stage) - 1);
+    uses.push_back({source_of(appended_stage(d), 0), before});
+  }
+  return uses;
+}
+
+// Of a micro-batch. The last appended layer runs just before its backward: nothing of it has to be recomputed.
+template <class T>
+comm::StepTraffic Transformer<T>::appended_traffic() const {
+  comm::StepTraffic sum;
+  const index_t depths = appended_ ? appended_->size() : 0;
+  for (index_t d = 1; d <= depths; ++d) {
+    const LayerTraffic layer = layer_of(appended_stage(d), 0).traffic();
+    sum += layer.forward + layer.backward;
+    if (d < depths && recompute_of(appended_stage(d), 0) == deck::Recompute::full) sum += layer.recompute;
+    sum += tp_region_->sum_traffic() + tp_region_->gather_traffic() + head_->loss.traffic(tokens()) +
+           tp_region_->sum_traffic() + tp_region_->gather_traffic();
+  }
+  return sum;
+}
+
+template <class T>
+void Transformer<T>::loss_of_all(const Slot& slot, Vector<const std::int32_t> targets, double scale,
+                                 const nn::LossRows& rows) {
+  const std::vector<SourceUse> uses = loss_uses(slot.stage);
+  weights_.use(uses.front());
+  appended_->embed(*device_);
+  normalise_output(slot);
+  Matrix<T> normed = act_.final_norm;
+  for (index_t d = 1; d <= appended_->size(); ++d) {
+    const index_t stage = appended_stage(d);
+    const NotedLayer noted(setup_.stages[static_cast<std::size_t>(stage)].layers.begin);
+    use_weights(stage, 0, uses[static_cast<std::size_t>(d)]);
+    const StageActivations<T>& act = at({.stage = stage});
+    const Matrix<T> x = act.residual.front(), y = act.residual.back();
+    appended_->join(*device_, d, normed, act_.work.dn, x);
+    complete(layer_of(stage, 0).forward(*device_, batch(slot), {x}, act.layers.front(), act_.work, y));
+    appended_->normalise(*device_, d, y);
+    normed = appended_->normed(d);
+  }
+  weights_.use(uses.back());
+  for (index_t d = 0; d <= appended_->size(); ++d) {
+    const Matrix<T> dn = appended_->gradient(d);
+    head_->loss.forward_backward(*device_,
+                                 tp_region_->gather(*device_, d == 0 ? act_.final_norm : appended_->normed(d)),
+                                 d == 0 ? targets : appended_->targets(d), d == 0 ? scale : scale * appended_->weight(),
+                                 act_.loss, d == 0 ? rows : appended_->rows(d), tp_region_->partial_sum(dn));
+    tp_region_->start_sum(*device_, dn).wait();
+  }
+}
+
+template <class T>
+void Transformer<T>::backward_after_loss(const Slot& slot, index_t step, Matrix<T> dx) {
+  const Region region(device_->timers(), "backward");
+  const Workspace<T>& work = act_.work;
+  const index_t depths = appended_->size(), d = depths - step;
+  if (d == 0) {
+    for (index_t k = 1; k <= depths; ++k)
+      appended_->embed_backward(*device_, k, at({.stage = appended_stage(k)}).residual.front());
+    kernels::fill<T>(*device_, Vector<T>(dx.data(), dx.size()), 0.0);
+    head_->norm->backward(*device_, appended_->gradient(0), output(slot), act_.final_statistics, dx, work.sums);
+    return;
+  }
+  const index_t stage = appended_stage(d);
+  const NotedLayer noted(setup_.stages[static_cast<std::size_t>(stage)].layers.begin);
+  use_weights(stage, 0, uses_after_loss(slot.stage)[static_cast<std::size_t>(step)]);
+  const StageActivations<T>& act = at({.stage = stage});
+  const Matrix<T> x = act.residual.front(), y = act.residual.back();
+  appended_->normalise_backward(*device_, d, y, dx, work.sums);
+  const DecoderLayer<T>& layer = layer_of(stage, 0);
+  const deck::Recompute recompute = d < depths ? recompute_of(stage, 0) : deck::Recompute::none;
+  if (recompute == deck::Recompute::selective) layer.recompute_selective(*device_, x, act.layers.front());
+  if (recompute == deck::Recompute::full) layer.recompute(*device_, batch(slot), x, act.layers.front(), work, y);
+  layer.backward(*device_, batch(slot), x, act.layers.front(), work, dx);
+  // x is free: the gradient of the embedding takes its place until the last step.
+  appended_->join_backward(*device_, d, d > 1 ? appended_->normed(d - 1) : act_.final_norm, dx, work.dn, x, work.sums);
+}
+
+#define NANOTRON_INSTANTIATE(T)                                                                                    \
+  template void Transformer<T>::set_later_tokens(const LaterTokens&);                                              \
+  template index_t Transformer<T>::steps_after_loss() const;                                                       \
+  template index_t Transformer<T>::source_after_loss(index_t) const;                                               \
+  template std::vector<SourceUse> Transformer<T>::loss_uses(index_t) const;                                        \
+  template std::vector<SourceUse> Transformer<T>::uses_after_loss(index_t) const;                                  \
+  template comm::StepTraffic Transformer<T>::appended_traffic() const;                                             \
+  template void Transformer<T>::loss_of_all(const Slot&, Vector<const std::int32_t>, double, const nn::LossRows&); \
+  template void Transformer<T>::backward_after_loss(const Slot&, index_t, Matrix<T>);
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
+
+}  // namespace nanotron::model
