@@ -79,7 +79,7 @@ const std::vector<Case> cases{
       "model.attention_dropout=0.1", "data.document_mask=block_diagonal"}},
     {"llama",
      {"precision.compute=bf16", "model.num_key_value_heads=4", "precision.tensor_shards=4",
-      "precision.context_shards=2", "model.num_nextn_predict_layers=2"}},
+      "model.num_nextn_predict_layers=2"}},
     {"qwen3",
      {"precision.compute=fp64", "precision.tensor_shards=2", "precision.batch_shards=6",
       "data.document_mask=block_diagonal", "model.num_nextn_predict_layers=1", "optimizer.mtp_loss_coefficient=1"}}};

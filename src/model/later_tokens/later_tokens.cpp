@@ -29,6 +29,10 @@ void check_later_tokens(const deck::Config& c, deck::Findings& f) {
     return refuse_unused(c, {"optimizer.mtp_loss_coefficient"}, "layers that predict later tokens",
                          "num_nextn_predict_layers more than 0", f);
   }
+  if (c.precision.context_shards > 1) {  // the shards of a sequence would each add up several uses of the head
+    refuse_layout(c, f, "precision.context_shards", "layers that predict later tokens and parts of sequences",
+                  "context_shards = 1");
+  }
   if (c.parallel.tp_mode != deck::TpMode::all_reduce && c.parallel.tp > 1) {
     refuse_layout(c, f, "parallel.tp_mode", "layers that predict later tokens and sequence parallelism",
                   "tp_mode = 'all_reduce'");

@@ -136,7 +136,6 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
   table.has_head = is_last;
   table.appended_layers = static_cast<index_t>(layers.appended.here.size());
   add_embedding(build, m, table);
-
   table.layers = static_cast<index_t>(stored.size());
   build.begin_layers(layers.all);
   add_attention(build, m, heads);

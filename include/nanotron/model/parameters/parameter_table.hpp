@@ -77,24 +77,22 @@ struct ParameterTable {
   TableLayout layout;
   std::vector<nn::ParameterSpec> specs;
   nn::HeadShard heads{};
-  Range intermediate{};       // of intermediate_size; if no layer is dense, as shared_width
-  Range shared_width{};       // of the shared expert's width
-  Range expert_width{};       // of moe_intermediate_size
-  Range experts{};            // stored here
-  Range vocabulary{};         // of vocab_size
-  Range positions{};          // of max_position_embeddings, where they are learned
-  index_t size = 0;           // elements of a flat buffer
-  bool has_embedding = true;  // to look up tokens
-  bool has_head = true;       // final norm and output head, and appended layers
-  Range params_1d{};          // the 1-D parameters, before the 2-D ones
-  std::vector<Unit> units{};  // the 2-D parameters stored here: embedding, layers, head; then experts
+  Range intermediate{};             // of intermediate_size; if no layer is dense, as shared_width
+  Range shared_width{};             // of the shared expert's width
+  Range expert_width{};             // of moe_intermediate_size
+  Range experts{};                  // stored here
+  Range vocabulary{}, positions{};  // of vocab_size, and of max_position_embeddings, where they are learned
+  index_t size = 0;                 // elements of a flat buffer
+  bool has_embedding = true;        // to look up tokens
+  bool has_head = true;             // final norm and output head, and appended layers
+  Range params_1d{};                // the 1-D parameters, before the 2-D ones
+  std::vector<Unit> units{};        // the 2-D parameters stored here: embedding, layers, head; then experts
   std::vector<Section> sections{};
 
-  index_t layers = 0;                    // stored here, the appended ones last
-  index_t appended_layers = 0;           // of these
-  std::vector<index_t> layer_numbers{};  // of these layers, ascending
-  bool is_tied = false;                  // tied embeddings: the head uses the embedding's weights
-  std::size_t first_expert_spec = 0;     // gate, up and down of each expert follow all other specs
+  index_t layers = 0, appended_layers = 0;  // stored here: all, and how many of them are appended, the last ones
+  std::vector<index_t> layer_numbers{};     // of these layers, ascending
+  bool is_tied = false;                     // tied embeddings: the head uses the embedding's weights
+  std::size_t first_expert_spec = 0;        // gate, up and down of each expert follow all other specs
 
   const Section& dense() const { return sections.front(); }
   const Section& section(comm::ReplicaSet replicas) const {
@@ -109,17 +107,15 @@ struct ParameterTable {
   index_t local_layer(index_t number) const;
   const Unit& unit(index_t number) const { return units[static_cast<std::size_t>(number)]; }
 
-  /// A source is what backward completes at once: a unit of the dense section with the experts of its layer; with
-  /// tied embeddings, the head; and the embedding that appended layers look up.
+  /// A source is what backward completes at once: a unit of the dense section with the experts of its layer; a tied
+  /// head; the embedding that appended layers look up.
   index_t sources() const { return dense().units.size() + uses_at_end(); }
   index_t head_source() const { return is_tied ? dense().units.size() : head_unit(); }
   index_t appended_embedding_source() const { return dense().units.size() + (is_tied ? 1 : 0); }
-  /// How often backward of what follows the last layer adds to the embedding here, and whether this source is that.
+  // How often what follows the last layer adds to the embedding here; whether this source does; whether both ends do.
   int uses_at_end() const { return (has_head && is_tied ? 1 : 0) + (appended_layers > 0 ? 1 : 0); }
   bool is_of_end(index_t source) const { return source >= dense().units.size(); }
-  /// Whether both ends of the model add to the embedding here.
   bool is_shared() const { return has_embedding && uses_at_end() > 0; }
-  /// The source with which backward completes the final norm.
   index_t final_norm_source() const { return appended_layers > 0 ? appended_embedding_source() : head_source(); }
   /// The unit of the section that a source adds to; no_unit where there is none.
   index_t unit_of(index_t source, const Section& section) const;
