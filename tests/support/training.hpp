@@ -47,7 +47,7 @@ struct Numbers {
   std::vector<RouterNumbers> routers;
   std::vector<double> z_losses, later_losses;  // 0 without one
   Tensors parameters, exp_avg, exp_avg_sq, momentum;
-  Tensors ema;  // empty without an average of the weights
+  Tensors ema;                            // empty without an average of the weights
   std::map<std::string, Tensors> states;  // of the optimizer, by name; among them the last three
   std::int64_t adam_steps = 0;
   Traffic predicted, counted;  // of the last step of this rank

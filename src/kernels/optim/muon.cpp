@@ -8,7 +8,7 @@
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
-#include "nanotron/kernels/optim/stored_copy.hpp"
+#include "nanotron/kernels/optim/update_operands.hpp"
 #include "nanotron/kernels/reduction/exact_sum.hpp"
 
 namespace nanotron::kernels {

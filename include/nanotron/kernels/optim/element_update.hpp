@@ -12,7 +12,6 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
 #include "nanotron/kernels/optim/element_states.hpp"
-#include "nanotron/kernels/optim/stored_copy.hpp"
 #include "nanotron/kernels/optim/update_operands.hpp"
 #include "nanotron/tensor/kernel_region.hpp"
 

@@ -1,11 +1,13 @@
 #pragma once
 
-// What the update of n elements reads and writes, whatever its rule.
+// What the update of n elements reads and writes, whatever its rule; a copy of the weights in bf16.
 
 #include <cstdint>
 #include <variant>
 #include <vector>
 
+#include "nanotron/base/error.hpp"
+#include "nanotron/kernels/loop/chunk.hpp"
 #include "nanotron/kernels/optim/update_scalars.hpp"
 #include "nanotron/tensor/shard.hpp"
 #include "nanotron/tensor/tensor.hpp"
@@ -38,5 +40,26 @@ struct UpdateOperands {
   RoundingNoise noise{};    // of states in bf16
   std::int64_t update = 1;  // its number, from 1
 };
+
+struct NoCopy {
+  template <class M, int n>
+  NANOTRON_FUNCTION void operator()(index_t, Width<n>, const Chunk<M, n>&) const {}
+};
+
+struct CopyInBf16 {
+  bf16* data;
+  template <class M, int n>
+  NANOTRON_FUNCTION void operator()(index_t i, Width<n> width, const Chunk<M, n>& value) const {
+    store(data + i, width, [&](const int k) { return static_cast<float>(value[k]); });
+  }
+};
+
+/// run(copy), copy(i, Width, values) writing to the copy of n elements where there is one.
+template <class F>
+void with_copy(const Vector<bf16>& copy, std::size_t n, const F& run) {
+  if (copy.extent(0) == 0) return run(NoCopy{});
+  NANOTRON_REQUIRE(copy.extent(0) == n, "an update of {} elements, {} in the copy", n, copy.extent(0));
+  run(CopyInBf16{copy.data()});
+}
 
 }  // namespace nanotron::kernels

@@ -9,6 +9,8 @@
 
 namespace nanotron::trainer {
 
+/// Every rank has one, for the whole run. A request stays open until a checkpoint that began after it is on disk. A
+/// file that rank 0 cannot remove is a warning: it is not looked at again, a signal still is.
 class SaveRequest {
  public:
   SaveRequest(const std::filesystem::path& output_dir, Log& log);
