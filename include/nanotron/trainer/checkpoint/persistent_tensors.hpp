@@ -20,7 +20,8 @@ class PersistentTensors {
 
   /// Describes the values. Only a run with an equal layout can read them. Empty: nothing is carried.
   const std::string& layout() const { return layout_; }
-  /// Empty without a layout.
+  /// Views of the reducers' own memory: writing or reading a checkpoint passes the values in place. Empty without a
+  /// layout.
   std::vector<io::StateTensor> tensors();
 
  private:
