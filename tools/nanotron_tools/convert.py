@@ -29,7 +29,7 @@ W + alpha / rank B A; to-hf does the same first. from-peft and to-peft read and 
 from-megatron reads a checkpoint of Megatron-LM of any tensor x pipeline parallelism, with the moments and the master
 weights, and writes the checkpoint and the deck with which the run continues (doc/coming_from.md).
 
-from-nanotron reads a checkpoint folder of Hugging Face's Nanotron with its optimizer (doc/coming_from.md).
+from-nanotron reads a folder of Hugging Face's Nanotron with its optimizer, to-nanotron writes one (doc/coming_from.md).
 Tensors are converted in blocks of 64 MiB. Needs numpy and h5py; the safetensors format is read and written here.
 """
 
@@ -45,10 +45,11 @@ from typing import Any
 
 import h5py
 
-from . import adapters, average, common, from_megatron, from_nanotron, hdf5, layouts, to_megatron, tokenizers
+from . import adapters, average, common, from_megatron, hdf5, layouts, to_megatron, to_nanotron, tokenizers
 from . import checkpoint as checkpoint_file
 from . import hf_config as hf
 from . import safetensors as st
+from .from_nanotron import add_command as add_from_nanotron
 from .model_sizes import ModelSizes
 
 DTYPES = {"fp64": "F64", "fp32": "F32", "bf16": "BF16"}
@@ -348,11 +349,7 @@ def main(argv: list[str] | None = None) -> int:
     read.add_argument("target", help="folder that gets step_00000000 and model.nml")
     read.add_argument("--seed", type=int, default=1234, help="seed noted in the checkpoint")
     read.set_defaults(run=from_hugging_face)
-    taken = commands.add_parser("from-nanotron", help="folder of Hugging Face's Nanotron -> checkpoint and deck")
-    taken.add_argument("source", help="folder of a step, or one with latest.txt")
-    taken.add_argument("target", help="folder that gets step_XXXXXXXX and input.deck")
-    taken.add_argument("--data", metavar="FILE", help="token file, data%%path of the deck")
-    taken.set_defaults(run=from_nanotron.from_nanotron, check_target=check_target)
+    taken = add_from_nanotron(commands, check_target)
     write = average.with_ema(commands.add_parser("to-hf", help="checkpoint -> Hugging Face folder"))
     write.add_argument("source", help="step folder, checkpoints folder or run folder")
     write.add_argument("target", help="folder that gets config.json and safetensors")
@@ -388,6 +385,7 @@ def main(argv: list[str] | None = None) -> int:
         command.add_argument("--beside-later", action="store_true",
                              help="import even where the folder has later checkpoints, which 'auto' resumes from")
     others = (from_megatron.add_command(commands), to_megatron.add_command(commands),
+              to_nanotron.add_command(commands),
               average.add_command(commands, check_target))
     for command in (read, taken, write, merged, read_peft, write_peft, *others):
         command.add_argument("--overwrite", action="store_true")

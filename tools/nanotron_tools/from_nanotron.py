@@ -104,7 +104,7 @@ def schedule_of(config: Config, step: int, left: Left) -> tuple[dict[str, Any], 
     if run["steps"] > total:
         run["stop_after_steps"] = total - step
     elif run["steps"] < total:
-        left.say(f"steps {run['steps']} to {total}", "Nanotron's continue at min_decay_lr; this run ends with its decay")
+        left.say(f"steps {run['steps']} to {total}", "Nanotron's are at min_decay_lr; this run ends with its decay")
     return {"kind": "wsd", "warmup_steps": warmup, "decay_steps": length, "decay_shape": KIND_OF_DECAY[style],
             "min_lr_ratio": ratio}, run
 
@@ -185,7 +185,7 @@ def deck_of(sizes: ModelSizes, config: Config, optimizer: Optimizer | None, whol
         "checkpoint": {"directory": None if target.name == "checkpoints" else str(target)}}
     grid = ", ".join(f"{key} {config.get(f'parallelism.{key}', 1)}" for key in ("dp", "tp", "pp"))
     comments = [f"From {options.source}, step {step}, by nanotron-convert from-nanotron.",
-                f"Nanotron's grid was {grid}, zero_stage {config.get('optimizer.zero_stage', 0)}; any grid continues it.",
+                f"Nanotron's grid: {grid}, zero_stage {config.get('optimizer.zero_stage', 0)}; any grid continues it.",
                 *left.text()]
     return taken_over.deck_text({}, comments).rstrip() + "\n" + model_group(sizes, config, left) + \
         taken_over.deck_text(groups)
@@ -291,3 +291,13 @@ def from_nanotron(options: argparse.Namespace) -> int:
     print(f"{folder.parent / DECK_FILE}: the deck to continue with")
     print("\n".join(left.text()))
     return 0
+
+
+def add_command(commands: Any, check_target: Any) -> argparse.ArgumentParser:
+    taken: argparse.ArgumentParser = commands.add_parser(
+        "from-nanotron", help="folder of Hugging Face's Nanotron -> checkpoint and deck")
+    taken.add_argument("source", help="folder of a step, or one with latest.txt")
+    taken.add_argument("target", help="folder that gets step_XXXXXXXX and input.deck")
+    taken.add_argument("--data", metavar="FILE", help="token file, data%%path of the deck")
+    taken.set_defaults(run=from_nanotron, check_target=check_target)
+    return taken

@@ -125,9 +125,10 @@ def read_tensors(folder: Path) -> dict[str, StoredTensor]:
 class SafetensorsWriter:
     """Writes tensors whose names, types and shapes are known beforehand, in that order."""
 
-    def __init__(self, path: Path, entries: list[tuple[str, str, tuple[int, ...]]]):
+    def __init__(self, path: Path, entries: list[tuple[str, str, tuple[int, ...]]],
+                 metadata: dict[str, str] | None = None):
         self.path, self.temporary = path, common.beside(path)
-        header: dict[str, dict[str, Any]] = {"__metadata__": {"format": "pt"}}
+        header: dict[str, dict[str, Any]] = {"__metadata__": {"format": "pt"} if metadata is None else dict(metadata)}
         offset = 0
         for name, dtype, shape in entries:
             size = math.prod(shape) * BYTES_OF[dtype]
