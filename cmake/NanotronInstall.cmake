@@ -17,7 +17,8 @@ function(nanotron_install_programs)
 endfunction()
 
 install(DIRECTORY input/ DESTINATION "${_data}/input" FILES_MATCHING PATTERN "*.deck" PATTERN "*.nml")
-install(PROGRAMS jobscripts/slurm.sh jobscripts/pbs.pro.sh jobscripts/submit.sh DESTINATION "${_data}/jobscripts")
+install(PROGRAMS jobscripts/slurm.sh jobscripts/pbs.pro.sh jobscripts/pjm.sh jobscripts/submit.sh
+  DESTINATION "${_data}/jobscripts")
 install(DIRECTORY jobscripts/machines DESTINATION "${_data}/jobscripts" FILES_MATCHING PATTERN "*.sh")
 install(FILES jobscripts/environment.sh DESTINATION "${_data}/jobscripts")
 file(GLOB _tools CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tools/*.py")

@@ -8,7 +8,7 @@ set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "distributed transformer training for MPI 
 set(CPACK_PACKAGE_DESCRIPTION "nanotron_hpc trains transformers with data, tensor, pipeline, context
 and expert parallelism from one Fortran-namelist deck. Beside it are programs
 that generate text from a checkpoint and that measure a deck, job scripts for
-Slurm and PBS, and Python tools.")
+Slurm, PBS and PJM, and Python tools.")
 set(CPACK_RESOURCE_FILE_LICENSE "${PROJECT_SOURCE_DIR}/LICENSE")
 set(CPACK_STRIP_FILES ON)
 set(CPACK_VERBATIM_VARIABLES ON)

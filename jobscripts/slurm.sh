@@ -143,7 +143,7 @@ echo "job $job, restart ${SLURM_RESTART_COUNT:-0}: ${left:-no limit of} seconds 
 export STATUS_FILE="${STATUS_FILE:-$PWD/nanotron-$SLURM_JOB_ID.status}"
 deck="$1"
 
-#### the same in both job scripts
+#### the same in all job scripts
 # status_of <key>: from STATUS_FILE, which the program keeps
 status_of() { sed -n "s/^$1 = //p" "$STATUS_FILE" 2>/dev/null; }
 
@@ -230,7 +230,7 @@ launch() {
 # An element of an array takes its line of SWEEP, [<deck>] <option>..., and runs in its own folder.
 sweep=()
 if [ -n "${SWEEP:-}" ]; then
-  export ELEMENT="${ELEMENT:-${SLURM_ARRAY_TASK_ID:-${PBS_ARRAY_INDEX:-}}}"
+  export ELEMENT="${ELEMENT:-${SLURM_ARRAY_TASK_ID:-${PBS_ARRAY_INDEX:-${PJM_BULKNUM:-}}}}"
   if [[ "$ELEMENT" =~ ^[1-9][0-9]*$ ]]; then read -r -a sweep <<<"$(sed -n "${ELEMENT}p" "$SWEEP")"; fi
   if [ ${#sweep[@]} -eq 0 ]; then echo "SWEEP=$SWEEP has no line '$ELEMENT'" >&2 && exit 78; fi
   if [[ "${sweep[0]}" != -* ]]; then deck="${sweep[0]}" sweep=("${sweep[@]:1}"); fi

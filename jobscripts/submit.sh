@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # Checks a deck on the login node, with the modules of a machine, and submits the job script with its directives.
 #
-#   jobscripts/submit.sh jobscripts/machines/<site>/<nodes>.sh [<option of sbatch or qsub>...] -- \
+#   jobscripts/submit.sh jobscripts/machines/<site>/<nodes>.sh [<option of sbatch, qsub or pjsub>...] -- \
 #     input.deck [<option of nanotron_hpc>...]
 #
-# Give your account: --account=<project> for sbatch, -A <project> for qsub. Your options follow those of the machine:
-# sbatch uses the last of two. For qsub, the machine file names the variables that change its options.
+# Give your account: --account=<project> for sbatch, -A <project> for qsub, -g <group> for pjsub. Your options follow those
+# of the machine: sbatch uses the last of two. For qsub and pjsub, the machine file names the variables that change its options.
 #
 #   PROGRAM   the program (build/release/bin/nanotron_hpc, or that of the installation of this script)
+#   CHECK_PROGRAM  nanotron_hpc for the check, if the login node cannot run PROGRAM, another processor's (PROGRAM)
 #   SWEEP     file with one line per element of an array, [<deck>] <option>...; each one is checked
 #
-# Exit code: that of the check (78: wrong deck), or of sbatch or qsub.
+# Exit code: that of the check (78: wrong deck), or of sbatch, qsub or pjsub.
 set -euo pipefail
 
 scripts="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
@@ -26,7 +27,7 @@ export SITE
 shift
 options=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
-  case $1 in --array* | -J) usage_error "an array comes from SWEEP" ;; esac
+  case $1 in --array* | -J | --bulk | --step) usage_error "an array comes from SWEEP, --step from this script" ;; esac
   options+=("$1") && shift
 done
 if [ $# -lt 2 ]; then usage_error "no deck after --"; fi
@@ -46,6 +47,7 @@ for candidate in build/release/bin/nanotron_hpc "$scripts/../../../bin/nanotron_
 done
 if [ -z "$program" ]; then usage_error "there is no nanotron_hpc: give PROGRAM"; fi
 export PROGRAM="$program"
+checker="${CHECK_PROGRAM:-$program}"
 
 array=()
 if [ -n "${SWEEP:-}" ]; then
@@ -55,12 +57,16 @@ if [ -n "${SWEEP:-}" ]; then
     lines=$((lines + 1)) checked="$deck"
     if [ ${#line[@]} -eq 0 ]; then usage_error "line $lines of $SWEEP is empty"; fi
     if [[ "${line[0]}" != -* ]]; then checked="${line[0]}" line=("${line[@]:1}"); fi
-    "$program" --check ${line[@]+"${line[@]}"} "$@" "$checked" </dev/null
+    "$checker" --check ${line[@]+"${line[@]}"} "$@" "$checked" </dev/null
   done <"$SWEEP"
   if [ "$lines" -eq 0 ]; then usage_error "$SWEEP is empty"; fi
-  if [ "$submit" = qsub ]; then array=(-J "1-$lines" -r y); else array=(--array="1-$lines"); fi
+  case $submit in
+    qsub) array=(-J "1-$lines" -r y) ;;
+    pjsub) array=(--bulk --sparam "1-$lines") ;;
+    *) array=(--array="1-$lines") ;;
+  esac
 else
-  "$program" --check "$@" "$deck"
+  "$checker" --check "$@" "$deck"
 fi
 
 options=(${site_options[@]+"${site_options[@]}"} ${options[@]+"${options[@]}"})
@@ -68,5 +74,16 @@ export SUBMIT_OPTIONS="${options[*]}"  # the job gives them to the one that foll
 if [ "$submit" = qsub ]; then
   export DECK="$deck" OPTIONS="$*" JOB_SCRIPT="$scripts/pbs.pro.sh"
   exec qsub ${options[@]+"${options[@]}"} ${array[@]+"${array[@]}"} -V "$JOB_SCRIPT"
+fi
+if [ "$submit" = pjsub ]; then
+  # Each variable by its name: values may have commas, and the login node may be of another processor than the others.
+  export DECK="$deck" OPTIONS="$*" JOB_SCRIPT="$scripts/pjm.sh"
+  given=()
+  for name in DECK OPTIONS JOB_SCRIPT PROGRAM SITE SUBMIT_OPTIONS SWEEP WALLTIME PJSTAT_SECONDS LAUNCH_SECONDS STATUS_FILE \
+    MAX_RESTARTS MAX_FAILURES VERDICT_SECONDS; do
+    if [ -n "${!name+set}" ]; then given+=(-x "$name"); fi
+  done
+  if [ -z "${SWEEP:-}" ]; then array=(--step); fi
+  exec pjsub ${options[@]+"${options[@]}"} "${array[@]}" "${given[@]}" "$JOB_SCRIPT"
 fi
 exec sbatch ${options[@]+"${options[@]}"} ${array[@]+"${array[@]}"} "$scripts/slurm.sh" "$deck" "$@"

@@ -157,9 +157,9 @@ Provenance run_provenance(MPI_Comm world) {
                   {"directory", std::filesystem::current_path().string()},
                   {"ranks", fmt::format("{}", places.size())},
                   {"hosts", folded(places)}};
-  for (const char* name :
-       {"SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_PARTITION", "SLURM_JOB_NODELIST", "SLURM_RESTART_COUNT",
-        "PBS_JOBID", "PBS_JOBNAME", "PBS_QUEUE", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}) {
+  for (const char* name : {"SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_PARTITION", "SLURM_JOB_NODELIST",
+                           "SLURM_RESTART_COUNT", "PBS_JOBID", "PBS_JOBNAME", "PBS_QUEUE", "PJM_JOBID", "PJM_JOBNAME",
+                           "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}) {
     if (const char* value = std::getenv(name)) rows.emplace_back(name, value);
   }
   // All ranks get the rows of rank 0.

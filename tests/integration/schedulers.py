@@ -1,4 +1,4 @@
-"""Stand-ins for Slurm and PBS: commands of their names that run a job script at once on this machine."""
+"""Stand-ins for Slurm, PBS and PJM: commands of their names that run a job script at once on this machine."""
 import os
 import shutil
 from pathlib import Path
@@ -88,13 +88,51 @@ done
 exit "${code:-0}"
 """
 QSTAT = "#!/bin/bash\necho '    Resource_List.walltime = 01:00:00'\n"
+# pjsub <option>... <script>: a copy too. -x NAME takes the value of this shell. A job submitted from a job is noted only.
+# The elements of --bulk --sparam 1-N run in turn, and those of a step job are numbered.
+PJSUB = """#!/bin/bash
+echo "pjsub $*" >> "$STAND_IN_LOG"
+if [ -n "${PJM_JOBID:-}" ]; then
+  if [[ " $* " = *" --step "* ]]; then exit "${STAND_IN_STEP_JOB:-0}"; fi
+  exit "${STAND_IN_PJSUB:-0}"
+fi
+elements="" bulk="" step=""
+passed=("PATH=$PATH" "HOME=$HOME" "PJM_O_WORKDIR=$PWD" PJM_NODE=2 "PJM_MPI_PROC=${STAND_IN_PROC:-2}")
+while [ $# -gt 1 ]; do
+  case $1 in
+    -x) if [[ "$2" = *=* ]]; then passed+=("$2"); elif [ -n "${!2+set}" ]; then passed+=("$2=${!2}"); fi; shift 2 ;;
+    --bulk) bulk=yes && shift ;;
+    --step) step=yes && shift ;;
+    --sparam) elements="${2#1-}" && shift 2 ;;
+    -z | -L | -g | --mpi) shift 2 ;;
+    *) shift ;;
+  esac
+done
+while IFS= read -r line; do  # what tests set and NANOTRON_MPIEXEC are there in spite of PJM
+  if [[ "$line" =~ ^(STAND_IN|NANOTRON|OMPI|PMIX|PRTE|LD_|UCX|TMPDIR) ]]; then passed+=("$line"); fi
+done < <(env)
+job="$(mktemp -p "$(dirname "$STAND_IN_LOG")")" && cp "$1" "$job"
+if [ -n "$step" ]; then passed+=(PJM_STEPNUM="${STAND_IN_NUMBER:-0}" PJM_SUBJOBID=7_"${STAND_IN_NUMBER:-0}"); fi
+if [ -z "$bulk" ]; then exec env -i "${passed[@]}" PJM_JOBID=7 bash "$job"; fi
+for element in $(seq "$elements"); do
+  env -i "${passed[@]}" PJM_JOBID=7 PJM_SUBJOBID="7[$element]" PJM_BULKNUM="$element" bash "$job" || code=$?
+done
+exit "${code:-0}"
+"""
+PJSTAT = """#!/bin/bash
+if [ "$1" = -s ]; then
+  printf ' ELAPSE TIME (LIMIT)         : 01:00:00 (3600)\\n ELAPSE TIME (USE)           : 00:00:02 (2)\\n'
+  printf ' JOB START DATE              : 2026/01/02 04:00:00<\\n ACCEPT DATE                 : 2026/01/02 03:04:05\\n'
+fi
+"""
 
 
 def install(folder, log):
     """Writes the commands into `folder`; returns the environment in which they are found, and note in `log`."""
     folder = Path(folder)
     folder.mkdir(exist_ok=True)
-    commands = dict(sbatch=SBATCH, squeue=SQUEUE, sinfo=SINFO, scontrol=SCONTROL, srun=SRUN, mpiexec=MPIEXEC, qsub=QSUB, qstat=QSTAT)
+    commands = dict(sbatch=SBATCH, squeue=SQUEUE, sinfo=SINFO, scontrol=SCONTROL, srun=SRUN, mpiexec=MPIEXEC, qsub=QSUB, qstat=QSTAT,
+                    pjsub=PJSUB, pjstat=PJSTAT)
     for name, text in commands.items():
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # ranks: 2
 # timeout: 900
-"""The job scripts under stand-ins for Slurm and PBS: what they take for finished, what they try again, and how often.
+"""The job scripts under stand-ins for Slurm, PBS and PJM: what they take for finished, what they try again, and how often.
 
     test_job_scripts.py <folder of the programs>
 """
@@ -24,6 +24,10 @@ if os.environ.get("NANOTRON_SANITIZE") == "ON":
     skip("nothing here is instrumented that is not elsewhere")
 
 
+SCRIPTS = dict(slurm="slurm.sh", pbs="pbs.pro.sh", pjm="pjm.sh")
+FOLLOWS = dict(slurm="scontrol requeue 7", pbs="qsub -W depend=afterany:7.server", pjm="pjsub -z jid --step --sparam jid=7 ")
+
+
 class Job:
     """Starts of one job in the queue of a stand-in."""
 
@@ -34,12 +38,16 @@ class Job:
         self.status = case.folder / "nanotron-7.status"
         self.environment = schedulers.install(case.folder / "stand_ins", self.log)
         self.environment.update(PROGRAM=program)
-        self.script = root / "jobscripts" / ("slurm.sh" if scheduler == "slurm" else "pbs.pro.sh")
+        self.script = root / "jobscripts" / SCRIPTS[scheduler]
+        self.kind = ["--step"]  # of a PJM job
 
     def begin(self, *options, **environment):
         """A start that runs."""
         if self.scheduler == "slurm":
             command = ["sbatch", self.script, self.case.deck, *options]
+        elif self.scheduler == "pjm":
+            values = [f"DECK={self.case.deck}", f"JOB_SCRIPT={self.script}", "PROGRAM", f"OPTIONS={' '.join(options)}", *environment]
+            command = ["pjsub", *self.kind, *(word for value in values for word in ("-x", value)), self.script]
         else:
             command = ["qsub", "-v", f"DECK={self.case.deck},JOB_SCRIPT={self.script},OPTIONS={' '.join(options)}", self.script]
         return subprocess.Popen(list(map(str, command)), cwd=self.case.folder, text=True,
@@ -63,8 +71,7 @@ class Job:
         stand_in.chmod(0o755)
 
     def requeued(self):
-        again = "scontrol requeue 7" if self.scheduler == "slurm" else "qsub -W depend=afterany:7.server"
-        return self.log.read_text().count(again)
+        return self.log.read_text().count(FOLLOWS[self.scheduler])
 
     def state(self):
         return dict(line.split(" = ", 1) for line in self.status.read_text().splitlines() if " = " in line)
@@ -351,11 +358,11 @@ if [ "$1 $2" = "show job" ]; then printf '   SubmitTime=2026-01-02T03:04:05 x=y\
 
 
 # qsig asks for a checkpoint and a job that follows; SIGTERM before the time is up, as of qdel, for a checkpoint alone.
-def signals_to_the_script_of_pbs():
+def signals_to_the_script(scheduler):
     for name, says in (("USR1", "submitting the next job"), ("USR2", "submitting the next job"),
-                       ("TERM", "PBS ends this job before its time")):
+                       ("TERM", f"{scheduler.upper()} ends this job before its time")):
         with Case("signals", steps=10**6) as case:
-            job = Job(case, "pbs")
+            job = Job(case, scheduler)
             running = job.begin()
             wait_for(case.out / "checkpoints/step_00000005")
             running.send_signal(getattr(signal, f"SIG{name}"))
@@ -364,8 +371,8 @@ def signals_to_the_script_of_pbs():
             check(job.state()["state"] == "judged", f"SIG{name}: judged", str(job.state()))
 
 
-# A launcher whose program ends when it is asked to, or not at all, and a PBS whose first answers fail.
-PROGRAM_OF_PBS = """
+# A launcher whose program ends when it is asked to, or not at all, and a scheduler whose first answers fail.
+PROGRAM_OF_JOB = """
 echo "mpiexec $*" >> "$STAND_IN_LOG"
 if [ -n "${STAND_IN_STATE:-}" ]; then
   trap '[ "$STAND_IN_STATE" = deaf ] || { echo "state = $STAND_IN_STATE" > "$STATUS_FILE"; exit 75; }' USR1
@@ -373,40 +380,42 @@ if [ -n "${STAND_IN_STATE:-}" ]; then
   while [ -e runs ]; do sleep 0.05; done
   exit 137
 fi"""
-QSTAT = """
-if [ "${STAND_IN_FAILS:-0}" = unlimited ]; then exit; fi
+ANSWERS = """
+if [ "${STAND_IN_FAILS:-0}" = unlimited ]; then echo " STATE : RUN" && exit; fi
 echo asked >> "$STAND_IN_LOG"
 if [ "$(grep -c ^asked "$STAND_IN_LOG")" -le "${STAND_IN_FAILS:-0}" ]; then echo "cannot connect to server" >&2 && exit 1; fi"""
 
 
-def a_pbs_that_does_not_answer():
+def a_scheduler_that_does_not_answer(scheduler):
+    says, submits, asks, deletes = dict(pbs=("PBS", "qsub -W", "qstat", "qdel"), pjm=("PJM", "pjsub -z", "pjstat", "pjdel"))[scheduler]
+    repeats = {f"{asks.upper()}_SECONDS": "0"}
     with Case("deaf", steps=6) as case:
-        job = Job(case, "pbs")
-        job.before("qstat", QSTAT)
-        job.before("mpiexec", PROGRAM_OF_PBS)
-        job.before("qsub", 'if [ "$1" = -W ]; then echo 8.server; fi')
-        job.before("qdel", 'echo "qdel $*" >> "$STAND_IN_LOG"')
+        job = Job(case, scheduler)
+        job.before(asks, ANSWERS)
+        job.before("mpiexec", PROGRAM_OF_JOB)
+        job.before(submits.split()[0], f'if [ "$1" = {submits.split()[1]} ]; then echo 8.server; fi')
+        job.before(deletes, f'echo "{deletes} $*" >> "$STAND_IN_LOG"')
 
-        def left(says="seconds left", **environment):
+        def left(text="seconds left", **environment):
             job.log.write_text("")
-            text = job.start("--set", "run.stop_after_steps=1", code=75, says=says, QSTAT_SECONDS="0", **environment)
+            text = job.start("--set", "run.stop_after_steps=1", code=75, says=text, **repeats, **environment)
             seconds = int((re.search(r"(\d+) seconds left", text) or [0, -1])[1])
             noted = job.log.read_text()
             check("mpiexec" in noted and (f"--set run.wall_time_limit={seconds} " in noted) == (seconds >= 0), "which the program is told", noted)
             return seconds
 
-        def terminated(state, code, says, **environment):
+        def terminated(state, code, text, **environment):
             job.log.write_text("")
-            running = job.begin(STAND_IN_STATE=state, QSTAT_SECONDS="0", **environment)
+            running = job.begin(STAND_IN_STATE=state, **repeats, **environment)
             wait_for(case.folder / "runs")
             running.send_signal(signal.SIGTERM)
             if state == "deaf":
                 end = time.time() + 30
-                while "qsub -W" not in job.log.read_text():
+                while submits not in job.log.read_text():
                     check(time.time() < end, "the next job is submitted while the program ends")
                     time.sleep(0.05)
                 (case.folder / "runs").unlink()
-            job.end(running, code, says)
+            job.end(running, code, text)
             (case.folder / "runs").unlink(missing_ok=True)
             return job.log.read_text()
 
@@ -414,16 +423,67 @@ def a_pbs_that_does_not_answer():
         check(500 < left(STAND_IN_FAILS="99", WALLTIME="10:00") <= 570, "the user knows it")
         check(job.log.read_text().count("asked") == 1, "which needs no second question", job.log.read_text())
         job.start(code=78, says="WALLTIME=soon is neither", WALLTIME="soon")
-        check(left("PBS does not answer", STAND_IN_FAILS="99") == -1, "nobody does")
+        check(left(f"{says} does not answer", STAND_IN_FAILS="99") == -1, "nobody does")
 
         noted = terminated("stopped", 75, "the next job: 8.server", STAND_IN_FAILS="99")
-        check(noted.count("qsub -W") == 1 and "qdel" not in noted, "SIGTERM is the end of the time: one follows", noted)
+        check(noted.count(submits) == 1 and deletes not in noted, "SIGTERM is the end of the time: one follows", noted)
         noted = terminated("deaf", 137, "the next job: 8.server", STAND_IN_FAILS="99")
-        check(noted.count("qsub -W") == 1, "also of a program that does not end", noted)
+        check(noted.count(submits) == 1, "also of a program that does not end", noted)
         noted = terminated("finished", 0, "finished", STAND_IN_FAILS="99")
-        check("qdel 8.server" in noted, "none follows a run that is finished", noted)
-        noted = terminated("stopped", 75, "PBS ends this job before its time", STAND_IN_FAILS="unlimited")
-        check("qsub -W" not in noted, "a queue without a limit: SIGTERM is qdel's", noted)
+        check(f"{deletes} 8.server" in noted, "none follows a run that is finished", noted)
+        noted = terminated("stopped", 75, f"{says} ends this job before its time", STAND_IN_FAILS="unlimited")
+        check(submits not in noted, f"a queue without a limit: SIGTERM is {deletes}'s", noted)
+
+
+# The next step of a step job, and a job of its own where the job is none or takes no step. What it is given.
+def what_the_next_pjm_job_is_given():
+    with Case("given", steps=6) as case:
+        job = Job(case, "pjm")
+        own = dict(code=71, STAND_IN_LAUNCH="71", MAX_FAILURES="99")
+        job.before("mpiexec", 'echo "mpiexec $* times $NANOTRON_SUBMIT_TIME $NANOTRON_JOB_START_TIME" >> "$STAND_IN_LOG"\n'
+                   'if [ -n "${STAND_IN_LAUNCH:-}" ]; then exit "$STAND_IN_LAUNCH"; fi')
+        job.start("--set", "run.title=a,b", says="submitting the next job", SUBMIT_OPTIONS="-g physics", RESTARTS="2", **own)
+        noted = job.log.read_text()
+        check("pjsub -z jid --step --sparam jid=7 -g physics -x DECK -x OPTIONS -x PROGRAM -x JOB_SCRIPT -x SUBMIT_OPTIONS -x MAX_FAILURES "
+              f"-x RESTARTS -x STATUS_FILE {job.script}\n" in noted, "variables by their names", noted)
+        check("mpiexec -n 2 " in noted and "--set run.title=a,b" in noted, "the ranks of --mpi proc, and a value with a comma", noted)
+        times = [int(datetime.datetime(2026, 1, 2, *clock).timestamp()) for clock in ((3, 4, 5), (4, 0, 0))]
+        check(f" times {times[0]} {times[1]}\n" in noted, "the ledger's times", noted)
+        job.log.write_text("")
+        job.start(says="the next job: submitted", STAND_IN_STEP_JOB="1", **own)
+        check("pjsub -z jid -x DECK" in job.log.read_text(), "a step job that takes no step", job.log.read_text())
+        job.kind = []
+        job.log.write_text("")
+        job.start(says="the next job: submitted", RANKS_PER_NODE="3", **own)
+        noted = job.log.read_text()
+        check("pjsub -z jid -x DECK" in noted and "jid=7" not in noted, "none", noted)
+        check("mpiexec -n 6 " in noted, "ranks of each node", noted)
+        job.start(says="NO JOB FOLLOWS", STAND_IN_PJSUB="1", **own)
+        job.before("pjstat", """
+if [ "$1" = -s ]; then echo " JOB ID : 7" && exit; fi
+echo "JOB_ID  JOB_NAME  MD  ST   USER   START_DATE      ELAPSE_LIM  NODE_REQUIRE  VNODE  CORE  V_MEM"
+echo "7       pjm.sh    NM  RUN  user1  11/17 09:01:41  0002:00:00  12:2x3x2      -      -     -" && exit""")
+        text = job.start(says="seconds left", **own)
+        left = int(re.search(r"(\d+) seconds left", text)[1])
+        check(7100 < left <= 7170, "the limit in the list of jobs", text)
+
+
+# Where compute nodes cannot submit, steps are submitted beforehand: after the end of the run they do nothing.
+def steps_submitted_beforehand():
+    for state, code, says in (("finished", 0, "finished"), ("held", 75, "held"), ("ended", 78, "failed: exit code 78")):
+        with Case("beforehand", steps=6) as case:
+            job = Job(case, "pjm")
+            own = dict(MAX_RESTARTS="0")
+            job.start("--set", "run.stop_after_steps=2", code=75, says="not submitted again (MAX_RESTARTS)", **own)
+            check(job.requeued() == 0, "none follows", job.log.read_text())
+            if state == "held":
+                (case.out / "STOP").touch()
+            job.start(code=code, says=says, STAND_IN_NUMBER="1", **own, **(dict(STAND_IN_LAUNCH="78") if state == "ended" else {}))
+            check(job.state()["state"] == state, "the run is over", str(job.state()))
+            for number in ("2", "3"):
+                text = job.start(code=0, says="nothing to do", STAND_IN_NUMBER=number, **own)
+                check("step " not in text, "and stays so", text)
+            job.start(code=0, says="finished", **own)  # a new step job
 
 
 def a_launcher_does_not_wait_for_ever():
@@ -440,16 +500,20 @@ def a_launcher_does_not_wait_for_ever():
 
 
 def outside_of_a_job_they_say_how():
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "PBS_"))}
-    for name, says in (("slurm.sh", "submit it with sbatch"), ("pbs.pro.sh", "submit it with qsub -v DECK=x.deck")):
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "PBS_", "PJM_"))}
+    for name, says in (("slurm.sh", "submit it with sbatch"), ("pbs.pro.sh", "submit it with qsub -v DECK=x.deck"),
+                       ("pjm.sh", "submit it with pjsub --step -x DECK=x.deck")):
         done = subprocess.run(["bash", root / "jobscripts" / name, "x.deck"], env=environment | {"DECK": "x.deck"}, text=True,
                               capture_output=True)
         check(done.returncode == 78 and says in done.stderr, f"{name} outside of a job says '{says}'", done.stderr)
 
 
-def both_scripts_judge_alike():
-    blocks = [(root / "jobscripts" / name).read_text().split("####")[1] for name in ("slurm.sh", "pbs.pro.sh")]
-    check(blocks[0] == blocks[1] and "judge()" in blocks[0], "the common block is the same text")
+def all_scripts_judge_alike():
+    texts = [(root / "jobscripts" / name).read_text() for name in SCRIPTS.values()]
+    blocks = {text.split("####")[1] for text in texts}
+    check(len(blocks) == 1 and "judge()" in blocks.pop(), "the common block is the same text")
+    programs = {text[text.index("# find_program <"):].split("\n}\n")[0] for text in texts}
+    check(len(programs) == 1, "they find the same program")
 
 
 def the_status_file_never_ends_a_run():
@@ -462,7 +526,7 @@ def the_status_file_never_ends_a_run():
 
 
 assert Path(program).exists()
-for name in ("slurm", "pbs"):
+for name in SCRIPTS:
     finished_is_what_the_program_says(name)
     a_killed_rank_costs_no_checkpoint(name)
     a_status_file_that_cannot_be_looked_at(name)
@@ -478,9 +542,12 @@ other_nodes_after_two_failures()
 the_users_exclusion_stays()
 what_the_next_job_is_given()
 what_a_job_has()
-signals_to_the_script_of_pbs()
-a_pbs_that_does_not_answer()
+for name in ("pbs", "pjm"):
+    signals_to_the_script(name)
+    a_scheduler_that_does_not_answer(name)
+what_the_next_pjm_job_is_given()
+steps_submitted_beforehand()
 a_launcher_does_not_wait_for_ever()
-both_scripts_judge_alike()
+all_scripts_judge_alike()
 the_status_file_never_ends_a_run()
 print("job scripts: passed")

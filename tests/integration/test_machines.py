@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # ranks: 1
 # timeout: 120
-"""Files of machines, submit.sh and arrays under stand-ins for Slurm, PBS, the modules and the program itself: what
+"""Files of machines, submit.sh and arrays under stand-ins for Slurm, PBS, PJM, the modules and the program itself: what
 reaches the scheduler and the program. No MPI is started.
 
     test_machines.py <folder of the programs>
 """
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -36,6 +37,7 @@ echo "launch $*" >> "$STAND_IN_LOG"
 while [ "$1" != "$PROGRAM" ]; do shift; done
 exec "$@"
 """
+CHECKER = '#!/bin/bash\necho "$*" > checked\nexit "${STAND_IN_CHECK:-0}"\n'
 MODULE = '#!/bin/bash\necho "module $*" >> "$STAND_IN_LOG"\nexit "${STAND_IN_MODULE:-0}"\n'
 
 
@@ -47,7 +49,7 @@ class Site:
         self.log = self.folder / "scheduler.log"
         self.log.touch()
         self.environment = schedulers.install(self.folder / "stand_ins", self.log)
-        for name, text in dict(program=PROGRAM, launcher=LAUNCHER, module=MODULE).items():
+        for name, text in dict(program=PROGRAM, checker=CHECKER, launcher=LAUNCHER, module=MODULE).items():
             (self.folder / "stand_ins" / name).write_text(text)
             (self.folder / "stand_ins" / name).chmod(0o755)
         self.environment.update(PROGRAM=str(self.folder / "stand_ins/program"),
@@ -86,7 +88,7 @@ class Site:
 
 
 def files_are_clean():
-    for script in (*machines, *(scripts / name for name in ("slurm.sh", "pbs.pro.sh", "submit.sh"))):
+    for script in (*machines, *(scripts / name for name in ("slurm.sh", "pbs.pro.sh", "pjm.sh", "submit.sh"))):
         expect("bash", "-n", script)
     page = (root / "doc/job_scripts.md").read_text()
     for machine in machines:
@@ -101,19 +103,20 @@ def every_machine_submits():
     for machine in machines:
         name = f"{machine.parent.name}/{machine.name}"
         with Site() as site:
-            pbs = "qsub" in machine.read_text()
-            account = ("-A", "project") if pbs else ("--account=project",)
+            command = re.search(r"^submit=\"?(\w+)", machine.read_text(), re.M)[1]
+            account = dict(sbatch=("--account=project",), qsub=("-A", "project"), pjsub=("-g", "project"))[command]
             site.run(scripts / "submit.sh", machine, *account, "--", "input.deck", "--set", "run.steps=3",
                      says=["finished"])
             noted, starts = site.noted(), site.starts()
             check(len(starts) == 2 and starts[0].startswith("--check --set run.steps=3 input.deck"),
                   f"{name}: the deck is checked first", str(starts))
             check("--set run.steps=3 input.deck" in starts[1], f"{name}: then run", str(starts))
-            submitted = f"{'qsub' if pbs else 'sbatch'} -" in noted and " ".join(account) in noted
+            submitted = f"{command} -" in noted and " ".join(account) in noted
             check(submitted, f"{name} is submitted", noted)
-            check(pbs or "--ntasks-per-node=" in noted, f"{name}: ranks", noted)
+            ranks = dict(sbatch="--ntasks-per-node=", qsub="select=", pjsub="--mpi max-proc-per-node=")[command]
+            check(ranks in noted, f"{name}: ranks", noted)
             site.run(scripts / "submit.sh", machine, "--", "bad.deck", code=78)
-            check("sbatch" not in site.noted() and "qsub" not in site.noted(), f"{name}: a wrong deck is not submitted")
+            check(f"{command} -" not in site.noted(), f"{name}: a wrong deck is not submitted")
             if "module load" in noted:
                 site.run(scripts / "submit.sh", machine, "--", "input.deck", code=78, says=["module"],
                          STAND_IN_MODULE="1")
@@ -141,6 +144,20 @@ def settings_reach_the_program():
         noted = site.noted()
         check("qsub -l select=2:system=x -q fast -V" in noted, "options of the machine, then of the user", noted)
         check("launch -n 4 --hostfile" in noted and "--ppn 4" in noted, "four ranks on one host", noted)
+        machine.write_text("submit=pjsub\nsite_options=(-L node=2 -x PLANTED=here)\nRANKS_PER_NODE=4\n"
+                           "MPIEXEC_OPTIONS='-std-proc out'\nexport NCCL_CROSS_NIC=1 OMP_NUM_THREADS=3\n: $UNSET\n")
+        site.starts()
+        site.run(scripts / "submit.sh", machine, "-L", "rscgrp=small", "--", "input.deck", "--set", "run.title=a,b", says=["finished"],
+                 CHECK_PROGRAM=str(site.folder / "stand_ins/checker"))
+        noted, starts = site.noted(), site.starts()
+        check("pjsub -L node=2 -x PLANTED=here -L rscgrp=small --step -x DECK -x OPTIONS -x JOB_SCRIPT -x PROGRAM -x SITE -x SUBMIT_OPTIONS "
+              in noted, "PJM: options of the machine, of the user, and variables by name", noted)
+        check("launch -n 8 -std-proc out " in noted, "four ranks on each of two nodes", noted)
+        check(len(starts) == 1 and all(words in starts[0] for words in (*expected, "--set run.title=a,b input.deck")), "and in PJM", str(starts))
+        check((site.folder / "checked").read_text() == "--check --set run.title=a,b input.deck\n", "another program checks")
+        site.run(scripts / "submit.sh", machine, "--", "input.deck", code=3, CHECK_PROGRAM=str(site.folder / "stand_ins/checker"),
+                 STAND_IN_CHECK="3")
+        check("pjsub" not in site.noted(), "a deck that it refuses is not submitted")
 
 
 # Where jobs cannot be requeued the next one asks for the same.
@@ -158,12 +175,21 @@ def the_next_job_asks_for_the_same():
                  STAND_IN_STATE="stopped")
         noted = site.noted()
         check("qsub -W depend=afterany:7.server -l select=2:system=x -A a -V" in noted, "PBS", noted)
+        for file in site.folder.glob("nanotron-7.status*"):  # three starts without progress are too many
+            file.unlink()
+        machine.write_text("submit=pjsub\nsite_options=(-L node=2 -x PLANTED=here)\n")
+        site.run(scripts / "submit.sh", machine, "-g", "a", "--", "input.deck", code=75, says=["submitting the next job"],
+                 STAND_IN_STATE="stopped")
+        noted = site.noted()
+        check("pjsub -z jid --step --sparam jid=7 -L node=2 -x PLANTED=here -g a -x DECK" in noted, "PJM", noted)
+        for option in ("--bulk", "--step"):
+            site.run(scripts / "submit.sh", machine, option, "--", "input.deck", code=78, says=["comes from SWEEP"])
 
 
 def elements_have_folders_of_their_own():
-    for scheduler in ("sbatch", "qsub"):
+    for scheduler in ("sbatch", "qsub", "pjsub"):
         with Site() as site:
-            queue = "-q planted" if scheduler == "qsub" else "--partition=planted"
+            queue = dict(sbatch="--partition=planted", qsub="-q planted", pjsub="-L rscgrp=planted")[scheduler]
             machine = site.file(f"submit={scheduler}\nsite_options=({queue})\n")
             (site.folder / "lr.txt").write_text("--set optimizer.learning_rate=1e-4\nother.deck --set optimizer.learning_rate=2e-4\n"
                                                 "--set optimizer.learning_rate=3e-4 --set run.seed=2\n")
@@ -179,17 +205,20 @@ def elements_have_folders_of_their_own():
                 check(f"--status lr.txt.runs/{i}/job.status" in own[0], "and its own status", own[0])
                 check((site.folder / f"lr.txt.runs/{i}/job.status").is_file(), "in its folder")
             noted = site.noted()
-            check(("--array=1-3" if scheduler == "sbatch" else "-J 1-3 -r y") in noted, "an array of three", noted)
+            check(dict(sbatch="--array=1-3", qsub="-J 1-3 -r y", pjsub="--bulk --sparam 1-3")[scheduler] in noted, "an array of three", noted)
 
             site.run(scripts / "submit.sh", machine, "--", "input.deck", SWEEP="lr.txt", code=75,
                      STAND_IN_STATE="stopped", STAND_IN_REQUEUE="1")
             lines = site.noted().splitlines()
-            follows = [line for line in lines if "--dependency" in line or line.startswith("qsub -a ")]
-            check(len(follows) == 3 and not any("array" in line or "-J" in line for line in follows),
+            follows = [line for line in lines if "--dependency" in line or line.startswith(("qsub -a ", "pjsub -z "))]
+            check(len(follows) == 3 and not any("array" in line or "-J" in line or "--bulk" in line for line in follows),
                   "each element is followed by one job, not by an array", str(follows))
             site.starts()
-            following = ["sbatch", scripts / "slurm.sh", "input.deck"] if scheduler == "sbatch" else [
-                "qsub", "-v", f"DECK=input.deck,JOB_SCRIPT={scripts / 'pbs.pro.sh'}", scripts / "pbs.pro.sh"]
+            names = ("SWEEP", "ELEMENT", "PROGRAM", f"JOB_SCRIPT={scripts / 'pjm.sh'}", "DECK=input.deck")
+            following = dict(
+                sbatch=["sbatch", scripts / "slurm.sh", "input.deck"],
+                qsub=["qsub", "-v", f"DECK=input.deck,JOB_SCRIPT={scripts / 'pbs.pro.sh'}", scripts / "pbs.pro.sh"],
+                pjsub=["pjsub", *(word for name in names for word in ("-x", name)), scripts / "pjm.sh"])[scheduler]
             site.run(*following, SWEEP="lr.txt", ELEMENT="2", says=["finished"])
             start = site.starts()[0]
             check("run.output_dir=lr.txt.runs/2 " in start and "other.deck" in start, "which stays that element", start)

@@ -17,7 +17,7 @@ using Provenance = std::vector<std::pair<std::string, std::string>>;
 Provenance build_provenance();
 
 /// The run: start time (UTC), command line, user, working directory, number of ranks, host and GPU of each rank
-/// (as ranges of ranks: "0-3: node1"), scheduler ids (Slurm, PBS) if any. Collective over `world`; every
+/// (as ranges of ranks: "0-3: node1"), scheduler ids (Slurm, PBS, PJM) if any. Collective over `world`; every
 /// rank gets the rows of rank 0.
 Provenance run_provenance(MPI_Comm world);
 

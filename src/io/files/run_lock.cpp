@@ -27,7 +27,7 @@ namespace {
 std::string holder() {
   std::string text = fmt::format("host {}, process {}, since {:%Y-%m-%dT%H:%M:%SZ}", host_name(), ::getpid(),
                                  fmt::gmtime(std::time(nullptr)));
-  for (const char* variable : {"SLURM_JOB_ID", "PBS_JOBID"})
+  for (const char* variable : {"SLURM_JOB_ID", "PBS_JOBID", "PJM_JOBID"})
     if (const char* job = std::getenv(variable)) text += fmt::format(", job {}", job);
   return text + "\n";
 }

@@ -16,7 +16,7 @@ Provenance lineage_of(const deck::Config& config, const Provenance& provenance) 
   const std::string grid = grid_line(config);
   Provenance rows{{"grid", grid.substr(grid.find(' ') + 1, grid.find('\n') - grid.find(' ') - 1)}};
   for (const auto& row : provenance) {
-    for (const char* name : {"start_time", "hosts", "ranks", "git_hash", "SLURM_JOB_ID", "PBS_JOBID"}) {
+    for (const char* name : {"start_time", "hosts", "ranks", "git_hash", "SLURM_JOB_ID", "PBS_JOBID", "PJM_JOBID"}) {
       if (row.first == name) rows.push_back(row);
     }
   }
