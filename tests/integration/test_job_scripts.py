@@ -470,7 +470,7 @@ echo "7       pjm.sh    NM  RUN  user1  11/17 09:01:41  0002:00:00  12:2x3x2    
 
 # Where compute nodes cannot submit, steps are submitted beforehand: after the end of the run they do nothing.
 def steps_submitted_beforehand():
-    for state, code, says in (("finished", 0, "finished"), ("held", 75, "held"), ("ended", 78, "failed: exit code 78")):
+    for state, code, says in (("finished", 0, "finished"), ("held", 75, "stopped by the file STOP"), ("ended", 78, "failed: exit code 78")):
         with Case("beforehand", steps=6) as case:
             job = Job(case, "pjm")
             own = dict(MAX_RESTARTS="0")
