@@ -473,6 +473,7 @@ def steps_submitted_beforehand():
     for state, code, says in (("finished", 0, "finished"), ("held", 75, "stopped by the file STOP"), ("ended", 78, "failed: exit code 78")):
         with Case("beforehand", steps=6) as case:
             job = Job(case, "pjm")
+            job.before("mpiexec", 'if [ -n "${STAND_IN_LAUNCH:-}" ]; then exit "$STAND_IN_LAUNCH"; fi')
             own = dict(MAX_RESTARTS="0")
             job.start("--set", "run.stop_after_steps=2", code=75, says="not submitted again (MAX_RESTARTS)", **own)
             check(job.requeued() == 0, "none follows", job.log.read_text())
