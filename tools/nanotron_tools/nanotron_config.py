@@ -96,7 +96,7 @@ def _check_model(sizes: ModelSizes, theirs: Mapping[str, Any], where: object) ->
 
 
 def _same(key: str, ours: Any, theirs: Any, sizes: ModelSizes) -> bool:
-    if key.endswith("_layers") and key != "num_hidden_layers":
+    if key in ("rope_layers", "window_layers"):
         if key == "window_layers" and not sizes.sliding_window:
             return True
         flags = [layer_sets.flags_of(value or "all", sizes.num_hidden_layers) for value in (ours, theirs)]

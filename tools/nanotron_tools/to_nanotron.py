@@ -230,9 +230,9 @@ def run(options: argparse.Namespace) -> int:
         if "adapters" in file:
             raise common.wrong(folder, "whole weights", "adapters of &lora", "nanotron-convert merge them first")
         sizes = ModelSizes.from_attributes(file["parameters"])
-        checkpoint.check_parameters(file, sizes)
         deck = deck_of(file, options, folder)
         model = nanotron_config.model_config(sizes, deck, (base.get("model") or {}).get("model_config") or {}, folder)
+        checkpoint.check_parameters(file, sizes)
         check(sizes, options, folder)
         wholes = list(nanotron_names.wholes_of(sizes, nanotron_names.QWEN in model))
         stages = nanotron_config.stages(wholes, sizes, options.pp, folder)
