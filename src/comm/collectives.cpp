@@ -356,13 +356,15 @@ std::int64_t min(Group& group, std::int64_t value) { return combine_in_rank_orde
 
 std::int64_t max_and_check_call_order(Group& world, std::int64_t value) {
   if (world.size() == 1) return value;
-  NANOTRON_REQUIRE(value >= 0 && value < 8, "a value of {}", value);
-  // In the upper bits a weighted sum of the hashes of operations, modulo 2^61: 0 where all ranks of all groups agree.
-  const std::uint64_t mine = flight_recorder().take_proof() << 3 | static_cast<std::uint64_t>(value);
+  constexpr int bits = 4;  // of the value
+  constexpr std::uint64_t mask = (1U << bits) - 1;
+  NANOTRON_REQUIRE(value >= 0 && value <= static_cast<std::int64_t>(mask), "a value of {}", value);
+  // In the upper bits a weighted sum of the hashes of operations, modulo 2^60: 0 where all ranks of all groups agree.
+  const std::uint64_t mine = flight_recorder().take_proof() << bits | static_cast<std::uint64_t>(value);
   const std::uint64_t all = combine_in_rank_order(world, mine, MPI_UINT64_T, [](std::uint64_t a, std::uint64_t b) {
-    return ((a >> 3) + (b >> 3)) << 3 | std::max(a & 7, b & 7);
+    return ((a >> bits) + (b >> bits)) << bits | std::max(a & mask, b & mask);
   });
-  if (all >> 3 != 0) flight_recorder().wait_for_verdict(FlightRecorder::Found::by_proof);
+  if (all >> bits != 0) flight_recorder().wait_for_verdict(FlightRecorder::Found::by_proof);
   return static_cast<std::int64_t>(all);
 }
 

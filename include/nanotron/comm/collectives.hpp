@@ -122,7 +122,7 @@ std::uint64_t sum(Group& group, std::uint64_t value);  // mod 2^64
 std::int64_t max(Group& group, std::int64_t value);
 std::int64_t min(Group& group, std::int64_t value);
 
-/// max(world, value) of values from 0 to 7, and in the same exchange a comparison: where the ranks of a group of the
+/// max(world, value) of values from 0 to 15, and in the same exchange a comparison: where the ranks of a group of the
 /// grid (recorded_groups.hpp) have not begun the same operations, with the same sizes, types and reductions in the same
 /// order, this does not return. The flight recorder records it, and the watchdog ends the run with a verdict.
 std::int64_t max_and_check_call_order(Group& world, std::int64_t value);
