@@ -48,19 +48,24 @@ class ElementOptimizer : public Optimizer<M> {
       else
         values_.emplace_back(arena.take<M>(MemoryKind::optimizer, layout_.size()));
     }
+    for (const auto& [part, noise] : parts_) {
+      kernels::UpdateOperands<M>& operands = operands_.emplace_back();
+      operands.states = states_of(part);
+      operands.noise = noise;
+    }
   }
 
   void update(Device& device, const UpdatedWeights<M>& weights, Vector<const M> gradient, double learning_rate,
               Vector<const kernels::UpdateScalars> scalars) override {
-    for (const auto& [p, noise] : parts_) {
-      const kernels::UpdateOperands<M> operands{.p = weights.master_of(p),
-                                                .g = Vector<const M>(gradient.data() + p.gradient, p.size()),
-                                                .states = states_of(p),
-                                                .scalars = scalars,
-                                                .copy = weights.copy_of(p),
-                                                .noise = noise,
-                                                .update = this->steps() + 1};
-      update_part(device, operands, PartRate(config_, p, learning_rate));
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      const UpdatePart& part = parts_[i].part;
+      kernels::UpdateOperands<M>& operands = operands_[i];
+      operands.p = weights.master_of(part);
+      operands.g = Vector<const M>(gradient.data() + part.gradient, part.size());
+      operands.scalars = scalars;
+      operands.copy = weights.copy_of(part);
+      operands.update = this->steps() + 1;
+      update_part(device, operands, PartRate(config_, part, learning_rate));
     }
   }
   std::vector<Moment<M>> moments() const override {
@@ -94,6 +99,7 @@ class ElementOptimizer : public Optimizer<M> {
   Covers over_;
   nn::BufferLayout layout_;
   std::vector<kernels::StateVector<M>> values_;
+  std::vector<kernels::UpdateOperands<M>> operands_;  // of the parts; steps allocate nothing
 };
 
 }  // namespace nanotron::optim
