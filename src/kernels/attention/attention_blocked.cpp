@@ -34,16 +34,20 @@ void start_rows(Device& device, const Pieces<T>& w, index_t heads, index_t head_
 template <class T>
 void point_forward(Device& device, const Pieces<T>& w, const Heads& heads, const Block& b, MatrixRef<const T> q,
                    MatrixRef<const T> k, MatrixRef<const T> v) {
-  const auto piece = w;
+  auto *const input_a_at = w.input_a, *const input_b_at = w.input_b, *const input_c_at = w.input_c,
+              *const rounded_at = w.rounded;
+  auto *const output_a_at = w.output_a, *const output_b_at = w.output_b;
+  auto *const scores_at = w.scores, *const rows_at = w.rows;
+  auto* const p_at = w.p;
   const KernelWork kernel(device, "attention_pointers", {});
   for_each_element(
       device, "attention_pointers", heads.s.batch * heads.s.query_heads, KOKKOS_LAMBDA(const index_t n) {
-        piece.input_a[n] = heads.query(q, n, b.first_query);
-        piece.input_b[n] = heads.key(k, n, b.first_key);
-        piece.input_c[n] = heads.key(v, n, b.first_key);
-        piece.rounded[n] = piece.p + n * score_elements;
-        piece.output_a[n] = piece.scores + n * score_elements;
-        piece.output_b[n] = piece.rows + n * query_block * heads.s.head_dim;
+        input_a_at[n] = heads.query(q, n, b.first_query);
+        input_b_at[n] = heads.key(k, n, b.first_key);
+        input_c_at[n] = heads.key(v, n, b.first_key);
+        rounded_at[n] = p_at + n * score_elements;
+        output_a_at[n] = scores_at + n * score_elements;
+        output_b_at[n] = rows_at + n * query_block * heads.s.head_dim;
       });
 }
 
@@ -51,14 +55,14 @@ void point_forward(Device& device, const Pieces<T>& w, const Heads& heads, const
 template <class T>
 void map_block(Device& device, const Pieces<T>& w, const Heads& heads, const Block& b) {
   using M = master_t<T>;
-  const auto piece = w;
+  auto* const scores_at = w.scores;
   const index_t rows = heads.s.batch * heads.s.query_heads * b.queries;
   const KernelWork kernel(device, "attention_scores",
                           {.read = bytes_of_rows<M>(rows, b.keys), .written = bytes_of_rows<M>(rows, b.keys)});
   for_each_row(
       device, "attention_scores", rows, KOKKOS_LAMBDA(const Row& row, const index_t at) {
         const index_t n = at / b.queries, i = at % b.queries;
-        M* const scores = piece.scores + n * score_elements + i * key_block;
+        M* const scores = scores_at + n * score_elements + i * key_block;
         const HeadScores<M> map(heads.s, heads.head(n), M(1));
         row.for_each(b.keys,
                      [=](const index_t j) { scores[j] = map.score(scores[j], b.first_query + i, b.first_key + j); });
@@ -69,15 +73,15 @@ void map_block(Device& device, const Pieces<T>& w, const Heads& heads, const Blo
 template <class T>
 void map_gradient_block(Device& device, const Pieces<T>& w, const Heads& heads, const Block& b) {
   using M = master_t<T>;
-  const auto piece = w;
+  auto *const scores_at = w.scores, *const dp_at = w.dp, *const dot_at = w.dot;
   const index_t rows = heads.s.batch * heads.s.query_heads * b.queries;
   const KernelWork kernel(device, "attention_scores_gradient",
                           {.read = bytes_of_rows<M>(rows, 2 * b.keys), .written = bytes_of_rows<M>(rows, 2 * b.keys)});
   for_each_row(
       device, "attention_scores_gradient", rows, KOKKOS_LAMBDA(const Row& row, const index_t at) {
         const index_t n = at / b.queries, i = at % b.queries, first = n * score_elements + i * key_block;
-        M *const scores = piece.scores + first, *const dp = piece.dp + first;
-        const M dot = piece.dot[n * heads.s.query_length + b.first_query + i];
+        M *const scores = scores_at + first, *const dp = dp_at + first;
+        const M dot = dot_at[n * heads.s.query_length + b.first_query + i];
         const HeadScores<M> map(heads.s, heads.head(n), M(1));
         row.for_each(b.keys, [=](const index_t j) {
           dp[j] = (dp[j] - dot) * map.rise(scores[j]) + dot;
@@ -90,7 +94,8 @@ void map_gradient_block(Device& device, const Pieces<T>& w, const Heads& heads, 
 template <class T>
 void softmax_block(Device& device, const Pieces<T>& w, const Heads& heads, const Block& b) {
   using M = master_t<T>;
-  const auto piece = w;
+  auto *const scores_at = w.scores, *const rows_at = w.rows, *const max_at = w.max, *const sum_at = w.sum;
+  auto* const p_at = w.p;
   const index_t width = heads.s.head_dim, rows = heads.s.batch * heads.s.query_heads * b.queries;
   const KernelWork kernel(device, "attention_softmax",
                           {.read = bytes_of_rows<M>(rows, b.keys + width),
@@ -98,14 +103,14 @@ void softmax_block(Device& device, const Pieces<T>& w, const Heads& heads, const
   for_each_row(
       device, "attention_softmax", rows, KOKKOS_LAMBDA(const Row& row, const index_t at) {
         const index_t n = at / b.queries, i = at % b.queries;
-        const M* const scores = piece.scores + n * score_elements + i * key_block;
-        T* const p = piece.p + n * score_elements + i * key_block;
-        M* const out = piece.rows + (n * query_block + i) * width;
+        const M* const scores = scores_at + n * score_elements + i * key_block;
+        T* const p = p_at + n * score_elements + i * key_block;
+        M* const out = rows_at + (n * query_block + i) * width;
         const Range seen = heads.seen(b, n, i);
         const index_t stat = n * query_block + i, count = seen.end - seen.begin;
         const M* const first = scores + seen.begin;
-        const M before = piece.max[stat];
-        const M old_sum = piece.sum[stat];
+        const M before = max_at[stat];
+        const M old_sum = sum_at[stat];
         const M top = row.template max<M>(count, before, [=](const index_t j) { return first[j]; });
         const M added = row.template sum<M>(count, [=](const index_t j) { return exponential(first[j] - top); });
         row.for_each(b.keys, [=](const index_t j) {
@@ -114,8 +119,8 @@ void softmax_block(Device& device, const Pieces<T>& w, const Heads& heads, const
         });
         const M shrink = exponential(before - top);
         row.for_each(width, [=](const index_t c) { out[c] *= shrink; });
-        piece.max[stat] = top;
-        piece.sum[stat] = old_sum * shrink + added;
+        max_at[stat] = top;
+        sum_at[stat] = old_sum * shrink + added;
       });
 }
 
@@ -222,19 +227,23 @@ template <class T>
 void accumulate_block(Device& device, const Pieces<T>& w, const Heads& heads, const Block& b,
                       const BackwardTensors<T>& t, double scale) {
   using M = master_t<T>;
-  const auto piece = w;
+  auto *const input_a_at = w.input_a, *const input_b_at = w.input_b, *const input_c_at = w.input_c,
+              *const rounded_at = w.rounded;
+  auto *const output_a_at = w.output_a, *const output_b_at = w.output_b, *const output_c_at = w.output_c;
+  auto *const dvalue_at = w.dvalue, *const dkey_at = w.dkey, *const rows_at = w.rows;
+  auto *const p_at = w.p, *const ds_at = w.ds;
   const index_t count = heads.s.batch * heads.s.query_heads, d = heads.s.head_dim;
   const MatrixRef<const T> q = t.q, k = t.k, dout = t.dout;
   const KernelWork kernel(device, "attention_pointers", {});
   for_each_element(
       device, "attention_pointers", count, KOKKOS_LAMBDA(const index_t n) {
-        piece.input_a[n] = heads.query(q, n, b.first_query);
-        piece.input_b[n] = heads.query(dout, n, b.first_query);
-        piece.input_c[n] = heads.key(k, n, b.first_key);
-        piece.rounded[n] = piece.p + n * score_elements;
-        piece.output_a[n] = piece.dvalue + (n * heads.s.key_length + b.first_key) * heads.s.head_dim;
-        piece.output_b[n] = piece.dkey + (n * heads.s.key_length + b.first_key) * heads.s.head_dim;
-        piece.output_c[n] = piece.rows + n * query_block * heads.s.head_dim;
+        input_a_at[n] = heads.query(q, n, b.first_query);
+        input_b_at[n] = heads.query(dout, n, b.first_query);
+        input_c_at[n] = heads.key(k, n, b.first_key);
+        rounded_at[n] = p_at + n * score_elements;
+        output_a_at[n] = dvalue_at + (n * heads.s.key_length + b.first_key) * heads.s.head_dim;
+        output_b_at[n] = dkey_at + (n * heads.s.key_length + b.first_key) * heads.s.head_dim;
+        output_c_at[n] = rows_at + n * query_block * heads.s.head_dim;
       });
   const std::size_t alignment = alignment_of<T>(heads.s, w, {t.q, t.k, t.dout});
   BatchedShape by_key{.op_a = Op::transpose,
@@ -249,7 +258,7 @@ void accumulate_block(Device& device, const Pieces<T>& w, const Heads& heads, co
   gemm_batched<T, M>(device, by_key, w.rounded, w.input_b, w.output_a, count);
   for_each_element(
       device, "attention_pointers_ds", count,
-      KOKKOS_LAMBDA(const index_t n) { piece.rounded[n] = piece.ds + n * score_elements; });
+      KOKKOS_LAMBDA(const index_t n) { rounded_at[n] = ds_at + n * score_elements; });
   by_key.leading_b = t.q.leading;
   by_key.alpha = scale;
   gemm_batched<T, M>(device, by_key, w.rounded, w.input_a, w.output_b, count);

@@ -123,6 +123,9 @@ void finish_forward(Device& device, const AttentionShape& shape, MatrixRef<const
   const AttentionShape s = shape;
   const HeadStatistics heads = statistics;
   const auto scale = static_cast<float>(s.scores.scale_or(1.0 / std::sqrt(static_cast<double>(s.head_dim))));
+  const bf16 *const q_at = q.data, *const k_at = k.data, *const v_at = v.data;
+  bf16* const out_at = out.data;
+  const index_t q_leading = q.leading, k_leading = k.leading, v_leading = v.leading, out_leading = out.leading;
   constexpr float lowest = std::numeric_limits<float>::lowest();
   for_each_row_of<bf16>(
       device, "attention_documents_forward", s.batch * s.query_length, s.query_heads * s.head_dim,
@@ -132,7 +135,7 @@ void finish_forward(Device& device, const AttentionShape& shape, MatrixRef<const
         const index_t stride = s.query_row_stride(), query = sequence * stride + i;
         if (s.keys_of(sequence, i).size() == 0) {
           row.for_each(s.query_heads, [=](const index_t h) { lse[h * stride] = lowest; });
-          bf16* const to = out.data + query * out.leading;
+          bf16* const to = out_at + query * out_leading;
           row.template for_each_chunk<bf16>(s.query_heads * d, [=](const index_t c, const auto width) {
             store(to + c, width, [](int) { return 0.0F; });
           });
@@ -142,12 +145,12 @@ void finish_forward(Device& device, const AttentionShape& shape, MatrixRef<const
         } else {
           const index_t key = sequence * s.key_row_stride() + i, group = s.query_heads / s.key_heads;
           for (index_t h = 0; h < s.query_heads; ++h) {
-            const bf16* const a = q.data + query * q.leading + h * d;
-            const bf16* const b = k.data + key * k.leading + h / group * d;
+            const bf16* const a = q_at + query * q_leading + h * d;
+            const bf16* const b = k_at + key * k_leading + h / group * d;
             const float score = row.template sum<float>(
                 d, [=](const index_t c) { return static_cast<float>(a[c]) * static_cast<float>(b[c]); });
-            const bf16* const from = v.data + key * v.leading + h / group * d;
-            bf16* const to = out.data + query * out.leading + h * d;
+            const bf16* const from = v_at + key * v_leading + h / group * d;
+            bf16* const to = out_at + query * out_leading + h * d;
             row.for_each(d, [=](const index_t c) { to[c] = from[c]; });
             row.for_each(1, [=](const index_t) { lse[h * stride] = score * scale; });
           }
@@ -161,7 +164,8 @@ void finish_backward(Device& device, const AttentionShape& shape, MatrixRef<cons
                      const DocumentGradients& gradients) {
   const AttentionShape s = shape;
   const DocumentGradients g = gradients;
-  const index_t queries = s.batch * s.query_length;
+  const bf16* const dout_at = dout.data;
+  const index_t dout_leading = dout.leading, queries = s.batch * s.query_length;
   for_each_row_of<bf16>(
       device, "attention_documents_backward", queries + s.batch * s.key_length, s.query_heads * s.head_dim,
       KOKKOS_LAMBDA(const Row& row, const index_t at) {
@@ -187,7 +191,7 @@ void finish_backward(Device& device, const AttentionShape& shape, MatrixRef<cons
         copy(g.packed_dk + n * columns, dk, columns, is_there);
         if (is_there || !is_diagonal(s)) return copy(g.packed_dv + n * columns, dv, columns, is_there);
         const index_t group = s.query_heads / s.key_heads;
-        const bf16* const from = dout.data + (sequence * s.query_row_stride() + i) * dout.leading;
+        const bf16* const from = dout_at + (sequence * s.query_row_stride() + i) * dout_leading;
         row.for_each(columns, [=](const index_t c) {
           float sum = 0.0F;
           for (index_t h = 0; h < group; ++h) sum += static_cast<float>(from[(c / d * group + h) * d + c % d]);
