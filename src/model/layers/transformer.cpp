@@ -158,9 +158,10 @@ bool Transformer<T>::has_head(index_t stage) const {
 template <class T>
 SourceUse Transformer<T>::forward_use(index_t stage, index_t layer) const {
   const bool inside = layer + 1 < layers(stage);
-  return {source_of(stage, layer), inside            ? source_of(stage, layer + 1)
-                                   : has_head(stage) ? loss_uses(stage).front().source
-                                                     : no_unit};
+  return {source_of(stage, layer), inside ? source_of(stage, layer + 1)
+                                   : has_head(stage)
+                                       ? (appended_ ? table_.appended_embedding_source() : head_use(stage).source)
+                                       : no_unit};
 }
 
 template <class T>
