@@ -205,6 +205,7 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
     std::int64_t ep = 1;
     std::int64_t pp = 1;
     deck::PpSchedule schedule = deck::PpSchedule::one_f_one_b;
+    void (*more)(deck::Config&) = [](deck::Config&) {};
   };
   const deck::MoeConfig experts{.num_experts = 4, .num_experts_per_tok = 2, .moe_intermediate_size = 128};
   deck::MoeConfig capacity = experts, shared = experts;
@@ -237,13 +238,18 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
       Mode{.tp = 2, .tp_mode = split, .chunks = 3, .inputs = deck::GatheredInputs::keep, .moe = experts},
       Mode{.tp = 1, .tp_mode = {}, .cp = 2, .moe = capacity, .ep = 2},
       Mode{.tp = 1, .tp_mode = {}, .moe = shared, .ep = 2},
-      Mode{.tp = 1, .tp_mode = {}, .zero_stage = 1, .moe = experts, .ep = 2}};
+      Mode{.tp = 1, .tp_mode = {}, .zero_stage = 1, .moe = experts, .ep = 2},
+      Mode{.tp = 1, .tp_mode = {}, .optimizer = deck::OptimizerName::ademamix, .more = [](deck::Config& c) {
+             c.optimizer.ema_decay = 0.99;
+             c.model.hidden_dropout = c.model.attention_dropout = 0.1;
+             c.model.num_nextn_predict_layers = c.precision.compute == ScalarType::fp8 ? 0 : 2;
+           }}};
   std::vector<Mode> fitting;
   std::ranges::copy_if(modes, std::back_inserter(fitting), [&](const Mode& m) {
     return ranks % (m.tp * m.cp * m.pp) == 0 && ranks / m.tp % m.ep == 0 && (m.zero_stage == 0 || ranks > 1);
   });
   for (const auto& [tp, tp_mode, zero_stage, cp, core, mask, optimizer, chunks, inputs, compression, rule, moe, ep, pp,
-                    schedule] : test::sampled(fitting, 4, test::world())) {
+                    schedule, more] : test::sampled(fitting, 4, test::world())) {
     deck::Config config = config_for(folder_.path(), 128, 4);
     config.data.sequence_length = 64;
     config.parallel.zero_stage = zero_stage;
@@ -263,6 +269,7 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
     config.parallel.pp_schedule = schedule;
     for (const ScalarType type : {ScalarType::fp64, ScalarType::fp32, ScalarType::bf16, ScalarType::fp8}) {
       config.precision.compute = type;
+      more(config);
       with_scalar_type(type, [&]<class T>(std::type_identity<T>) {
         TrainingRun<T> run(config, test::world());
         for (int i = 0; i < 3; ++i) run.trainer.train_step();

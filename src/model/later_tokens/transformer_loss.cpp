@@ -20,7 +20,7 @@ index_t Transformer<T>::steps_after_loss() const {
 
 template <class T>
 index_t Transformer<T>::source_after_loss(index_t step) const {
-  return step < appended_->size() ? table_.layer_unit(table_.layers - 1 - step) : table_.appended_embedding_source();
+  return loss_source(appended_->size() - step);
 }
 
 // The virtual stage of the appended layer of this depth.
@@ -30,24 +30,27 @@ index_t Transformer<T>::appended_stage(index_t depth) const {
 }
 
 template <class T>
-std::vector<SourceUse> Transformer<T>::loss_uses(index_t stage) const {
-  if (!appended_) return {head_use(stage)};
-  const index_t depths = appended_->size();
-  const auto source = [&](index_t depth) { return source_of(appended_stage(depth), 0); };
-  std::vector<SourceUse> uses{{table_.appended_embedding_source(), source(1)}};
-  for (index_t d = 1; d <= depths; ++d) uses.push_back({source(d), d < depths ? source(d + 1) : table_.head_source()});
-  uses.push_back({table_.head_source(), source(depths)});
-  return uses;
+index_t Transformer<T>::loss_steps() const {
+  return appended_ ? appended_->size() + 2 : 1;
 }
 
 template <class T>
-std::vector<SourceUse> Transformer<T>::uses_after_loss(index_t stage) const {
-  std::vector<SourceUse> uses;
-  for (index_t d = appended_ ? appended_->size() : 0; d >= 1; --d) {
-    const index_t before = d > 1 ? source_of(appended_stage(d - 1), 0) : source_of(stage, layers(stage) - 1);
-    uses.push_back({source_of(appended_stage(d), 0), before});
-  }
-  return uses;
+index_t Transformer<T>::loss_source(index_t step) const {
+  if (step == 0) return table_.appended_embedding_source();
+  return step <= appended_->size() ? source_of(appended_stage(step), 0) : table_.head_source();
+}
+
+template <class T>
+SourceUse Transformer<T>::loss_use(index_t stage, index_t step) const {
+  if (!appended_) return head_use(stage);
+  const index_t depths = appended_->size();
+  return {loss_source(step), loss_source(step <= depths ? step + 1 : depths)};
+}
+
+template <class T>
+SourceUse Transformer<T>::use_after_loss(index_t stage, index_t step) const {
+  const index_t d = appended_->size() - step;
+  return {loss_source(d), d > 1 ? loss_source(d - 1) : source_of(stage, layers(stage) - 1)};
 }
 
 // Of a micro-batch. The last appended layer runs just before its backward: nothing of it has to be recomputed.
@@ -68,15 +71,14 @@ comm::StepTraffic Transformer<T>::appended_traffic() const {
 template <class T>
 void Transformer<T>::loss_of_all(const Slot& slot, Vector<const std::int32_t> targets, double scale,
                                  const nn::LossRows& rows) {
-  const std::vector<SourceUse> uses = loss_uses(slot.stage);
-  weights_.use(uses.front());
+  weights_.use(loss_use(slot.stage, 0));
   appended_->embed(*device_);
   normalise_output(slot);
   Matrix<T> normed = act_.final_norm;
   for (index_t d = 1; d <= appended_->size(); ++d) {
     const index_t stage = appended_stage(d);
     const NotedLayer noted(setup_.stages[static_cast<std::size_t>(stage)].layers.begin);
-    use_weights(stage, 0, uses[static_cast<std::size_t>(d)]);
+    use_weights(stage, 0, loss_use(slot.stage, d));
     const StageActivations<T>& act = at({.stage = stage});
     const Matrix<T> x = act.residual.front(), y = act.residual.back();
     appended_->join(*device_, d, normed, act_.work.dn, x);
@@ -84,7 +86,7 @@ void Transformer<T>::loss_of_all(const Slot& slot, Vector<const std::int32_t> ta
     appended_->normalise(*device_, d, y);
     normed = appended_->normed(d);
   }
-  weights_.use(uses.back());
+  weights_.use(loss_use(slot.stage, loss_steps() - 1));
   for (index_t d = 0; d <= appended_->size(); ++d) {
     const Matrix<T> dn = appended_->gradient(d);
     head_->loss.forward_backward(*device_,
@@ -109,7 +111,7 @@ void Transformer<T>::backward_after_loss(const Slot& slot, index_t step, Matrix<
   }
   const index_t stage = appended_stage(d);
   const NotedLayer noted(setup_.stages[static_cast<std::size_t>(stage)].layers.begin);
-  use_weights(stage, 0, uses_after_loss(slot.stage)[static_cast<std::size_t>(step)]);
+  use_weights(stage, 0, use_after_loss(slot.stage, step));
   const StageActivations<T>& act = at({.stage = stage});
   const Matrix<T> x = act.residual.front(), y = act.residual.back();
   appended_->normalise_backward(*device_, d, y, dx, work.sums);
@@ -126,8 +128,10 @@ void Transformer<T>::backward_after_loss(const Slot& slot, index_t step, Matrix<
   template void Transformer<T>::set_later_tokens(const LaterTokens&);                                              \
   template index_t Transformer<T>::steps_after_loss() const;                                                       \
   template index_t Transformer<T>::source_after_loss(index_t) const;                                               \
-  template std::vector<SourceUse> Transformer<T>::loss_uses(index_t) const;                                        \
-  template std::vector<SourceUse> Transformer<T>::uses_after_loss(index_t) const;                                  \
+  template index_t Transformer<T>::loss_steps() const;                                                             \
+  template index_t Transformer<T>::loss_source(index_t) const;                                                     \
+  template SourceUse Transformer<T>::loss_use(index_t, index_t) const;                                             \
+  template SourceUse Transformer<T>::use_after_loss(index_t, index_t) const;                                       \
   template comm::StepTraffic Transformer<T>::appended_traffic() const;                                             \
   template void Transformer<T>::loss_of_all(const Slot&, Vector<const std::int32_t>, double, const nn::LossRows&); \
   template void Transformer<T>::backward_after_loss(const Slot&, index_t, Matrix<T>);

@@ -158,10 +158,8 @@ bool Transformer<T>::has_head(index_t stage) const {
 template <class T>
 SourceUse Transformer<T>::forward_use(index_t stage, index_t layer) const {
   const bool inside = layer + 1 < layers(stage);
-  return {source_of(stage, layer), inside ? source_of(stage, layer + 1)
-                                   : has_head(stage)
-                                       ? (appended_ ? table_.appended_embedding_source() : head_use(stage).source)
-                                       : no_unit};
+  const index_t after = has_head(stage) ? loss_use(stage, 0).source : no_unit;
+  return {source_of(stage, layer), inside ? source_of(stage, layer + 1) : after};
 }
 
 template <class T>
@@ -181,8 +179,8 @@ template <class T>
 std::vector<SourceUse> Transformer<T>::backward_uses(index_t stage) const {
   std::vector<SourceUse> uses;
   if (has_head(stage)) {
-    uses = loss_uses(stage);
-    std::ranges::copy(uses_after_loss(stage), std::back_inserter(uses));
+    for (index_t step = 0; step < loss_steps(); ++step) uses.push_back(loss_use(stage, step));
+    for (index_t step = 0; step + 1 < steps_after_loss(); ++step) uses.push_back(use_after_loss(stage, step));
   }
   for (index_t l = layers(stage) - 1; l >= 0; --l) uses.push_back(backward_use(stage, l));
   return uses;

@@ -8,6 +8,10 @@
 
 namespace nanotron::trainer {
 
+/// factor times the mean of rows, of which each target token has `rows_per_token`. One value.
+std::unique_ptr<StatisticsMonitor> make_auxiliary_mean(double factor, index_t rows_per_token, comm::ProcessGrid& grid,
+                                                       Device& device, const AuxiliaryRows& of);
+
 std::span<const io::ExtraColumn> load_columns(const deck::Config& config);
 std::string load_text(const deck::Config& config, std::span<const double> values);
 template <class T>

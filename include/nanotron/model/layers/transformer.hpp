@@ -120,11 +120,11 @@ class Transformer {
   SourceUse embedding_use(index_t stage) const { return {table_.embedding_unit(), source_of(stage, 0)}; }
   SourceUse forward_use(index_t stage, index_t layer) const, backward_use(index_t stage, index_t layer) const;
   SourceUse head_use(index_t stage) const { return {table_.head_source(), source_of(stage, layers(stage) - 1)}; }
-  // With appended layers: weights that loss_backward and backward_after_loss read, traffic of both, the former itself.
-  std::vector<SourceUse> loss_uses(index_t stage) const, uses_after_loss(index_t stage) const;
+  // Weights of the steps of loss_backward and backward_after_loss; with appended layers their traffic and the former.
+  index_t loss_steps() const, loss_source(index_t step) const, appended_stage(index_t depth) const;
+  SourceUse loss_use(index_t stage, index_t step) const, use_after_loss(index_t stage, index_t step) const;
   comm::StepTraffic appended_traffic() const;
   void loss_of_all(const Slot& slot, Vector<const std::int32_t> targets, double scale, const nn::LossRows& rows);
-  index_t appended_stage(index_t depth) const;
   void use_weights(index_t stage, index_t layer, const SourceUse& use);
 
   TransformerSetup setup_;
