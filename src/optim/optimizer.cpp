@@ -22,25 +22,19 @@ bool has_float_master(const deck::Config& c) {
                           []<class T>(std::type_identity<T>) { return std::is_same_v<master_t<T>, float>; });
 }
 
-std::string word_of(deck::OptimizerName name) {
-  deck::Config config;
-  config.optimizer.name = name;
-  return std::get<std::string>(deck::parameter("optimizer", "name").get(config));
-}
-
-OptimizerKind kind_named(deck::OptimizerName name) {
+OptimizerKind kind_named(const std::string& name) {
   const std::vector<OptimizerKind> kinds = optimizer_kinds();
   const auto found = std::ranges::find(kinds, name, &OptimizerKind::name);
-  NANOTRON_REQUIRE(found != kinds.end(), "no optimizer '{}'", word_of(name));
+  NANOTRON_REQUIRE(found != kinds.end(), "no optimizer '{}'", name);
   return *found;
 }
 
 void check_keys_of_others(const deck::Config& c, deck::Findings& f) {
   for (const OptimizerKind& kind : optimizer_kinds()) {
     if (kind.name == c.optimizer.name) continue;
-    const std::string word = word_of(kind.name);
+    const std::string name = "name = '" + kind.name + "'";
     for (const char* key : kind.keys) {
-      deck::refuse_unused(c, {key}, "name = '" + word + "'", "its default, or optimizer%name = '" + word + "'", f);
+      deck::refuse_unused(c, {key}, name, "its default, or optimizer%" + name, f);
     }
   }
 }
@@ -49,10 +43,10 @@ void check_keys_of_others(const deck::Config& c, deck::Findings& f) {
 void check_moments(const deck::Config& c, const OptimizerKind& kind, deck::Findings& f) {
   if (c.precision.moments == deck::MomentType::master || !f.is_valid({"precision.moments"})) return;
   if (!kind.has_bf16_states) {
-    const std::string word = word_of(kind.name);
-    f.error({"precision.moments", "optimizer.name"},
-            "moments = 'bf16', and optimizer%name is '" + word + "', whose states have the type of the master weights",
-            "moments = 'master' with '" + word + "'");
+    f.error(
+        {"precision.moments", "optimizer.name"},
+        "moments = 'bf16', and optimizer%name is '" + kind.name + "', whose states have the type of the master weights",
+        "moments = 'master' with '" + kind.name + "'");
   }
   if (!has_float_master(c)) {
     f.error({"precision.moments", "precision.compute"}, "moments = 'bf16' with compute = 'fp64'",

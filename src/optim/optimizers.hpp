@@ -18,7 +18,7 @@ using MakeOptimizer = std::unique_ptr<Optimizer<M>> (*)(const deck::Config& conf
                                                         Arena& arena);
 
 struct OptimizerKind {
-  deck::OptimizerName name;
+  std::string name;  // of the deck
   MakeOptimizer<double> in_fp64;
   MakeOptimizer<float> in_fp32;
   bool has_bf16_states = true;                                    // precision%moments = 'bf16'
@@ -36,8 +36,8 @@ struct OptimizerKind {
 
 /// Of a class whose constructor takes the arguments of MakeOptimizer.
 template <template <class> class Class>
-OptimizerKind kind_of(deck::OptimizerName name) {
-  return {name,
+OptimizerKind kind_of(std::string name) {
+  return {std::move(name),
           [](const deck::Config& config, const OptimizerSetup& setup, Arena& arena) {
             return std::unique_ptr<Optimizer<double>>(std::make_unique<Class<double>>(config, setup, arena));
           },

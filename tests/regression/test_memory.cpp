@@ -196,7 +196,7 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
     std::int64_t cp = 1;
     deck::CpMode core = deck::CpMode::ring;
     deck::DocumentMask mask = deck::DocumentMask::none;
-    deck::OptimizerName optimizer = deck::OptimizerName::adamw;
+    std::string optimizer = "adamw";
     std::int64_t chunks = 1;
     deck::GatheredInputs inputs = deck::GatheredInputs::gather_again;
     deck::Compression compression = deck::Compression::none;
@@ -211,7 +211,7 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
   deck::MoeConfig capacity = experts, shared = experts;
   capacity.capacity_factor = 1.0;
   shared.shared_expert_intermediate_size = 96;
-  constexpr auto muon = deck::OptimizerName::muon;
+  constexpr auto muon = "muon";
   constexpr auto split = deck::TpMode::reduce_scatter;
   const std::vector<Mode> modes{
       Mode{1, deck::TpMode::all_reduce},
@@ -239,7 +239,7 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
       Mode{.tp = 1, .tp_mode = {}, .cp = 2, .moe = capacity, .ep = 2},
       Mode{.tp = 1, .tp_mode = {}, .moe = shared, .ep = 2},
       Mode{.tp = 1, .tp_mode = {}, .zero_stage = 1, .moe = experts, .ep = 2},
-      Mode{.tp = 1, .tp_mode = {}, .optimizer = deck::OptimizerName::ademamix, .more = [](deck::Config& c) {
+      Mode{.tp = 1, .tp_mode = {}, .optimizer = "ademamix", .more = [](deck::Config& c) {
              c.optimizer.ema_decay = 0.99;
              c.model.hidden_dropout = c.model.attention_dropout = 0.1;
              c.model.num_nextn_predict_layers = c.precision.compute == ScalarType::fp8 ? 0 : 2;

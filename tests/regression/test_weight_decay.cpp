@@ -18,7 +18,7 @@ class WeightDecay : public testing::Test {
  protected:
   WeightDecay() { MPI_Comm_size(test::world(), &ranks_); }
 
-  test::Tensors after_a_step(const std::string& patterns, double weight_decay, deck::OptimizerName name,
+  test::Tensors after_a_step(const std::string& patterns, double weight_decay, const std::string& name,
                              std::int64_t zero_stage) const {
     deck::Config c = test::golden_config("qwen2");
     c.checkpoint.resume = "none";
@@ -35,7 +35,7 @@ class WeightDecay : public testing::Test {
   }
 
   void expect_decay(const std::string& patterns, bool (*decays)(const std::string& name, bool is_1d),
-                    deck::OptimizerName optimizer, std::int64_t zero_stage) const {
+                    const std::string& optimizer, std::int64_t zero_stage) const {
     const test::Tensors with = after_a_step(patterns, decay, optimizer, zero_stage),
                         without = after_a_step(patterns, 0.0, optimizer, zero_stage);
     for (const auto& [name, tensor] : without) {
@@ -49,7 +49,7 @@ class WeightDecay : public testing::Test {
 };
 
 TEST_F(WeightDecay, FollowsThePatterns) {
-  for (const auto optimizer : {deck::OptimizerName::adamw, deck::OptimizerName::muon}) {
+  for (const std::string optimizer : {"adamw", "muon"}) {
     for (const std::int64_t zero_stage : {0, 1, 3}) {
       if (zero_stage > 0 && ranks_ == 1) continue;
       expect_decay(

@@ -343,7 +343,7 @@ def id_or_none(text: str) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     parser = common.parser(__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     read = commands.add_parser("from-hf", help="Hugging Face folder -> checkpoint")
     read.add_argument("source", help="folder with config.json and safetensors")
     read.add_argument("target", help="folder that gets step_00000000 and model.nml")

@@ -15,6 +15,7 @@
 #include "nanotron/deck/keys/output.hpp"
 #include "nanotron/deck/keys/parallel.hpp"
 #include "nanotron/deck/keys/precision.hpp"
+#include "nanotron/deck/keys/preference.hpp"
 #include "nanotron/deck/keys/run.hpp"
 #include "nanotron/deck/keys/schedule.hpp"
 
@@ -33,6 +34,7 @@ struct Config {
   CheckpointConfig checkpoint;
   OutputConfig output;
   LoraConfig lora;
+  PreferenceConfig preference;
   std::shared_ptr<const Origin> origin;    // lets resolve() (read_deck.hpp) point into the deck; may be null
   std::shared_ptr<const Config> run_of{};  // the run's, if this is that of a later stage; else null
 };

@@ -81,13 +81,13 @@ class KernelBench {
 
   void rotation() {
     const deck::ModelConfig& model = bench_.config.model;
+    if (!model.has_rotary()) return;
     const index_t n = s_.tokens, length = bench_.config.data.sequence_length, columns = s_.query + s_.key;
     Arena planning = Arena::planning();
     nn::Rotation<T>(model, length, device_, planning);
     Arena arena(planning.plan());
     const nn::Rotation<T> rotation(model, length, device_, arena);
     const index_t rotated = 2 * static_cast<index_t>(rotation.cosine().extent(1));  // elements of a head
-    if (rotated == 0) return;
     const Buffer<T> qk(n * columns);
     const auto positions = some_ids(n, length);
     by_bytes(

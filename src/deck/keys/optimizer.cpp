@@ -11,9 +11,7 @@ namespace nanotron::deck {
 // clang-format off
 std::vector<Parameter> optimizer_rows() {
   return {
-    ENUM(name,
-        {"adamw", OptimizerName::adamw}, {"muon", OptimizerName::muon}, {"ademamix", OptimizerName::ademamix},
-        {"lion", OptimizerName::lion}).says(
+    KEY(name).one_of({"adamw", "muon", "ademamix", "lion"}).says(
         "Optimizer: AdamW, AdEMAMix or Lion for all parameters; or Muon for the 2-D parameters of the layers and AdamW "
         "for embedding, head, norms and biases."),
     KEY(learning_rate).at_least(0).says("Peak learning rate of the schedule."),

@@ -51,6 +51,7 @@ struct Row : Parameter {
   Row&& at_most(double x) && { return with(range.max, x); }
   Row&& above(double x) && { return std::move(*this).at_least(x).with(range.min_open, true); }
   Row&& below(double x) && { return std::move(*this).at_most(x).with(range.max_open, true); }
+  Row&& one_of(std::vector<std::string> words) && { return with(legal_values, std::move(words)); }
   Row&& lines() && { return with(extent, max_lines); }
   Row&& of_files() && { return with(paths, Paths::read); }
   Row&& of_folder() && { return with(paths, Paths::written); }

@@ -29,7 +29,7 @@ class Adamw final : public ElementOptimizer<M> {
 
 }  // namespace
 
-OptimizerKind adamw() { return kind_of<Adamw>(deck::OptimizerName::adamw); }
+OptimizerKind adamw() { return kind_of<Adamw>("adamw"); }
 
 template <class M>
 std::unique_ptr<Optimizer<M>> make_adamw(const deck::Config& config, const OptimizerSetup& setup, Arena& arena,

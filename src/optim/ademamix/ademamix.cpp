@@ -78,7 +78,7 @@ class Ademamix final : public ElementOptimizer<M> {
 }  // namespace
 
 OptimizerKind ademamix() {
-  OptimizerKind kind = kind_of<Ademamix>(deck::OptimizerName::ademamix);
+  OptimizerKind kind = kind_of<Ademamix>("ademamix");
   kind.keys = {"optimizer.beta3", "optimizer.alpha", "optimizer.beta3_warmup_steps", "optimizer.alpha_warmup_steps"};
   return kind;
 }

@@ -47,6 +47,6 @@ class Lion final : public ElementOptimizer<M> {
 
 }  // namespace
 
-OptimizerKind lion() { return kind_of<Lion>(deck::OptimizerName::lion); }
+OptimizerKind lion() { return kind_of<Lion>("lion"); }
 
 }  // namespace nanotron::optim

@@ -328,7 +328,7 @@ comm::StepTraffic Muon<M>::traffic() const {
 }  // namespace
 
 OptimizerKind muon() {
-  OptimizerKind kind = kind_of<Muon>(deck::OptimizerName::muon);
+  OptimizerKind kind = kind_of<Muon>("muon");
   kind.has_bf16_states = false;
   kind.check = [](const deck::Config& c, deck::Findings& f) {  // sums depend on the grid
     refuse_layout(c, f, "optimizer.name", "Muon", "name = 'adamw'");

@@ -23,7 +23,7 @@ using States = std::vector<double>;
 using Reference = std::function<void(double& p, double g, States& s, double decay, std::int64_t t)>;
 
 struct Kind {
-  deck::OptimizerName name;
+  std::string name;
   std::size_t states;
   Reference reference;
 };
@@ -44,13 +44,13 @@ void lion(double& p, double g, States& s, double decay, std::int64_t) {
   s[0] = c.beta2 * s[0] + (1.0 - c.beta2) * g;
 }
 
-const std::vector<Kind> kinds{{deck::OptimizerName::ademamix, 3, ademamix}, {deck::OptimizerName::lion, 1, lion}};
+const std::vector<Kind> kinds{{"ademamix", 3, ademamix}, {"lion", 1, lion}};
 
 // An optimizer of a small model on one rank, with weights and gradients.
 template <class M>
 class Trial {
  public:
-  explicit Trial(deck::OptimizerName name, deck::MomentType moments = deck::MomentType::master) {
+  explicit Trial(const std::string& name, deck::MomentType moments = deck::MomentType::master) {
     config_.model = {.hidden_size = 8, .num_hidden_layers = 2, .num_attention_heads = 2};
     config_.model.num_key_value_heads = 1, config_.model.head_dim = 4, config_.model.intermediate_size = 12;
     config_.model.vocab_size = 19;
