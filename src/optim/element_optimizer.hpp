@@ -37,29 +37,20 @@ class ElementOptimizer : public Optimizer<M> {
   /// Updates the elements in setup.layouts.moments. states: their names. over: which tensors they belong to.
   ElementOptimizer(std::vector<std::string> states, const deck::Config& config, const OptimizerSetup& setup,
                    Arena& arena, Covers over = Covers::all)
-      : config_(config.optimizer),
-        names_(std::move(states)),
-        parts_(noisy_parts(config, setup)),
-        over_(over),
-        layout_(setup.layouts.moments) {
+      : config_(config.optimizer), names_(std::move(states)), over_(over), layout_(setup.layouts.moments) {
     for (std::size_t i = 0; i < names_.size(); ++i) {
       if (config.precision.moments == deck::MomentType::bf16)
         values_.emplace_back(arena.take<bf16>(MemoryKind::optimizer, layout_.size()));
       else
         values_.emplace_back(arena.take<M>(MemoryKind::optimizer, layout_.size()));
     }
-    for (const auto& [part, noise] : parts_) {
-      kernels::UpdateOperands<M>& operands = operands_.emplace_back();
-      operands.states = states_of(part);
-      operands.noise = noise;
-    }
+    for (const auto& [part, noise] : noisy_parts(config, setup))
+      parts_.push_back({part, {.states = states_of(part), .noise = noise}});
   }
 
   void update(Device& device, const UpdatedWeights<M>& weights, Vector<const M> gradient, double learning_rate,
               Vector<const kernels::UpdateScalars> scalars) override {
-    for (std::size_t i = 0; i < parts_.size(); ++i) {
-      const UpdatePart& part = parts_[i].part;
-      kernels::UpdateOperands<M>& operands = operands_[i];
+    for (auto& [part, operands] : parts_) {
       operands.p = weights.master_of(part);
       operands.g = Vector<const M>(gradient.data() + part.gradient, part.size());
       operands.scalars = scalars;
@@ -81,6 +72,10 @@ class ElementOptimizer : public Optimizer<M> {
   /// Queues the kernel.
   virtual void update_part(Device& device, const kernels::UpdateOperands<M>& operands, const PartRate& rate) = 0;
 
+  struct Part {
+    UpdatePart at;
+    kernels::UpdateOperands<M> operands;  // here, since a step allocates nothing
+  };
   std::vector<kernels::StateVector<M>> states_of(const UpdatePart& p) const {
     std::vector<kernels::StateVector<M>> states;
     for (const kernels::StateVector<M>& whole : values_) {
@@ -95,11 +90,10 @@ class ElementOptimizer : public Optimizer<M> {
 
   deck::OptimizerConfig config_;
   std::vector<std::string> names_;
-  std::vector<NoisyPart> parts_;
   Covers over_;
   nn::BufferLayout layout_;
   std::vector<kernels::StateVector<M>> values_;
-  std::vector<kernels::UpdateOperands<M>> operands_;  // of the parts; steps allocate nothing
+  std::vector<Part> parts_;
 };
 
 }  // namespace nanotron::optim

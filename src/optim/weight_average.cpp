@@ -1,8 +1,32 @@
 #include "nanotron/optim/weight_average.hpp"
 
-#include "nanotron/kernels/optim/weight_average.hpp"
+#include "nanotron/base/error.hpp"
+#include "nanotron/kernels/loop/chunk.hpp"
+#include "nanotron/kernels/loop/loop.hpp"
 
 namespace nanotron::optim {
+
+template <class M>
+void update_average(Device& device, Vector<M> average, Vector<const M> p, double decay,
+                    Vector<const kernels::UpdateScalars> scalars) {
+  const KernelRegion kernel(device, "weight average", reads(average, p), writes(average));
+  NANOTRON_REQUIRE(average.extent(0) == p.extent(0), "weight average: {} values, {} parameters", average.extent(0),
+                   p.extent(0));
+  const M share = static_cast<M>(1.0 - decay);
+  M* const mean = average.data();
+  const M* const parameter = p.data();
+  const kernels::UpdateScalars* const decided = scalars.data();
+  kernels::for_each_piece<M>(
+      device, "weight average", static_cast<index_t>(p.extent(0)),
+      KOKKOS_LAMBDA(const kernels::Row& row, const index_t begin, const index_t count) {
+        if (!decided->updates) return;
+        row.template for_each_chunk<M>(count, [=](const index_t at, const auto n) {
+          const index_t i = begin + at;
+          const auto x = kernels::load(parameter + i, n), m = kernels::load(mean + i, n);
+          kernels::store(mean + i, n, [&](const int k) { return m[k] + share * (x[k] - m[k]); });
+        });
+      });
+}
 
 template <class M>
 WeightAverage<M>::WeightAverage(const deck::OptimizerConfig& config, const model::ParameterTable& table,
@@ -22,8 +46,8 @@ void WeightAverage<M>::begin(const model::ParameterTable& table, std::int64_t se
 template <class M>
 void WeightAverage<M>::update(Device& device, Vector<const M> master, Vector<const kernels::UpdateScalars> scalars) {
   for (const UpdatePart& part : parts_) {
-    kernels::weight_average<M>(device, Vector<M>(values_.data() + part.moments, part.size()),
-                               Vector<const M>(master.data() + part.parameters, part.size()), decay_, scalars);
+    update_average<M>(device, Vector<M>(values_.data() + part.moments, part.size()),
+                      Vector<const M>(master.data() + part.parameters, part.size()), decay_, scalars);
   }
 }
 
@@ -33,6 +57,10 @@ std::vector<Moment<M>> WeightAverage<M>::states() const {
   return {{.name = "ema", .over = Covers::all, .layout = layout_, .values = values_, .or_weights = true}};
 }
 
+#define NANOTRON_INSTANTIATE(M) \
+  template void update_average<M>(Device&, Vector<M>, Vector<const M>, double, Vector<const kernels::UpdateScalars>);
+NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 NANOTRON_INSTANTIATE_MASTER_CLASS(WeightAverage)
 
 }  // namespace nanotron::optim

@@ -59,7 +59,7 @@ correctness_of_kernels() {
     'norms and activations=RmsNorm*:LayerNorm*:Swiglu*:Gelu*:WeightedSwiglu*'
     'embedding, cross-entropy=Embedding*:CrossEntropy*'
     'fp8=Producers*:Quantise*'
-    'optimizer=Adamw*:Muon*:Orthogonalise*:ExactSum*:ScaledHalf*'
+    'optimizer=Adamw*:ElementOptimizers*:Muon*:Orthogonalise*:ExactSum*:ScaledHalf*'
     'experts=Routing*:Rows*') row others=""
   for row in "${rows[@]}"; do
     check_tests 90 "kernels: ${row%%=*}" 1 "${row#*=}"

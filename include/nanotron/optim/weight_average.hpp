@@ -11,6 +11,12 @@
 
 namespace nanotron::optim {
 
+/// average += (1 - decay) (p - average), PyTorch's lerp, of (n) each, if scalars (1) allow the update of p, whose
+/// kernels come before this one. M is double or float.
+template <class M>
+void update_average(Device& device, Vector<M> average, Vector<const M> p, double decay,
+                    Vector<const kernels::UpdateScalars> scalars);
+
 template <class M>
 class WeightAverage {
  public:

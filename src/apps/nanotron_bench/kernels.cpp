@@ -3,12 +3,12 @@
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/mlp/gated.hpp"
 #include "nanotron/kernels/norm/norm.hpp"
-#include "nanotron/kernels/optim/adamw.hpp"
 #include "nanotron/kernels/reduction/exact_sum.hpp"
 #include "nanotron/kernels/vocab/cross_entropy.hpp"
 #include "nanotron/kernels/vocab/embedding.hpp"
 #include "nanotron/nn/attention/rotation.hpp"
 #include "nanotron/nn/mlp/activation.hpp"
+#include "nanotron/optim/adamw/adamw.hpp"
 #include "nanotron/trainer/state/training_state.hpp"
 
 namespace nanotron::apps::bench {
@@ -202,9 +202,9 @@ class KernelBench {
              [&] { kernels::sum_of_squares<M>(device_, g.vector(n), sum); });
     kernels::update_scalars<M>(device_, sum, sum, {}, scalars);
     by_bytes("adamw", 1, 7 * bytes(n, sizeof(M)), [&] {
-      kernels::adamw<M>(device_,
-                        {.p = p.vector(n), .g = g.vector(n), .states = {m.vector(n), v.vector(n)}, .scalars = scalars},
-                        {.learning_rate = 1e-4});
+      optim::update_by_adamw<M>(
+          device_, {.p = p.vector(n), .g = g.vector(n), .states = {m.vector(n), v.vector(n)}, .scalars = scalars},
+          {.learning_rate = 1e-4});
     });
     if constexpr (!std::is_same_v<T, M>) {
       const Buffer<T> narrow(n);

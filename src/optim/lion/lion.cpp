@@ -47,6 +47,12 @@ class Lion final : public ElementOptimizer<M> {
 
 }  // namespace
 
-OptimizerKind lion() { return kind_of<Lion>("lion"); }
+OptimizerKind lion() {
+  OptimizerKind kind = kind_of<Lion>("lion");
+  kind.check = [](const deck::Config& c, deck::Findings& f) {
+    deck::refuse_unused(c, {"optimizer.eps"}, "optimizers with a second moment", "its default with name = 'lion'", f);
+  };
+  return kind;
+}
 
 }  // namespace nanotron::optim

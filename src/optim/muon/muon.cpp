@@ -330,6 +330,7 @@ comm::StepTraffic Muon<M>::traffic() const {
 OptimizerKind muon() {
   OptimizerKind kind = kind_of<Muon>("muon");
   kind.has_bf16_states = false;
+  kind.keys = {"optimizer.momentum", "optimizer.newton_schulz_steps"};
   kind.check = [](const deck::Config& c, deck::Findings& f) {  // sums depend on the grid
     refuse_layout(c, f, "optimizer.name", "Muon", "name = 'adamw'");
     if (deck::appended_layers(c.model) > 0 && f.is_valid({"optimizer.name"})) {

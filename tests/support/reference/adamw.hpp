@@ -1,12 +1,12 @@
 #pragma once
 
-// Reference implementation of kernels/adamw, see reference/gemm.hpp.
+// Reference implementation of optim/adamw, see reference/gemm.hpp.
 
 #include <cmath>
 
-#include "nanotron/kernels/optim/adamw.hpp"
+#include "nanotron/optim/adamw/adamw.hpp"
 
-namespace nanotron::kernels::reference {
+namespace nanotron::optim::reference {
 
 /// Update `update` of one parameter, with the gradient after clipping.
 inline void adamw(double& p, double g, double& m, double& v, const AdamwStep& s, std::int64_t update) {
@@ -18,4 +18,4 @@ inline void adamw(double& p, double g, double& m, double& v, const AdamwStep& s,
   p -= s.learning_rate / (1.0 - std::pow(s.beta1, t)) * m / denominator;
 }
 
-}  // namespace nanotron::kernels::reference
+}  // namespace nanotron::optim::reference

@@ -6,6 +6,8 @@
 //     static constexpr int states = 2;
 //     NANOTRON_FUNCTION M operator()(M p, M g, M (&s)[states]) const;   // updates s, returns the new p
 //   };
+//
+// It stands beside its optimizer, in src/optim.
 
 #include <variant>
 
@@ -63,7 +65,9 @@ void with_states(const UpdateOperands<M>& o, const F& f) {
     pointers(states.at);
     return f(states);
   }
-  if constexpr (std::is_same_v<M, float>) {
+  if constexpr (!std::is_same_v<M, float>) {
+    NANOTRON_REQUIRE(false, "states in bf16 of an update in fp64");
+  } else {
     Bf16States<count> states{.at = {}, .noise = o.noise, .update = static_cast<std::uint32_t>(o.update)};
     pointers(states.at);
     f(states);

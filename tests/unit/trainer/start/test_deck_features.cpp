@@ -45,6 +45,11 @@ TEST(DeckFeatures, KeysOfOneOptimizer) {
   EXPECT_EQ(decks.message(small_deck, {"optimizer.name=ademamix", "optimizer.beta3=0.99", "optimizer.alpha=2"}), "");
   decks.expect_refused({"optimizer.alpha=2"}, "alpha belongs to name = 'ademamix'");
   decks.expect_refused({"optimizer.name=lion", "optimizer.beta3_warmup_steps=9"}, "optimizer%name = 'ademamix'");
+  const std::string momentum = "optimizer.momentum=0.9", steps = "optimizer.newton_schulz_steps=6";
+  EXPECT_EQ(decks.message(small_deck, {"optimizer.name=muon", momentum, steps}), "");
+  decks.expect_refused({momentum}, "momentum belongs to name = 'muon'");
+  decks.expect_refused({"optimizer.name=lion", steps}, "newton_schulz_steps belongs to name = 'muon'");
+  decks.expect_refused({"optimizer.name=lion", "optimizer.eps=1e-6"}, "eps belongs to optimizers with a second moment");
 }
 
 TEST(DeckFeatures, Architecture) {

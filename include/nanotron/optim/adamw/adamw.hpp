@@ -10,7 +10,7 @@
 #include "nanotron/kernels/optim/update_operands.hpp"
 #include "nanotron/tensor/device.hpp"
 
-namespace nanotron::kernels {
+namespace nanotron::optim {
 
 struct AdamwStep {
   double learning_rate = 0;
@@ -20,8 +20,8 @@ struct AdamwStep {
   double weight_decay = 0;
 };
 
-/// States m, v. M is double or float; scalars are computed in fp64.
+/// Queues the update of a part. States m, v. M is double or float; scalars are computed in fp64.
 template <class M>
-void adamw(Device& device, const UpdateOperands<M>& operands, const AdamwStep& step);
+void update_by_adamw(Device& device, const kernels::UpdateOperands<M>& operands, const AdamwStep& step);
 
-}  // namespace nanotron::kernels
+}  // namespace nanotron::optim

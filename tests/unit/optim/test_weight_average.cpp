@@ -1,5 +1,6 @@
 // ranks: 1
-#include "nanotron/kernels/optim/weight_average.hpp"
+#include "nanotron/optim/weight_average.hpp"
+
 #include "support/reference/weight_average.hpp"
 #include "unit/kernels/kernel_test.hpp"
 #include "unit/kernels/optim/scalars.hpp"
@@ -20,7 +21,7 @@ TYPED_TEST(WeightAverage, FollowsTheReference) {
     const Scalars scalars({});
     for (int step = 1; step <= 20; ++step) {
       const auto p = Array<M>::random(n, 100 + static_cast<unsigned>(step));
-      kernels::weight_average<M>(this->device_, average.vector(), p.read(), 0.9, scalars.read());
+      optim::update_average<M>(this->device_, average.vector(), p.read(), 0.9, scalars.read());
       reference::weight_average(expected, std::vector<double>(p.host.begin(), p.host.end()), 0.9);
       this->device_.fence();
     }
@@ -35,7 +36,7 @@ TYPED_TEST(WeightAverage, SkipsWhatTheDeviceDecidedToSkip) {
   auto average = Array<M>::random(5003, 1);
   const auto p = Array<M>::random(5003, 2);
   const Scalars skipped = Scalars::skipped();
-  kernels::weight_average<M>(this->device_, average.vector(), p.read(), 0.9, skipped.read());
+  optim::update_average<M>(this->device_, average.vector(), p.read(), 0.9, skipped.read());
   this->device_.fence();
   EXPECT_TRUE(is_unchanged(average));
 }

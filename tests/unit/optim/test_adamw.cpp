@@ -1,5 +1,6 @@
 // ranks: 1
-#include "nanotron/kernels/optim/adamw.hpp"
+#include "nanotron/optim/adamw/adamw.hpp"
+
 #include "support/reference/adamw.hpp"
 #include "unit/kernels/kernel_test.hpp"
 #include "unit/kernels/optim/scalars.hpp"
@@ -10,17 +11,17 @@ namespace {
 // Update t of an optimizer with two states.
 template <class M, class S>
 void adamw(Device& device, const Array<M>& p, const Array<M>& g, const Array<S>& m, const Array<S>& v,
-           const kernels::AdamwStep& step, std::int64_t t, const Scalars& scalars,
+           const optim::AdamwStep& step, std::int64_t t, const Scalars& scalars,
            const kernels::RoundingNoise& noise = {}, Vector<bf16> copy = {}) {
-  kernels::adamw<M>(device,
-                    {.p = p.vector(),
-                     .g = g.read(),
-                     .states = {m.vector(), v.vector()},
-                     .scalars = scalars.read(),
-                     .copy = copy,
-                     .noise = noise,
-                     .update = t},
-                    step);
+  optim::update_by_adamw<M>(device,
+                            {.p = p.vector(),
+                             .g = g.read(),
+                             .states = {m.vector(), v.vector()},
+                             .scalars = scalars.read(),
+                             .copy = copy,
+                             .noise = noise,
+                             .update = t},
+                            step);
 }
 
 template <class M>
@@ -36,10 +37,10 @@ TYPED_TEST(Adamw, TwentyStepsFollowTheReference) {
   const Scalars half = Scalars::scaled(0.5);
   for (int t = 1; t <= 20; ++t) {
     const auto g = Array<M>::random(n, 100 + t, 0.1);
-    const kernels::AdamwStep step{.learning_rate = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+    const optim::AdamwStep step{.learning_rate = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
     adamw(this->device_, p, g, m, v, step, t, half);
     for (index_t i = 0; i < n; ++i) {
-      kernels::reference::adamw(p2[i], 0.5 * static_cast<double>(g.host[i]), m2[i], v2[i], step, t);
+      optim::reference::adamw(p2[i], 0.5 * static_cast<double>(g.host[i]), m2[i], v2[i], step, t);
     }
   }
   this->device_.fence();
@@ -58,7 +59,7 @@ TYPED_TEST(Adamw, WritesTheCopyInBf16) {
        v2 = Array<M>(n);
   const auto g = Array<M>::random(n, 2);
   auto copy = Array<bf16>(n, 7.0);
-  const kernels::AdamwStep step{.learning_rate = 1e-2, .weight_decay = 0.1};
+  const optim::AdamwStep step{.learning_rate = 1e-2, .weight_decay = 0.1};
   const Scalars whole({});
   adamw(this->device_, p, g, m, v, step, 1, whole, {}, copy.vector());
   adamw(this->device_, plain, g, m2, v2, step, 1, whole);
@@ -80,6 +81,14 @@ TYPED_TEST(Adamw, SkipsWhatTheDeviceDecidedToSkip) {
   EXPECT_TRUE(is_unchanged(p) && is_unchanged(m) && is_unchanged(v) && is_unchanged(copy));
 }
 
+TEST(AdamwInFp64, RefusesStatesInBf16) {
+  Timers timers;
+  Device device(timers);
+  const auto p = Array<double>::random(8, 1), g = Array<double>::random(8, 2);
+  const Array<bf16> m(8), v(8);
+  EXPECT_THROW(adamw(device, p, g, m, v, {.learning_rate = 1.0}, 1, Scalars({})), Error);
+}
+
 class AdamwBf16Moments : public KernelTest<float> {
  protected:
   struct State {
@@ -91,7 +100,7 @@ class AdamwBf16Moments : public KernelTest<float> {
     Array<float> p;
     Array<bf16> m, v;
   };
-  static constexpr kernels::AdamwStep step_{.learning_rate = 1e-2, .weight_decay = 0.1};
+  static constexpr optim::AdamwStep step_{.learning_rate = 1e-2, .weight_decay = 0.1};
   // The first moment of an update with beta1 = 0 is the gradient, rounded.
   std::vector<bf16> rounded(const Array<float>& g, const kernels::RoundingNoise& noise, std::int64_t t = 1) {
     Array<float> p(g.size());
