@@ -143,12 +143,12 @@ Attribute open_scalar_attribute(hid_t object, const char* name, H5T_class_t want
   return attribute;
 }
 
-void write_scalar(hid_t object, const char* name, hid_t type, const void* value) {
+void write_scalar(hid_t object, const char* name, hid_t type, const void* value,
+                  ExitCode refused = ExitCode::system_error) {
   const Dataspace space(H5Screate(H5S_SCALAR));
   const std::string doing = fmt::format("writing attribute '{}'", name);
-  Attribute attribute(
-      check(H5Acreate2(object, name, type, space.id(), H5P_DEFAULT, H5P_DEFAULT), ExitCode::system_error, doing));
-  check(H5Awrite(attribute.id(), type, value), ExitCode::system_error, doing);
+  Attribute attribute(check(H5Acreate2(object, name, type, space.id(), H5P_DEFAULT, H5P_DEFAULT), refused, doing));
+  check(H5Awrite(attribute.id(), type, value), refused, doing);
 }
 
 }  // namespace
@@ -310,10 +310,10 @@ void write_integer(hid_t object, const char* name, std::int64_t value) {
 
 void write_real(hid_t object, const char* name, double value) { write_scalar(object, name, H5T_NATIVE_DOUBLE, &value); }
 
-void write_string(hid_t object, const char* name, std::string_view value) {
+void write_string(hid_t object, const char* name, std::string_view value, ExitCode refused) {
   const Datatype type = string_type(value.size());
   const std::string bytes(value.empty() ? std::string_view("\0", 1) : value);
-  write_scalar(object, name, type.id(), bytes.data());
+  write_scalar(object, name, type.id(), bytes.data(), refused);
 }
 
 Datatype string_type(std::size_t bytes) {

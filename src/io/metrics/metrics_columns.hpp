@@ -123,11 +123,13 @@ inline hid_t type_of(Kind kind) {
   return H5T_NATIVE_DOUBLE;
 }
 
-/// What HDF5 refuses is damage: the system's failures are those of the FileStore.
+/// What HDF5 refuses is damage, Error(data_error): the system's failures are those of the FileStore.
 template <class T>
 T checked(T status, const std::filesystem::path& path) {
   return hdf5::check(status, ExitCode::data_error, fmt::format("{}", path.string()));
 }
+/// Writes an attribute, with such errors.
+void write_text(hid_t object, const char* name, std::string_view value);
 
 /// Rows of a column. Error(data_error) for what hdf5::checked_shape refuses, other than one dimension, values that are
 /// no numbers of 8 bytes, and more rows than a file of this size can have, compressed as well as may be.

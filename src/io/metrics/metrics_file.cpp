@@ -304,7 +304,7 @@ void MetricsFile::append_named_losses() {
 
 void MetricsFile::write_start(const std::string& suffix, const MetricsStart& start) {
   if (H5Aexists(file_.id(), "title") > 0) checked(H5Adelete(file_.id(), "title"), path_);
-  hdf5::write_string(file_.id(), "title", std::string_view(start.title).substr(0, attribute_limit));
+  write_text(file_.id(), "title", std::string_view(start.title).substr(0, attribute_limit));
   write_provenance("provenance" + suffix, start.provenance);
   write_deck("deck" + suffix, start.deck);
 }
@@ -324,7 +324,7 @@ void MetricsFile::write_provenance(const std::string& group, const Provenance& p
       checked(H5Gcreate2(file_.id(), group.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), path_));
   for (const auto& [key, value] : provenance)
     if (!key.empty() && H5Aexists(target.id(), key.c_str()) == 0)
-      hdf5::write_string(target.id(), key.c_str(), std::string_view(value).substr(0, attribute_limit));
+      write_text(target.id(), key.c_str(), std::string_view(value).substr(0, attribute_limit));
 }
 
 void MetricsFile::append(const MetricsRow& row) {

@@ -17,20 +17,32 @@ constexpr index_t max_packed = 1100;  // bytes of values for each byte that defl
 
 const std::string row_hash = "row_hash";
 
-// HDF5 finds a chunk that lies outside of the file only as it writes to it.
-bool has_chunk_outside(const hdf5::Dataset& dataset) {
+// One dimension: HDF5 finds a column that cannot grow only as a row is added.
+bool can_grow(const hdf5::Dataset& dataset) {
+  const hdf5::PropertyList creation(H5Dget_create_plist(dataset.id()));
+  const hdf5::Dataspace space(H5Dget_space(dataset.id()));
+  hsize_t most = 0;
+  return H5Pget_layout(creation.id()) == H5D_CHUNKED && H5Sget_simple_extent_dims(space.id(), nullptr, &most) == 1 &&
+         most == H5S_UNLIMITED;
+}
+
+// HDF5 trusts the index of the chunks: it finds one that lies outside of the file only as it writes to it, and writes
+// as many bytes of its buffer as the index says. One dimension, values of 8 bytes.
+bool has_wrong_chunk(const hdf5::Dataset& dataset) {
 #if H5_VERSION_GE(1, 10, 5)
   const hdf5::PropertyList creation(H5Dget_create_plist(dataset.id()));
-  if (H5Pget_layout(creation.id()) != H5D_CHUNKED) return false;
+  const bool is_plain = H5Pget_nfilters(creation.id()) == 0;
   const hdf5::Dataspace space(H5Dget_space(dataset.id()));
   const hdf5::File file(H5Iget_file_id(dataset.id()));
   haddr_t end = 0, begin = 0;
-  hsize_t chunks = 0, offset = 0, bytes = 0;
+  hsize_t values = 0, chunks = 0, offset = 0, bytes = 0;
   unsigned skipped_filters = 0;
-  if (H5Fget_eoa(file.id(), &end) < 0 || H5Dget_num_chunks(dataset.id(), space.id(), &chunks) < 0) return true;
+  if (H5Pget_chunk(creation.id(), 1, &values) != 1 || H5Fget_eoa(file.id(), &end) < 0 ||
+      H5Dget_num_chunks(dataset.id(), space.id(), &chunks) < 0)
+    return true;
   for (hsize_t i = 0; i < chunks; ++i) {
     if (H5Dget_chunk_info(dataset.id(), space.id(), i, &offset, &skipped_filters, &begin, &bytes) < 0) return true;
-    if (begin > end || bytes > end - begin) return true;
+    if (begin > end || bytes > end - begin || (is_plain && bytes != 8 * values)) return true;
   }
 #else
   (void)dataset;
@@ -39,6 +51,10 @@ bool has_chunk_outside(const hdf5::Dataset& dataset) {
 }
 
 }  // namespace
+
+void write_text(hid_t object, const char* name, std::string_view value) {
+  hdf5::write_string(object, name, value, ExitCode::data_error);
+}
 
 // Rows that come to lie before the first value are NaN.
 void create_column(hid_t parent, const std::string& name, const std::string& scale, hid_t type, const char* unit,
@@ -51,8 +67,8 @@ void create_column(hid_t parent, const std::string& name, const std::string& sca
   if (type == H5T_NATIVE_DOUBLE) H5Pset_fill_value(creation.id(), type, &missing);
   hdf5::Dataset made(
       checked(H5Dcreate2(parent, name.c_str(), type, space.id(), H5P_DEFAULT, creation.id(), H5P_DEFAULT), path));
-  hdf5::write_string(made.id(), "units", unit);
-  hdf5::write_string(made.id(), "long_name", description);
+  write_text(made.id(), "units", unit);
+  write_text(made.id(), "long_name", description);
   if (name == scale) {
     checked(H5DSset_scale(made.id(), scale.c_str()), path);
   } else {
@@ -85,7 +101,8 @@ index_t rows_of(const hdf5::Dataset& dataset, const std::string& name, const std
     refuse("numbers of 8 bytes", "others");
   const index_t most = files::bytes_of(path).value_or(0) / 8 * max_packed;
   if (shape[0] < 0 || shape[0] > most) refuse(fmt::format("at most {} rows", most), fmt::format("{}", shape[0]));
-  if (has_chunk_outside(dataset)) refuse("chunks inside of the file", "a chunk beyond its end");
+  if (!can_grow(dataset)) refuse("a column that can grow", "one of a fixed length");
+  if (has_wrong_chunk(dataset)) refuse("chunks inside of the file, of one size", "another chunk");
   return shape[0];
 }
 

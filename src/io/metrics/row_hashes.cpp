@@ -50,7 +50,7 @@ RowHashes::RowHashes(hid_t parent, const std::string& name, const std::string& o
   if (!hdf5::exists(parent, name)) {
     create_column(parent, name, scale, H5T_NATIVE_UINT64, "XXH3-64", "Hash of the values of this row; 0: not known.",
                   path);
-    hdf5::write_string(hdf5::open_dataset(parent, name, path.string()).id(), "of", of);
+    write_text(hdf5::open_dataset(parent, name, path.string()).id(), "of", of);
   }
   hashes_ = hdf5::open_dataset(parent, name, path.string());
   rows_of(hashes_, name, path);

@@ -106,7 +106,8 @@ std::optional<std::string> read_string(hid_t object, const char* name, const std
 std::optional<std::string> read_any_string(hid_t object, const char* name, const std::string& file);
 void write_integer(hid_t object, const char* name, std::int64_t value);
 void write_real(hid_t object, const char* name, double value);
-void write_string(hid_t object, const char* name, std::string_view value);
+/// refused: what it means that HDF5 does not write it; damage, if the file was not made by this program just now.
+void write_string(hid_t object, const char* name, std::string_view value, ExitCode refused = ExitCode::system_error);
 
 /// A fixed-length UTF-8 string type of this many bytes (at least 1), null-padded.
 Datatype string_type(std::size_t bytes);

@@ -307,28 +307,34 @@ TEST(MetricsFile, RowsOfAFileWithoutHashesHaveNone) {
   EXPECT_EQ(of_starts.size(), 3u);
 }
 
-// Whatever is damaged, also the tables of starts, the run continues with another file.
+// Whatever is damaged, also the tables of starts, the run continues with another file. A column of fixed length is
+// found before a row is added to it.
 TEST(MetricsFile, NothingDamagedLocksARunOut) {
   for (const char* lost : {"starts/last", "starts", "starts/row_hash", "start_checkpoints/row_hash",
                            "start_checkpoints/step", "step", "validation_loss", "row_hash"}) {
-    const Scratch scratch(test::world());
-    const fs::path path = scratch / "metrics.h5";
-    {
-      MetricsFile metrics(path, 0, start, silent);
-      metrics.append(row_of(1, 1.0));
+    for (const bool is_scalar : {true, false}) {
+      const Scratch scratch(test::world());
+      const fs::path path = scratch / "metrics.h5";
+      {
+        MetricsFile metrics(path, 0, start, silent);
+        metrics.append(row_of(1, 1.0));
+        metrics.append_checkpoint(1, 1.0);
+      }
+      {
+        const hdf5::File file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
+        hdf5::silence();
+        H5Ldelete(file.id(), lost, H5P_DEFAULT);
+        const hsize_t rows = 1;
+        const hdf5::Dataspace space(is_scalar ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &rows, nullptr));
+        const hdf5::Dataset other(
+            H5Dcreate2(file.id(), lost, H5T_NATIVE_INT64, space.id(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+      }
+      MetricsFile metrics(path, 1, start, silent);
+      metrics.append(row_of(2, 1.0));
+      EXPECT_NO_THROW(metrics.append_checkpoint(2, 1.0)) << lost;
+      metrics.flush();
+      EXPECT_EQ(steps(path).back(), 2) << lost;
     }
-    {
-      const hdf5::File file(H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
-      hdf5::silence();
-      H5Ldelete(file.id(), lost, H5P_DEFAULT);
-      const hdf5::Dataspace scalar(H5Screate(H5S_SCALAR));
-      const hdf5::Dataset other(
-          H5Dcreate2(file.id(), lost, H5T_NATIVE_INT, scalar.id(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
-    }
-    MetricsFile metrics(path, 1, start, silent);
-    metrics.append(row_of(2, 1.0));
-    metrics.flush();
-    EXPECT_EQ(steps(path).back(), 2) << lost;
   }
 }
 
