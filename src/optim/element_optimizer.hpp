@@ -67,6 +67,11 @@ class ElementOptimizer : public Optimizer<M> {
 
  protected:
   const deck::OptimizerConfig& config() const { return config_; }
+  /// f(part, its states) for all parts.
+  template <class F>
+  void for_each_part(const F& f) const {
+    for (const auto& [part, operands] : parts_) f(part, operands.states);
+  }
 
  private:
   /// Queues the kernel.

@@ -46,9 +46,11 @@ OptimizerKind kind_of(std::string name) {
           }};
 }
 
-OptimizerKind adamw(), muon(), ademamix(), lion();
+OptimizerKind adamw(), muon(), ademamix(), lion(), schedule_free_adamw();
 
-inline std::vector<OptimizerKind> optimizer_kinds() { return {adamw(), muon(), ademamix(), lion()}; }
+inline std::vector<OptimizerKind> optimizer_kinds() {
+  return {adamw(), muon(), ademamix(), lion(), schedule_free_adamw()};
+}
 
 /// AdamW of the parameters in setup.layouts.moments. over: which tensors these belong to.
 template <class M>

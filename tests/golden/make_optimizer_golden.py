@@ -8,6 +8,7 @@ authors:
 
     ademamix              apple/ml-ademamix, pytorch/ademamix.py
     lion                  google/automl, lion/lion_pytorch.py
+    schedule_free_adamw   facebookresearch/schedule_free, adamw_schedulefree_reference.py
 
 Weight decay applies to 2-D parameters. Keys of the files, besides those of golden.json:
     keys      of &optimizer, where they are not those of make_golden.py
@@ -81,7 +82,27 @@ class Lion(Rule):
         m.mul_(golden.BETA2).add_(g, alpha=1 - golden.BETA2)
 
 
-OPTIMIZERS = {"ademamix": AdEMAMix, "lion": Lion}
+class ScheduleFreeAdamW(Rule):
+    keys = {"learning_rate": 3e-3}
+
+    def __init__(self, p):
+        super().__init__(p, x=p.detach().clone(), z=p.detach().clone(), exp_avg_sq=torch.zeros_like(p))
+        self.lr_max, self.weight_sum = -1.0, 0.0
+
+    def step(self, t, lr):
+        y, g, beta1, beta2 = self.p, self.p.grad, golden.BETA1, golden.BETA2
+        x, z, square = self.states.values()
+        self.lr_max = max(lr, self.lr_max)
+        self.weight_sum += self.lr_max**2
+        share = self.lr_max**2 / self.weight_sum
+        z.sub_(y, alpha=lr * self.decay)
+        square.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        z.addcdiv_(g, square.div(1 - beta2**t).sqrt_().add_(golden.EPS), value=-lr)
+        x.mul_(1 - share).add_(z, alpha=share)
+        y.copy_(x.mul(beta1).add_(z, alpha=1 - beta1))
+
+
+OPTIMIZERS = {"ademamix": AdEMAMix, "lion": Lion, "schedule_free_adamw": ScheduleFreeAdamW}
 
 
 def train(case, kind):

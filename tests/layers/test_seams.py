@@ -27,6 +27,8 @@ IDEAS = {
     # The deck's enumerator and rows, and the table of optimizers.
     "AdEMAMix": (r"ademamix|\bbeta3|alpha_warmup", r"ademamix", 3),
     "Lion": (r"\blion\b|LionRule", r"lion", 3),
+    "schedule-free": (r"schedule_?free", r"schedule_free", 2),
+    "weights to use": (r"are_weights|load_weights|take_weights|weights_to_use|WeightsFor", r"schedule_free", 6),
     "layer patterns": (r"window_layers|rope_layers|rope_local|local_theta", r"layer_kinds|layer_set", 4),
     "norm placement": (r"norm_?placement|sandwich|pre_feedforward", r"norm|layer_layout", 2),
     "parallel residual": (r"parallel_?residual|parallel_layer|shares_input|is_parallel\b", r"parallel_layer|layer_layout", 4),

@@ -87,7 +87,9 @@ const std::vector<Axis> axes{
     {"adapters",
      {"", "lora.rank=3 lora.base=initial", "lora.rank=2 lora.targets=q_proj,v_proj,down_proj lora.base=initial"}},
     // No update that divides by a small number, nor by sign: Lion is in test_optimizers.cpp.
-    {"optimizer", {"", "optimizer.name=ademamix optimizer.beta3=0.99 optimizer.alpha_warmup_steps=5"}},
+    {"optimizer",
+     {"", "optimizer.name=ademamix optimizer.beta3=0.99 optimizer.alpha_warmup_steps=5",
+      "optimizer.name=schedule_free_adamw"}},
     {"later", {"", "model.num_nextn_predict_layers=1", "model.num_nextn_predict_layers=2"}},
     {"model", {"llama", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe"}},
 };

@@ -18,11 +18,7 @@ class TrainerRun {
         log_(false, grid_.world().rank()),
         device_(timers_, trainer::gemm_mode_of(config)),
         tokens_(config.data.path),
-        loaders_{data::BatchLoader(config.data, static_cast<std::uint64_t>(config.run.seed),
-                                   std::span<const data::TokenFile>(&tokens_, 1), data::Split::training,
-                                   grid_.dp_rank(), grid_.shape().dp, trainer::sequence_layout(config)[grid_.cp_rank()],
-                                   trainer::neighbouring_sequences(config)),
-                 {}},
+        loaders_(loaders_of(config)),
         memory_(config, grid_, trainer::plan_step(config, grid_.coordinate()).memory),
         trainer_(config, {}, grid_, device_, memory_.arena(), loaders_, log_) {}
 
@@ -33,6 +29,18 @@ class TrainerRun {
   const data::BatchLoader& training() const { return loaders_.training; }
 
  private:
+  trainer::Loaders loaders_of(const deck::Config& config) const {
+    const auto of = [&](data::Split split) {
+      return data::BatchLoader(config.data, static_cast<std::uint64_t>(config.run.seed),
+                               std::span<const data::TokenFile>(&tokens_, 1), split, grid_.dp_rank(), grid_.shape().dp,
+                               trainer::sequence_layout(config)[grid_.cp_rank()],
+                               trainer::neighbouring_sequences(config));
+    };
+    trainer::Loaders loaders{of(data::Split::training), {}};
+    if (config.data.validation_fraction > 0.0) loaders.validation.push_back(of(data::Split::validation));
+    return loaders;
+  }
+
   comm::ProcessGrid grid_;
   Log log_;
   Timers timers_;

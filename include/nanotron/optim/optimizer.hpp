@@ -51,7 +51,8 @@ struct Moment {
   Covers over = Covers::all;
   nn::BufferLayout layout;
   std::variant<Vector<M>, Vector<bf16>> values;
-  bool or_weights = false;  // a checkpoint without it gives its weights; else it must be of the same optimizer
+  bool or_weights = false;   // a checkpoint without it gives its weights; else it must be of the same optimizer
+  bool are_weights = false;  // those to use, see WeightsFor: a checkpoint stores them as the parameters
 };
 
 /// What an update changes: the master weights at layouts.master and, unless it is empty, a copy of all in bf16.
@@ -65,6 +66,10 @@ struct UpdatedWeights {
     return copy.extent(0) == 0 ? copy : Vector<bf16>(copy.data() + part.range.begin, part.size());
   }
 };
+
+/// An optimizer may take gradients at other weights than those that its training is for: those are a state then
+/// (Moment::are_weights) and the master weights are for gradients.
+enum class WeightsFor { gradients, use };
 
 template <class M>
 class Optimizer {
@@ -82,6 +87,11 @@ class Optimizer {
   virtual std::vector<Moment<M>> moments() const = 0;
   /// Per update.
   virtual comm::StepTraffic traffic() const { return {}; }
+
+  /// Where weights to use are a state: master <- either kind; and from master with the weights of a checkpoint: that
+  /// state, master <- those for gradients. In the parts that this rank updates; nothing before the first update.
+  virtual void load_weights(Device&, Vector<M> /*master*/, WeightsFor) {}
+  virtual void take_weights(Device&, Vector<M> /*master*/) {}
 
   /// Updates carried out so far; part of a checkpoint. The caller that queues an update counts it once it is known to
   /// be carried out.

@@ -11,9 +11,9 @@ namespace nanotron::deck {
 // clang-format off
 std::vector<Parameter> optimizer_rows() {
   return {
-    KEY(name).one_of({"adamw", "muon", "ademamix", "lion"}).says(
-        "Optimizer: AdamW, AdEMAMix or Lion for all parameters; or Muon for the 2-D parameters of the layers and AdamW "
-        "for embedding, head, norms and biases."),
+    KEY(name).one_of({"adamw", "muon", "ademamix", "lion", "schedule_free_adamw"}).says(
+        "Optimizer: AdamW, AdEMAMix, Lion or schedule-free AdamW for all parameters; or Muon for the 2-D parameters of "
+        "the layers and AdamW for embedding, head, norms and biases."),
     KEY(learning_rate).at_least(0).says("Peak learning rate of the schedule."),
     KEY(beta1).at_least(0).below(1).says("Decay of the first moment; of 'lion', weight of the momentum in the update."),
     KEY(beta2).at_least(0).below(1).says("Decay of the second moment; of 'lion', of the momentum."),

@@ -54,6 +54,7 @@ std::size_t written_bytes(comm::ProcessGrid& grid, const TrainingState<T>& state
   };
   std::size_t bytes = elements_of(state.model.parameters().layouts.master) * sizeof(master_t<T>);
   for (const auto& moment : state.moments()) {
+    if (moment.are_weights) continue;
     bytes +=
         elements_of(moment.layout) * std::visit([]<class S>(const Vector<S>&) { return sizeof(S); }, moment.values);
   }
@@ -190,6 +191,7 @@ std::vector<io::StateGroup> Checkpointing<T>::moment_groups(const Parts& part, c
   const model::ParameterTable& table = state_.model.table();
   std::vector<io::StateGroup> groups;
   for (const optim::Moment<M>& moment : moments_) {
+    if (moment.are_weights) continue;
     std::visit(
         [&]<class S>(const Vector<S>& values) {
           groups.push_back({moment.name, scalar_type_of<S>,
@@ -223,11 +225,12 @@ nn::BufferLayout Checkpointing<T>::owned_part(const nn::BufferLayout& layout) co
 template <class T>
 template <class Write>
 void Checkpointing<T>::with_contents(io::CheckpointState counters, const Write& write) {
-  const model::ParameterTable& table = state_.model.table();
-  const nn::ParameterLayouts& layouts = state_.model.parameters().layouts;
+  const nn::ParameterBuffers<T>& p = state_.model.parameters();
   const Parts part = written_parts(grid_);
+  const auto of_state = state_.weights_to_use();
   const auto parameters =
-      state_tensors<M>(trained_table(table), owned_part(layouts.master), state_.model.parameters().master.data(), part);
+      state_tensors<M>(trained_table(state_.model.table()), owned_part(of_state ? of_state->layout : p.layouts.master),
+                       of_state ? std::get<Vector<M>>(of_state->values).data() : p.master.data(), part);
   const auto moments = moment_groups(part, [&](const nn::BufferLayout& layout) { return owned_part(layout); });
   const auto carried = persistent_.tensors();
   counters.adam_step = state_.optimizer->steps();

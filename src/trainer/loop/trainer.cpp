@@ -53,6 +53,7 @@ void Trainer<T>::resume(std::optional<io::CheckpointReader> checkpoint) {
   const NotedRegion region("resume");
   faults_.begin_resume();
   counters_ = checkpointing_.restore(std::move(checkpoint));
+  state_.optimizer->take_weights(device_, state_.model.parameters().master);
   state_.model.refresh_compute_weights();
   faults_.end_resume(counters_.step, counters_.recent_norms);
 }
@@ -210,6 +211,7 @@ template <class T>
 std::vector<double> Trainer<T>::validate() {
   const Region region(device_.timers(), "validation");
   std::vector<double> losses;
+  state_.load_weights(device_, optim::WeightsFor::use);
   for (data::BatchLoader& loader : loaders_.validation) {
     const MeanLoss mean =
         mean_loss(device_, grid_, state_, *schedule_, tokens_, loader, config_.data.global_batch_size);
@@ -219,6 +221,7 @@ std::vector<double> Trainer<T>::validate() {
       log_.warn("step {}: the loss of validation set {} is not finite", counters_.step, losses.size() + 1);
     losses.push_back(mean.loss);
   }
+  state_.load_weights(device_, optim::WeightsFor::gradients);
   return losses;
 }
 

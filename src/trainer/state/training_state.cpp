@@ -179,6 +179,21 @@ void TrainingState<T>::queue_update(Device& device, double learning_rate) {
 }
 
 template <class T>
+std::optional<optim::Moment<master_t<T>>> TrainingState<T>::weights_to_use() const {
+  const std::vector<optim::Moment<M>> all = optimizer->moments();
+  const auto found = std::ranges::find_if(all, [](const optim::Moment<M>& moment) { return moment.are_weights; });
+  if (found == all.end() || optimizer->steps() == 0) return std::nullopt;
+  return *found;
+}
+
+template <class T>
+void TrainingState<T>::load_weights(Device& device, optim::WeightsFor use) {
+  if (!weights_to_use()) return;
+  optimizer->load_weights(device, model.parameters().master, use);
+  model.refresh_compute_weights();
+}
+
+template <class T>
 std::vector<optim::Moment<master_t<T>>> TrainingState<T>::moments() const {
   std::vector<optim::Moment<M>> all = optimizer->moments();
   std::ranges::move(average.states(), std::back_inserter(all));

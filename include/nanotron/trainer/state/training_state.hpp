@@ -3,6 +3,8 @@
 // What a rank holds to train: the model with its memory, the optimizer, the gradient reducers, the tokens of a step.
 // With a planning arena its construction computes the memory plan, with a real one it takes the memory of the run.
 
+#include <optional>
+
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/model/layers/transformer.hpp"
@@ -51,6 +53,11 @@ struct TrainingState {
   void initialise(std::int64_t seed);
   /// Queues the update of the weights, and of what follows them, if `decision` carries it out.
   void queue_update(Device& device, double learning_rate);
+  /// The compute weights become those to use, or those for gradients again; nothing where they are the same.
+  /// Collective over the world.
+  void load_weights(Device& device, optim::WeightsFor use);
+  /// The state that the weights to use are; nothing where they are the master weights.
+  std::optional<optim::Moment<M>> weights_to_use() const;
   /// The states of the optimizer and those that follow the weights, as a checkpoint stores them.
   std::vector<optim::Moment<M>> moments() const;
 
