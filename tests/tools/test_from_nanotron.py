@@ -279,6 +279,24 @@ def test_refused_of_zero(copy, tmp_path, tool):
     assert "param_name_to_dp_rank_offsets" in tool("convert", "from-nanotron", folder, tmp_path / "out", rc=65).stderr
 
 
+def test_weights_of_another_step(copy, tmp_path, tool):
+    """They have the shapes of the right ones; the fp32 copies of the optimizer tell them."""
+    folder = copy(QWEN)
+    names = [f"model/model/decoder/{layer}/pp_block/input_layernorm/model_weight.safetensors" for layer in (0, 1)]
+    assert (folder / names[0]).read_bytes() != (folder / names[1]).read_bytes()
+    shutil.copy(folder / names[0], folder / names[1])
+    said = tool("convert", "from-nanotron", folder, tmp_path / "out", rc=65).stderr
+    assert names[1] in said and "fp32 copies of the optimizer, rounded" in said
+    assert not [*(tmp_path / "out").iterdir()]
+
+
+def test_bytes_that_belong_to_no_tensor(copy, tmp_path, tool):
+    folder = copy(LLAMA)
+    path = folder / "model/model/decoder/0/pp_block/input_layernorm/model_weight.safetensors"
+    path.write_bytes(path.read_bytes() + bytes(4))
+    assert "bytes of data" in tool("convert", "from-nanotron", folder, tmp_path / "out", rc=65).stderr
+
+
 def test_a_later_checkpoint_is_kept(tmp_path, tool):
     tool("convert", "from-nanotron", DATA / LLAMA, tmp_path / "out")
     assert "holds a checkpoint" in tool("convert", "from-nanotron", DATA / LLAMA, tmp_path / "out", rc=65).stderr

@@ -15,12 +15,15 @@ from conftest import ROOT
 
 from nanotron_tools import (
     common,
+    convert,
     from_megatron,
     megatron_buckets,
     megatron_deck,
     megatron_model,
     megatron_ranks,
     taken_over,
+    to_megatron,
+    torch_pickle,
     torch_save,
 )
 from nanotron_tools.model_sizes import ModelSizes
@@ -180,6 +183,75 @@ def test_what_is_missing_or_damaged(unpack, tool, tmp_path):
     (folder / "metadata.json").write_text('{"sharded_backend": "zarr"}')
     assert "zarr" in refusal(tool, folder, target)
     assert not (target / "step_00000005/manifest.json").exists()
+
+
+def edit(path, change):
+    """Writes the file of a rank again, with another content."""
+    archive = megatron_ranks.torch_file.load(path, megatron_ranks.CLASSES)
+
+    def plain(value):
+        if isinstance(value, megatron_ranks.Tensor):
+            return torch_save.New.of(taken_over.elements(archive.stored(value, "a tensor")).reshape(value.shape).copy())
+        if isinstance(value, megatron_ranks.Foreign):
+            state = value.state if isinstance(value.state, dict) else {}
+            return torch_save.Record("argparse.Namespace", {key: plain(each) for key, each in state.items()})
+        if isinstance(value, torch_pickle.Name):
+            return torch_save.Global(value.path)
+        if isinstance(value, dict):
+            return {key: plain(each) for key, each in value.items()}
+        return type(value)(plain(each) for each in value) if isinstance(value, (list, tuple)) else value
+
+    kept = {key: plain(archive.object[key]) for key in ("args", "iteration", "checkpoint_version", "model", "optimizer")}
+    change(kept)
+    torch_save.save(kept, path)
+
+
+def test_files_of_two_saves(unpack, tool, tmp_path):
+    folder, target = unpack("ranks"), tmp_path / "ours"
+    first, second = (folder / f"iter_0000005/mp_rank_0{tensor}_000/model_optim_rng.pt" for tensor in (0, 1))
+    good = second.read_bytes()
+    second.write_bytes(first.read_bytes())
+    said = refusal(tool, folder, target)
+    assert f"{second}, args, rank" in said and f"as in {first}" in said
+    second.write_bytes(good)
+    edit(second, lambda content: content.update(iteration=7))
+    said = refusal(tool, folder, target)
+    assert f"{second}, iteration: expected 5" in said and "found:  7" in said
+    edit(second, lambda content: content.update(iteration=5))
+    tool("convert", "from-megatron", folder, target)
+
+
+def test_a_failed_conversion_leaves_what_was_there(unpack, tool, tmp_path):
+    folder, target = unpack("ranks"), tmp_path / "ours"
+    tool("convert", "from-megatron", folder, target)
+    before = (target / "step_00000005/checkpoint.h5").read_bytes()
+    edit(folder / "iter_0000005/mp_rank_01_001/model_optim_rng.pt", lambda content: content["model"].update(
+        {name: torch_save.New.of(np.full(old.shape, np.nan, np.float32)) for name, old in content["model"].items()
+         if "linear_fc2.weight" in name}))
+    refusal(tool, folder, target, "--overwrite")
+    assert (target / "step_00000005/checkpoint.h5").read_bytes() == before
+    tool("ls", target)
+    assert not [*target.rglob("*.tmp")]
+    refusal(tool, folder, tmp_path / "other")
+    assert not [*(tmp_path / "other").iterdir()]
+
+
+def test_an_interrupted_export_is_no_checkpoint(unpack, tool, tmp_path, monkeypatch):
+    tool("convert", "from-megatron", unpack("ranks"), tmp_path / "ours")
+    arguments = ["to-megatron", str(tmp_path / "ours"), str(tmp_path / "back"), "--tp", "2", "--deck",
+                 str(tmp_path / "ours/continue.deck")]
+    assert convert.main(arguments) == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "back").rglob("*") if path.is_file()}
+
+    def interrupted(self, folder, tensor, pipeline):
+        if tensor == 1:
+            raise KeyboardInterrupt
+        (folder / "mp_rank_00").mkdir()
+
+    monkeypatch.setattr(to_megatron.Writer, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        convert.main([*arguments, "--overwrite"])
+    assert {path: path.read_bytes() for path in (tmp_path / "back").rglob("*") if path.is_file()} == before
 
 
 class Runs:

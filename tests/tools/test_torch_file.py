@@ -88,7 +88,8 @@ def test_nothing_is_run(call, name, protocol, tmp_path, monkeypatch):
     (b"(X\x05\x00\x00\x00otherctorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x04tQ", "not a storage"),
     (b"ctorch._utils\n_rebuild_sparse_tensor\n)R", "not read here"),
     (b"ctorch._utils\n_rebuild_tensor_v2\n(NK\x00)))tR", "without a storage"),
-    (b"X\x09\x00\x00\x00ab", "too early")])
+    (b"X\x09\x00\x00\x00ab", "too early"),
+    (b"c_codecs\nencode\nX\x03\x00\x00\x00\xed\xa0\x80X\x05\x00\x00\x00utf-8\x86R", "damaged (UnicodeEncodeError")])
 def test_pickles_that_torch_does_not_write(body, words, tmp_path):
     assert words in refusal(archive(tmp_path / "a.pt", b"\x80\x02" + body + b"."))
 
@@ -98,6 +99,14 @@ def test_sharing_costs_no_time(tmp_path):
     deep = b"K\x01q\x00" + b"".join(b"h\x00h\x00\x86q\x00" for _ in range(60))
     for end in (b"K\x01s", b"R"):
         refusal(archive(tmp_path / "a.pt", b"\x80\x02}" + deep + end + b"."))
+
+
+def test_a_short_call_copies_no_long_object(tmp_path):
+    """A dictionary of 20,000 entries, copied 20,000 times by four bytes each."""
+    long = b"}q\x00(" + b"".join(b"J" + struct.pack("<i", key) + b"N" for key in range(20000)) + b"u0"
+    copies = b"ccollections\nOrderedDict\nq\x010](" + 20000 * b"h\x01h\x00\x85R" + b"e"
+    assert "copy one object many times" in refusal(archive(tmp_path / "a.pt", b"\x80\x02" + long + copies + b"."),
+                                                   foreign=["a.b"])
 
 
 def test_other_classes_are_data(tmp_path):
@@ -123,6 +132,8 @@ def test_damaged_files(tmp_path):
     assert "little-endian" in refusal(archive(path, b"\x80\x02N.", byteorder=b"big"))
     path.write_bytes(pickle.dumps({"a": 1}, protocol=2))
     assert "PyTorch 1.6" in refusal(path)
+    path.write_bytes(whole[17:])
+    assert "zip archive" in refusal(path)
 
 
 def test_tensors_beyond_their_storage(tmp_path):

@@ -144,7 +144,8 @@ def trained_by_gradient(sizes: ModelSizes) -> list[str]:
 
 
 class CheckpointWriter:
-    """Writes one checkpoint folder; `commit` writes the manifest that makes it valid.
+    """Writes one checkpoint folder; `commit` writes the manifest that makes it valid. Until then a checkpoint that the
+    folder had stays, also if the work fails.
 
     Parameters are written piecewise through `dataset(name)`, so that no more than a piece is ever
     in memory, and moments through `moment(kind, name)`. A run from a checkpoint without moments starts with zero ones.
@@ -158,8 +159,8 @@ class CheckpointWriter:
         """shapes: of /parameters, if they are not all of the model; adapters: /adapters then."""
         self.folder, self.step = Path(folder), step
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / MANIFEST_FILE).unlink(missing_ok=True)
-        self.file = h5py.File(self.folder / CHECKPOINT_FILE, "w", libver=("earliest", "v110"))
+        self.temporary = common.beside(self.folder / CHECKPOINT_FILE)
+        self.file = h5py.File(self.temporary, "w", libver=("earliest", "v110"))
         hdf5.set_text(self.file, "format", CHECKPOINT_FORMAT, attribute=True)
         self.file.attrs.create("version", CHECKPOINT_VERSION, dtype=np.int64)
         parameters = self.file.create_group("parameters")
@@ -198,6 +199,8 @@ class CheckpointWriter:
 
     def commit(self) -> None:
         self.file.close()
+        (self.folder / MANIFEST_FILE).unlink(missing_ok=True)
+        os.replace(self.temporary, self.folder / CHECKPOINT_FILE)
         write_manifest(self.folder, self.step)
 
     def __enter__(self) -> CheckpointWriter:
@@ -207,8 +210,8 @@ class CheckpointWriter:
                  trace: TracebackType | None) -> None:
         if self.file:
             self.file.close()
-        if value is not None and not (self.folder / MANIFEST_FILE).exists():
-            (self.folder / CHECKPOINT_FILE).unlink(missing_ok=True)
+        if value is not None:
+            self.temporary.unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # not empty
                 self.folder.rmdir()
 

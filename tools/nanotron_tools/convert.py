@@ -311,7 +311,8 @@ def export(folder: Path, target: Path, options: argparse.Namespace) -> int:
         shards = shards_of([(name, layouts.dtype_of(name, dtype), stored.shape) for name, stored in expected.items()],
                            int(options.shard_gb * 1e9))
         target.mkdir(parents=True, exist_ok=True)
-        for stale in [*target.glob("model*.safetensors"), target / "model.safetensors.index.json"]:
+        for stale in [target / "config.json", *target.glob("model*.safetensors"),
+                      target / "model.safetensors.index.json"]:
             stale.unlink(missing_ok=True)
         weight_map, total = {}, 0
         for number, entries in enumerate(shards, 1):

@@ -225,6 +225,9 @@ def write_tensors(writer: checkpoint_file.CheckpointWriter, wholes: Sequence[Who
                     pieces = optimizer.pieces(shard, rank, whole, "master" if kind == "weights" else kind)
                 taken_over.place(pieces, whole.parts, dataset, filled, f"{kind} of {whole.name}")
         filled.check(shapes, kind, folder)
+    for whole in wholes if masters else ():  # files of another step have the same shapes
+        for shard in shards[whole.name]:
+            taken_over.check_rounded(shard.pieces(), whole.parts, writer.dataset, whole.name)
 
 
 def progress_of(metas: dict[str, Any], config: Config, optimizer: Optimizer | None, left: Left,

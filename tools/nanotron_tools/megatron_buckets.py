@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from . import safetensors as st
-
 ALIGNED = 64
 Place = tuple[int, int]  # bucket, first element in it
 
@@ -66,14 +64,6 @@ def limits(args: Mapping[str, Any], parameters: int) -> Iterator[int | None]:
     dp = max(1, int(args.get("data_parallel_size") or 1)) * max(1, int(args.get("context_parallel_size") or 1))
     said = parameters // number if number else size or max(40000000, 1000000 * dp)
     return iter([said, None] if args.get("overlap_grad_reduce") else [None, said])
-
-
-def is_copy_of(weights: np.ndarray, stored: str, master: np.ndarray) -> bool:
-    """Whether the model's weights, as they are stored, are these master weights rounded."""
-    master = np.ascontiguousarray(master, np.float32).reshape(weights.shape)
-    if stored == "BF16":
-        return bool(np.array_equal(st.fp32_to_bf16(master), weights))
-    return bool(np.array_equal(master.astype(weights.dtype), weights, equal_nan=True))
 
 
 Fits = Callable[[str, np.ndarray], bool]  # name of a parameter, its master weights

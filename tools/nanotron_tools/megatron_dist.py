@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from . import common, torch_dist, torch_file
+from . import common, taken_over, torch_dist, torch_file
 from . import megatron_buckets as buckets
 from . import megatron_model as names
 from .megatron_ranks import CLASSES, MOMENTS, as_dict
@@ -262,7 +262,7 @@ class Buckets:
         def fits(name: str, master: np.ndarray) -> bool:
             whole, dtype = self.dist.bits(name)
             shard = names.shard_of(name, whole, self.tensor, self.dist.tp, sizes)
-            return buckets.is_copy_of(shard.reshape(-1), dtype, master)
+            return taken_over.is_copy_of(shard.reshape(-1), dtype, master)
 
         places = buckets.find(layouts(), shapes, bucket, fits)
         if places is None:

@@ -126,6 +126,7 @@ class Ranks:
                     raise common.wrong(folder, f"the ranks of tp {self.tp} x pp {self.pp}, as args "
                                        "say", f"no mp_rank_{tensor:02d}{end}",
                                        "copy the whole folder: a rank is missing")
+        self._check_one_save(first)
         self.groups = first.groups
         self._name_tensors()
         embedding = self.ranks[0, 0].weights.get("embedding.word_embeddings.weight")
@@ -134,6 +135,23 @@ class Ranks:
                                "models of Megatron before core (--use-legacy-models) are not read: convert them "
                                "with its tools/checkpoint/convert.py")
         self.vocab_size = embedding.shape[0] * self.tp
+
+    def _check_one_save(self, first: Rank) -> None:
+        """Files of other steps or grids, and one file under two names, have the same shapes."""
+        owners: dict[Any, Rank] = {}
+        for rank in self.ranks.values():
+            args = args_of(rank)
+            for what, found, wanted in (
+                    ("iteration", rank.content.get("iteration"), self.common.get("iteration")),
+                    *((key, args.get(key), self.args.get(key)) for key in ("tensor_model_parallel_size",
+                                                                           "pipeline_model_parallel_size"))):
+                if found != wanted:
+                    raise common.wrong(f"{rank.path}, {what}", f"{wanted!r:.40}, as in {first.path}", f"{found!r:.40}",
+                                       "copy all files of one checkpoint")
+            number = args.get("rank")
+            if isinstance(number, int) and (other := owners.setdefault(number, rank)) is not rank:
+                raise common.wrong(f"{rank.path}, args, rank", "another rank in each file",
+                                   f"{number}, as in {other.path}", "copy all files of one checkpoint")
 
     def _name_tensors(self) -> None:
         """Local layer numbers become those of the model: stages follow one another, chunk by chunk."""
@@ -331,7 +349,7 @@ class FlatState:
 
         def fits(name: str, master: np.ndarray) -> bool:
             stored = self.rank.stored(name)
-            return buckets.is_copy_of(taken_over.elements(stored).reshape(-1), stored.dtype, master)
+            return taken_over.is_copy_of(taken_over.elements(stored).reshape(-1), stored.dtype, master)
 
         found = buckets.find(layouts(), shapes, lambda _: whole, fits)
         if found is None:

@@ -88,6 +88,9 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
                     not 0 <= start <= end <= size - 8 - length:
                 raise ValueError(f"{name}: shape {shape} does not fit its bytes {start}..{end}")
             tensors[name] = StoredTensor(path, dtype, shape, 8 + length + start)
+        data = sum(math.prod(each.shape) * BYTES_OF[each.dtype] for each in tensors.values())
+        if data != size - 8 - length:
+            raise ValueError(f"{size - 8 - length} bytes of data, of {data} in its tensors")
         return tensors
     except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
         raise common.ToolError(f"{path}: not a safetensors file ({error})") from None

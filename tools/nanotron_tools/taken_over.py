@@ -7,16 +7,20 @@ belongs; everything moves in blocks of st.PIECE_BYTES.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 
-from . import common
+from . import common, hdf5
 from . import safetensors as st
+from .model_sizes import ModelSizes
 
 FLOATS = ("F32", "BF16", "F16", "F64")
 
@@ -103,9 +107,8 @@ def finite(block: np.ndarray, stored: st.StoredTensor, what: str) -> np.ndarray:
     return block
 
 
-def place(pieces: Iterable[Piece], parts: Sequence[Part], dataset: Callable[[str], h5py.Dataset], filled: Filled,
-          what: str) -> None:
-    """Writes every element of the pieces to the dataset of its part."""
+def _blocks(pieces: Iterable[Piece], parts: Sequence[Part]) -> Iterator[tuple[Piece, Part, int, np.ndarray]]:
+    """Elements as they are stored, and the first row of their part."""
     for piece in pieces:
         matrix = as_matrix(piece.stored, _width(piece.stored))
         for part in parts:
@@ -115,21 +118,47 @@ def place(pieces: Iterable[Piece], parts: Sequence[Part], dataset: Callable[[str
                 stop = min(end, row + step)
                 local = piece.first + row - piece.row
                 block = matrix[local:local + stop - row, piece.begin:piece.begin + piece.columns]
-                values = finite(as_floats(piece.stored, np.ascontiguousarray(block)), piece.stored, what)
-                _write(dataset(part.dataset), part, part.row + row - part.begin, piece.column, values)
-                filled.add(part.dataset, values.size)
+                yield piece, part, part.row + row - part.begin, np.ascontiguousarray(block)
+
+
+def place(pieces: Iterable[Piece], parts: Sequence[Part], dataset: Callable[[str], h5py.Dataset], filled: Filled,
+          what: str) -> None:
+    """Writes every element of the pieces to the dataset of its part."""
+    for piece, part, row, block in _blocks(pieces, parts):
+        values = finite(as_floats(piece.stored, block), piece.stored, what)
+        target = dataset(part.dataset)
+        where = _place(target, part, row, piece, len(values))
+        target[where] = values[:, 0] if len(where) == len(part.index) + 1 else values
+        filled.add(part.dataset, values.size)
+
+
+def check_rounded(pieces: Iterable[Piece], parts: Sequence[Part], dataset: Callable[[str], h5py.Dataset],
+                  what: str) -> None:
+    """common.ToolError unless the pieces are what the datasets have, rounded to the type of the pieces."""
+    for piece, part, row, block in _blocks(pieces, parts):
+        target = dataset(part.dataset)
+        if not is_copy_of(block, piece.stored.dtype, target[_place(target, part, row, piece, len(block))]):
+            raise common.wrong(f"{piece.stored.path}, {what}", "the fp32 copies of the optimizer, rounded",
+                               "other weights", "copy all files of one checkpoint")
+
+
+def is_copy_of(weights: np.ndarray, stored: str, master: np.ndarray) -> bool:
+    """Whether the model's weights, as they are stored, are these master weights rounded."""
+    master = np.ascontiguousarray(master, np.float32).reshape(weights.shape)
+    if stored == "BF16":
+        return bool(np.array_equal(st.fp32_to_bf16(master), weights))
+    return bool(np.array_equal(master.astype(weights.dtype), weights, equal_nan=True))
 
 
 def _width(stored: st.StoredTensor) -> int:
     return math.prod(stored.shape[1:])
 
 
-def _write(target: h5py.Dataset, part: Part, row: int, column: int, values: np.ndarray) -> None:
-    rows = slice(row, row + len(values))
-    if target.ndim == len(part.index) + 1:
-        target[(*part.index, rows)] = values[:, 0]
-    else:
-        target[(*part.index, rows, slice(column, column + values.shape[1]))] = values
+def _place(target: h5py.Dataset, part: Part, row: int, piece: Piece, rows: int) -> tuple[int | slice, ...]:
+    """Of a block of a piece, from the first row of its part on."""
+    columns = slice(piece.column, piece.column + piece.columns)
+    is_vector = target.ndim == len(part.index) + 1
+    return (*part.index, slice(row, row + rows), *(() if is_vector else (columns,)))
 
 
 def rectangles(stored: st.StoredTensor, begin: int, width: int) -> list[tuple[int, int, st.StoredTensor]]:
@@ -177,6 +206,56 @@ def _value(value: Any) -> str:
     if isinstance(value, bool):
         return ".true." if value else ".false."
     return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value)
+
+
+# ---------------------------------------------------------------------------------------------
+# Writing
+
+
+def check_divides(where: object, sizes: ModelSizes, tp: int) -> None:
+    """What both programs divide evenly over ranks of tensor parallelism."""
+    for what, value in (("query heads", sizes.num_attention_heads), ("key and value heads", sizes.num_key_value_heads),
+                        ("rows of the feed-forward network", sizes.intermediate_size),
+                        ("words of the vocabulary", sizes.vocab_size)):
+        require_divides(where, what, value, "--tp", tp)
+
+
+def require_divides(where: object, what: str, value: int, option: str, by: int) -> None:
+    if by < 1 or value % by:
+        raise common.wrong(where, f"{what} that divide by {option} {by}", str(value), f"give another {option}",
+                           common.EXIT_USAGE)
+
+
+def deck_in(file: h5py.File, given: str | None, where: object, beside: str) -> str:
+    """The text of the deck in a checkpoint, or of the file that was given; beside: a file that may have it."""
+    text = hdf5.as_text(file["deck"][()]) if "deck" in file else ""
+    if given:
+        try:
+            text = Path(given).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise common.ToolError(f"{given}: cannot be read ({error})") from None
+    if not text.strip():
+        raise common.wrong(where, "a deck in the checkpoint", "none, since no run has written it",
+                           f"give --deck FILE, for example the {beside} beside it", common.EXIT_USAGE)
+    return text
+
+
+@contextlib.contextmanager
+def new_folder(folder: Path, overwrite: bool) -> Iterator[Path]:
+    """A folder to write into, which becomes `folder` if the work comes to its end; else it is gone."""
+    if folder.exists() and not overwrite:
+        raise common.ToolError(f"{folder}: exists already; --overwrite replaces it")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    made = folder.with_name(folder.name + ".tmp")
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir()
+    try:
+        yield made
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+    made.rename(folder)
 
 
 @dataclass

@@ -17,7 +17,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from . import checkpoint, common, hdf5, megatron_args, torch_save
+from . import checkpoint, hdf5, megatron_args, taken_over, torch_save
 from . import megatron_buckets as buckets
 from . import megatron_model as names
 from .from_megatron import TRACKER
@@ -148,28 +148,14 @@ class Writer:
         return {"buckets_coalesced": True, 0: {key: tensors | {"numel_unpadded": starts[-1]}}}
 
 
-def check(sizes: ModelSizes, options: argparse.Namespace, where: object) -> None:
-    for what, value, by in (("layers", sizes.num_hidden_layers, options.pp),
-                            ("key and value heads", sizes.num_key_value_heads, options.tp),
-                            ("rows of the feed-forward network", sizes.intermediate_size, options.tp),
-                            ("words of the vocabulary", sizes.vocab_size, options.tp)):
-        if by < 1 or value % by:
-            raise common.wrong(where, f"{what} that divide by {by}", str(value), "give other --tp and --pp",
-                               common.EXIT_USAGE)
-
-
 def run(options: argparse.Namespace) -> int:
     folder, target = checkpoint.resolve_checkpoint(Path(options.source)), Path(options.target)
     with checkpoint.open_checkpoint(folder) as file:
         sizes = ModelSizes.from_attributes(file["parameters"])
         checkpoint.check_parameters(file, sizes)
-        check(sizes, options, folder)
-        deck = hdf5.as_text(file["deck"][()]) if "deck" in file else ""
-        if options.deck:
-            deck = Path(options.deck).read_text(encoding="utf-8")
-        if not deck.strip():
-            raise common.wrong(folder, "a deck in the checkpoint", "none, since no run has written it",
-                               "give --deck FILE, for example the continue.deck beside it", common.EXIT_USAGE)
+        taken_over.check_divides(folder, sizes, options.tp)
+        taken_over.require_divides(folder, "layers", sizes.num_hidden_layers, "--pp", options.pp)
+        deck = taken_over.deck_in(file, options.deck, folder, "continue.deck")
         state = {key: int(value) for key, value in file["state"].attrs.items() if np.ndim(value) == 0}
         if file.get("optimizer") is not None and hdf5.as_text(file["optimizer"].attrs.get("name", "adamw")) != "adamw":
             print("warning: the moments of this optimizer are left out: Megatron-LM starts with zero ones")
@@ -182,12 +168,11 @@ def run(options: argparse.Namespace) -> int:
             "transformer_impl": options.transformer_impl, "use_distributed_optimizer": options.distributed_optimizer}
         args.setdefault("max_position_embeddings", args["seq_length"])
         step_folder = target / f"iter_{state['step']:07d}"
-        if step_folder.exists() and not options.overwrite:
-            raise common.ToolError(f"{step_folder}: exists already; --overwrite replaces its files")
         writer = Writer(file, sizes, options, args, state["step"], state["adam_step"])
-        for tensor in range(options.tp):
-            for pipeline in range(options.pp):
-                writer.write(step_folder, tensor, pipeline)
+        with taken_over.new_folder(step_folder, options.overwrite) as made:
+            for tensor in range(options.tp):
+                for pipeline in range(options.pp):
+                    writer.write(made, tensor, pipeline)
         checkpoint.write_atomically(target / TRACKER, str(state["step"]))
         print(f"{step_folder}: tp {options.tp} x pp {options.pp}, {options.dtype}, "
               f"{'with' if writer.moments else 'without'} moments. Arguments for Megatron-LM:")

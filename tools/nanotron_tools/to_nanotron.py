@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from . import checkpoint, common, hdf5, nanotron_config, nanotron_names, torch_save
+from . import checkpoint, common, hdf5, nanotron_config, nanotron_names, taken_over, torch_save
 from . import safetensors as st
 from .from_nanotron import yaml_of
 from .model_sizes import ModelSizes
@@ -156,13 +155,7 @@ class Writer:
 
 
 def check(sizes: ModelSizes, options: argparse.Namespace, where: object) -> None:
-    for what, value, by in (("query heads", sizes.num_attention_heads, options.tp),
-                            ("key and value heads", sizes.num_key_value_heads, options.tp),
-                            ("rows of the feed-forward network", sizes.intermediate_size, options.tp),
-                            ("words of the vocabulary", sizes.vocab_size, options.tp)):
-        if by < 1 or value % by:
-            raise common.wrong(where, f"{what} that divide by --tp {by}", str(value), "give another --tp",
-                               common.EXIT_USAGE)
+    taken_over.check_divides(where, sizes, options.tp)
     if options.pp < 1 or options.dp < 1 or options.pp > sizes.num_hidden_layers:
         raise common.wrong(where, "--dp at least 1, --pp between 1 and the number of layers",
                            f"--dp {options.dp}, --pp {options.pp}, {sizes.num_hidden_layers} layers",
@@ -192,34 +185,11 @@ def metas_of(state: dict[str, int], config: dict[str, Any], left: Left) -> dict[
                              "start_training_step": stage.get("start_training_step", 1)}]}
 
 
-def deck_of(file: h5py.File, options: argparse.Namespace, folder: Path) -> Deck:
-    text = hdf5.as_text(file["deck"][()]) if "deck" in file else ""
-    if options.deck:
-        try:
-            text = Path(options.deck).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise common.ToolError(f"{options.deck}: cannot be read ({error})") from None
-    if not text.strip():
-        raise common.wrong(folder, "a deck in the checkpoint", "none, since no run has written it",
-                           "give --deck FILE, for example the input.deck beside it", common.EXIT_USAGE)
-    return Deck(text, options.deck or folder)
-
-
 def moments_are_there(file: h5py.File, left: Left) -> bool:
     name = hdf5.as_text(file["optimizer"].attrs.get("name", "adamw")) if "optimizer" in file else "none"
     if name != "adamw":
         left.say("moments", f"those of optimizer {name} are none of AdamW: Nanotron starts with zero ones")
     return name == "adamw"
-
-
-def prepare(target: Path, overwrite: bool) -> None:
-    if target.exists():
-        if not overwrite:
-            raise common.ToolError(f"{target}: exists already; --overwrite replaces its files")
-        (target / "checkpoint_metadata.json").unlink(missing_ok=True)
-        for name in ("model", "optimizer", "lr_scheduler", "random"):
-            shutil.rmtree(target / name, ignore_errors=True)
-    target.mkdir(parents=True, exist_ok=True)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -230,7 +200,7 @@ def run(options: argparse.Namespace) -> int:
         if "adapters" in file:
             raise common.wrong(folder, "whole weights", "adapters of &lora", "nanotron-convert merge them first")
         sizes = ModelSizes.from_attributes(file["parameters"])
-        deck = deck_of(file, options, folder)
+        deck = Deck(taken_over.deck_in(file, options.deck, folder, "input.deck"), options.deck or folder)
         model = nanotron_config.model_config(sizes, deck, (base.get("model") or {}).get("model_config") or {}, folder)
         checkpoint.check_parameters(file, sizes)
         check(sizes, options, folder)
@@ -245,21 +215,21 @@ def run(options: argparse.Namespace) -> int:
         metas = metas_of(state, config, left)
         target = Path(options.target) / str(state["step"])
         config["checkpoints"]["resume_checkpoint_path"] = str(target.parent.absolute())
-        writer = Writer(file, target, deck, stages, options.tp, dtype, state["step"],
-                        state["adam_step"] if moments else 0, moments)
         for whole in wholes:
             nanotron_config.weight_decays(whole, deck)
-        prepare(target, options.overwrite)
-        writer.weights()
-        writer.optimizer()
-    write = checkpoint.write_atomically
-    write(target / "optimizer/optimizer_config.json", json.dumps(writer.optimizer_config(options.dp)))
-    write(target / "model_config.json", json.dumps(model))
-    write(target / "config.yaml", yaml.safe_dump(config))
-    write(target / "checkpoint_metadata.json", json.dumps({
-        "version": VERSION, "tp": options.tp, "dp": options.dp, "cp": 1, "custom_metas": None, "metas": metas},
-        indent=2, sort_keys=True))
-    write(target.parent / "latest.txt", str(state["step"]))
+        with taken_over.new_folder(target, options.overwrite) as made:
+            writer = Writer(file, made, deck, stages, options.tp, dtype, state["step"],
+                            state["adam_step"] if moments else 0, moments)
+            writer.weights()
+            writer.optimizer()
+            for name, text in {
+                    "optimizer/optimizer_config.json": json.dumps(writer.optimizer_config(options.dp)),
+                    "model_config.json": json.dumps(model), "config.yaml": yaml.safe_dump(config),
+                    "checkpoint_metadata.json": json.dumps({
+                        "version": VERSION, "tp": options.tp, "dp": options.dp, "cp": 1, "custom_metas": None,
+                        "metas": metas}, indent=2, sort_keys=True)}.items():
+                checkpoint.write_atomically(made / name, text)
+    checkpoint.write_atomically(target.parent / "latest.txt", str(state["step"]))
     say(target, config, left, sizes)
     return 0
 

@@ -44,7 +44,7 @@ class Window(io.RawIOBase):
     def seek(self, offset: int, whence: int = 0) -> int:
         self.at = offset + (0, self.at, self.size)[whence]
         if self.at < 0:
-            raise OSError("before the beginning")
+            raise zipfile.BadZipFile("a place before the beginning of the file")
         return self.at
 
     def read(self, count: int | None = -1) -> bytes:

@@ -200,6 +200,7 @@ class Unpickler:
         self.stack: list[Any] = []
         self.marks: list[list[Any]] = []
         self.memo: dict[int, Any] = {}
+        self.copies = 1024 + 8 * size  # elements that calls may still make: a short one can copy a long object
 
     def load(self) -> Any:
         try:
@@ -211,7 +212,9 @@ class Unpickler:
                 if found is None:
                     raise BadPickle(f"the instruction {code!r}")
                 found(self)
-        except (IndexError, KeyError, struct.error, UnicodeDecodeError, TypeError, OverflowError) as error:
+        except BadPickle:
+            raise
+        except (IndexError, KeyError, struct.error, ValueError, TypeError, OverflowError, MemoryError) as error:
             raise BadPickle(f"damaged ({type(error).__name__}: {error})") from None
 
     def read(self, count: int) -> bytes:
@@ -279,7 +282,11 @@ class Unpickler:
         arguments, what = self.stack.pop(), self.stack.pop()
         if not isinstance(what, Name) or what.call is None or type(arguments) is not tuple:
             raise BadPickle(f"a call of {_shown(what)}")
-        self.stack.append(what.call(*arguments))
+        made = what.call(*arguments)
+        self.copies -= len(made) if isinstance(made, (bytes, dict, set, tuple)) else 0
+        if self.copies < 0:
+            raise BadPickle("calls that copy one object many times")
+        self.stack.append(made)
 
     def build(self) -> None:
         state, what = self.stack.pop(), self.stack[-1]
