@@ -199,3 +199,49 @@ def test_mistakes_are_told(run, tool, tmp_path):
     assert "no step recorded yet" in tool("report", write_run(tmp_path / "empty", []), rc=65).stderr
     assert "expected the directory of a run" in tool("top", tmp_path / "none", rc=65).stderr
     assert "--every: expected a positive number" in tool("top", run, "--every", "0", rc=2).stderr
+
+
+def break_nothing(file):
+    pass
+
+
+def rename_column(file):
+    file.move("bad_steps/loss", "bad_steps/lost")
+
+
+def set_time(value):
+    def change(file):
+        file["starts/last"][0] = value
+
+    return change
+
+
+def text_for_numbers(file):
+    file["grad_norm_of_all"] = np.array([b"a"] * 50)
+
+
+@pytest.mark.parametrize("change, words", [
+    (break_nothing, ""), (text_for_numbers, ""), (rename_column, "'loss'"), (set_time(np.nan), "last nan"),
+    (set_time(1e300), "last 1e+300"), (set_time(-1.0), "last -1")])
+def test_damaged_metrics_are_told(change, words, run, tool, tmp_path):
+    """Not by a traceback; --html reads all of the file."""
+    starts = {"start": [1], "begin": [1000.0], "last": [1050.0], "submitted": [np.nan], "job_began": [np.nan],
+              "resumed_step": [0], "last_step": [50], "lowest_step": [0], "training_seconds": [40.0],
+              "checkpoint_seconds": [4.0], "left_out_seconds": [0.0], "end": [1]}
+    bad = {"step": [5], "first_sample": [40], "samples": [8], "left_out_from": [40], "next_step": [6], "loss": [np.nan],
+           "grad_norm": [1.0]}
+    saved = {"start": [1], "step": [30], "training_seconds": [30.0]}
+    with h5py.File(run / "metrics.h5", "r+") as file:
+        file.create_group("lineage")
+        for group, columns in (("starts", starts), ("bad_steps", bad), ("start_checkpoints", saved)):
+            for name, values in columns.items():
+                file.create_dataset(f"{group}/{name}", data=np.array(values))
+        change(file)
+    result = tool("report", run, "--html", tmp_path / "x.html", rc=65 if words else 0)
+    assert words in result.stderr and (not words or str(run / "metrics.h5") in result.stderr)
+
+
+def test_losses_that_no_figure_can_show(run, tool, tmp_path):
+    with h5py.File(run / "metrics.h5", "r+") as file:
+        file["loss"][::2], file["loss"][1::2], file["seconds"][:] = 1e308, -1e308, 0.0
+    tool("report", run, "--html", tmp_path / "x.html")

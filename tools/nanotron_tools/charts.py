@@ -17,6 +17,7 @@ from .plot import smooth
 WIDTH, HEIGHT = 640, 260
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 12, 30
 POINTS = 500  # of a curve; what lies between two of them is in the band
+LARGEST = 1e150  # value that is drawn
 WINDOW = 1 / 40  # of the curve, for the moving average
 
 
@@ -69,8 +70,8 @@ def short(value: float) -> str:
 
 
 def thinned(steps: Array, values: Array) -> tuple[Array, Array, Array, Array]:
-    """Steps, means, least and greatest of at most POINTS parts, without parts that hold no finite value."""
-    good = np.isfinite(values)
+    """Steps, means, least and greatest of at most POINTS parts, without parts that hold no value that can be drawn."""
+    good = np.abs(values) < LARGEST
     steps, values = steps[good].astype(np.float64), values[good].astype(np.float64)
     if not steps.size:
         return steps, values, values, values

@@ -15,10 +15,11 @@ from typing import Any
 
 import h5py
 
-from . import hdf5, row_hashes
+from . import common, hdf5, row_hashes
 from .metrics import reading
 
 CLASSES = ("useful", "lost", "checkpoint", "restart", "queued", "waiting")
+TIMES, LATEST = ("begin", "last", "training_seconds", "checkpoint_seconds", "left_out_seconds"), 1e11  # seconds
 ENDS = {0: "running, or killed", 1: "finished", 2: "stopped", 3: "failed"}
 
 
@@ -63,6 +64,7 @@ def read_ledger(path: Path) -> Ledger | None:
         if "starts" not in file:
             return None
         rows = rows_of(file["starts"])
+        check_times(rows, path)
         kept = {(int(row["start"]), int(row["step"])): float(row["training_seconds"])
                 for row in rows_of(file["start_checkpoints"])}
         words = {int(name.rpartition("_")[2]): {key: hdf5.as_text(value) for key, value in group.attrs.items()}
@@ -77,6 +79,14 @@ def rows_of(group: h5py.Group) -> list[dict[str, Any]]:
     columns = {name: item[()] for name, item in group.items() if name not in row_hashes.COLUMNS}
     count = min((values.size for values in columns.values()), default=0)
     return [{name: values[i] for name, values in columns.items()} for i in range(count)]
+
+
+def check_times(rows: list[dict[str, Any]], path: Path) -> None:
+    for number, row in enumerate(rows, 1):
+        if not all(0 <= float(row[name]) < LATEST for name in TIMES):
+            raise common.wrong(f"{path}, /starts, row {number}", "times of a start",
+                               ", ".join(f"{name} {float(row[name]):g}" for name in TIMES),
+                               "the file is damaged: use a copy of it")
 
 
 def seconds_until(step: int, points: dict[int, float]) -> float:

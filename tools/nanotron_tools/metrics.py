@@ -19,6 +19,7 @@ from .checkpoint import deck_values
 VALIDATION = "validation_loss"  # of all sets; validation_loss_<name> of each
 ABOUT = ("units", "long_name")
 TRIES = 5
+DAMAGE = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, MemoryError)  # of h5py in such a file
 START = re.compile(r"provenance(?:_step_(\d+))?$")
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -114,15 +115,18 @@ def reading(path: Path, read: Callable[[h5py.File], Any]) -> Any:
         try:
             with h5py.File(path, "r") as file:
                 return read(file)
-        except (OSError, KeyError, RuntimeError) as error:
+        except DAMAGE as error:
             if attempt == TRIES:
-                raise common.ToolError(f"{path}: cannot be read as HDF5 ({error})") from None
+                raise common.wrong(f"{path} cannot be read", "metrics of a run, in HDF5", f"{type(error).__name__}: {error}",
+                                   "copy it again if it is a copy; the next start of the run moves a damaged one aside"
+                                   ) from None
         time.sleep(0.1)
 
 
 def columns(file: h5py.File) -> dict[str, h5py.Dataset]:
     return {name: item for name, item in file.items()
-            if isinstance(item, h5py.Dataset) and item.ndim == 1 and name not in row_hashes.COLUMNS}
+            if isinstance(item, h5py.Dataset) and item.ndim == 1 and item.dtype.kind in "iuf"
+            and name not in row_hashes.COLUMNS}
 
 
 def aligned(items: dict[str, h5py.Dataset], last: int) -> dict[str, Array]:

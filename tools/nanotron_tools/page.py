@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 
 from . import common, ledger
@@ -20,6 +21,7 @@ from .page_style import SCRIPT, STYLE
 from .tables import clock, human
 
 Facts = dict[str, Any]
+BAD_STEP = ("step", "next_step", "loss", "grad_norm", "left_out_from", "first_sample", "samples")
 TEXT = 1 << 18  # bytes of a file that is shown
 MEANINGS = {"useful": "training that the run still has", "lost": "training that was repeated or left out",
            "checkpoint": "training waited for checkpoints", "restart": "before the first and after the last step",
@@ -60,9 +62,12 @@ def text_of(path: Path) -> str:
 
 
 def bad_steps_of(path: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = reading(
-        path, lambda file: ledger.rows_of(file["bad_steps"]) if "bad_steps" in file else [])
-    return rows
+    def read(file: h5py.File) -> list[dict[str, Any]]:
+        rows = ledger.rows_of(file["bad_steps"]) if "bad_steps" in file else []
+        return [{name: row[name] for name in BAD_STEP} for row in rows]
+
+    found: list[dict[str, Any]] = reading(path, read)
+    return found
 
 
 # ---------------------------------------------------------------------------------------------

@@ -40,6 +40,8 @@ def speed_of(run: Run) -> Facts:
     if not {"seconds", "tokens_per_second"} <= series.keys() or not rows.any():
         return {}
     seconds, rates = (series["seconds"] * weights)[rows], series["tokens_per_second"][rows]
+    if not seconds.sum() > 0:
+        return {}
     facts: Facts = {"tokens_per_second_mean": float((rates * seconds).sum() / seconds.sum()),
                     "tokens_per_second_median": float(np.median(rates))}
     for name in ("mfu", "gemm_fraction"):
