@@ -117,9 +117,9 @@ def reading(path: Path, read: Callable[[h5py.File], Any]) -> Any:
                 return read(file)
         except DAMAGE as error:
             if attempt == TRIES:
-                raise common.wrong(f"{path} cannot be read", "metrics of a run, in HDF5", f"{type(error).__name__}: {error}",
-                                   "copy it again if it is a copy; the next start of the run moves a damaged one aside"
-                                   ) from None
+                raise common.wrong(f"{path} cannot be read", "metrics of a run, in HDF5", f"{type(error).__name__}: "
+                                   f"{error}", "copy it again if it is a copy; the next start of the run moves a "
+                                   "damaged one aside") from None
         time.sleep(0.1)
 
 
