@@ -53,16 +53,17 @@ class MachineTimes {
     const GroupPlacement place = placement_of(ranks_of(operation, pp_rank), machine_);
     const int level = place.nodes > 1 ? 1 : 0;
     const auto seconds = [&](double bytes) { return collective_seconds(operation.operation, bytes, place, machine_); };
-    double time = seconds(operation.bytes);
+    const double latency = seconds(0.0);
+    double time = seconds(operation.bytes) - latency;
     const bool is_pipeline = operation.group == comm::GroupKind::pp && place.ranks == 2;
     if (is_pipeline && software_.scatters_messages && shape_.tp > 1) {
-      time = seconds(operation.bytes / shape_.tp) + gather_seconds(operation.bytes, pp_rank);
+      time = seconds(operation.bytes / shape_.tp) - latency + gather_seconds(operation.bytes, pp_rank);
     }
     // Five sums of a layer with full recomputation, six where its last GEMM is repeated too.
     const bool is_sum = operation.group == comm::GroupKind::tp && operation.operation == comm::Operation::all_reduce;
-    if (is_sum && software_.recomputes_whole_layers) time *= 6.0 / 5.0;
-    if (!machine_.is_gpu) time *= crowding_;
-    return {time, level};
+    const double repeated = is_sum && software_.recomputes_whole_layers ? 6.0 / 5.0 : 1.0;
+    const double factor = machine_.is_gpu ? repeated : repeated * crowding_;
+    return {.seconds = factor * time, .level = level, .latency = factor * latency};
   }
 
   double gather_seconds(double bytes, int pp_rank) const {

@@ -1,14 +1,14 @@
 #include "nanotron/simulation/timeline.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 
 #include "nanotron/base/error.hpp"
+#include "simulation/activities.hpp"
 
 namespace nanotron::simulation {
 namespace {
-
-constexpr double unknown = -1.0;
 
 Share share_of(comm::GroupKind group) {
   switch (group) {
@@ -32,156 +32,285 @@ Share share_of(std::string_view kernel) {
                                                                             : Share::kernels;
 }
 
-// One message between neighbours of the pipeline.
-struct Message {
-  double sent = unknown, posted = unknown, seconds = 0.0;
-  bool is_matched() const { return sent != unknown && posted != unknown; }
-  double end() const { return std::max(sent, posted) + seconds; }
-};
-
-// Messages of one direction and lane out of one rank, in their order.
-struct Mailbox {
-  std::vector<Message> messages;
-  std::size_t sent = 0, posted = 0;
-  Message& at(std::size_t i) {
-    if (messages.size() <= i) messages.resize(i + 1);
-    return messages[i];
-  }
-};
-
+// What a rank waits for. Of a list in its order.
 struct Ticket {
-  double end = 0.0;
-  Mailbox* mailbox = nullptr;  // of a message; else end is known
-  std::size_t message = 0;
-  Share share = Share::data_parallel;
+  Share share;
+  bool is_done = false;
 };
 
-class Pipeline {
+struct TicketOf {
+  std::size_t rank, ticket;
+};
+
+// Kernels between two operations of a rank.
+struct KernelRun {
+  double begin = 0.0, work = 0.0;
+  Seconds of{};
+};
+
+struct Transfer {
+  enum class Phase { matching, queued, latency, moving };
+  Phase phase = Phase::matching;
+  std::size_t from = 0, to = 0;  // ranks of the pipeline; equal: a collective
+  OperationTime time;
+  comm::GroupKind group = comm::GroupKind::world;
+  std::vector<TicketOf> tickets;  // of a message that of the sender and that of the receiver
+  bool is_collective() const { return from == to; }
+};
+
+// Messages of one direction and lane out of one rank, in their order: those that wait for their other half.
+struct Mailbox {
+  std::deque<std::size_t> sent, posted;
+};
+
+struct Player {
+  const RankWork* work = nullptr;
+  std::vector<Share> share_of_row;
+  std::size_t at = 0;  // event
+  KernelRun kernels;
+  bool computes = false, waits = false;
+  double waits_since = 0.0;
+  std::size_t waits_for = 0;  // ticket
+  std::vector<Ticket> tickets;
+  std::size_t finished = 0;  // tickets before this one are waited for
+  int in_flight = 0;         // collectives
+  std::map<comm::GroupKind, std::deque<std::size_t>> queues;
+  std::map<std::pair<bool, int>, Mailbox> out;
+  std::array<std::vector<std::size_t>, network_levels> moving;  // transfers through its links
+  Seconds seconds{};
+  double end = 0.0;
+};
+
+class Timeline {
  public:
-  Pipeline(const std::vector<RankWork>& ranks, const TimelineRules& rules) : rules_(rules), players_(ranks.size()) {
+  Timeline(const std::vector<RankWork>& ranks, const TimelineRules& rules) : rules_(rules), players_(ranks.size()) {
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       players_[r].work = &ranks[r];
       for (const WorkRow& row : ranks[r].list->rows()) players_[r].share_of_row.push_back(share_of(row.kernel));
+      activities_.add();  // the kernels of rank r are activity r
     }
   }
 
   std::vector<RankTimes> run() {
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (std::size_t r = 0; r < players_.size(); ++r) moved = play(r) || moved;
+    for (std::size_t r = 0; r < players_.size(); ++r) play(r);
+    while (const std::optional<std::size_t> ended = activities_.next()) {
+      if (*ended < players_.size()) {
+        end_kernels(*ended);
+      } else {
+        end_phase(*ended - players_.size());
+      }
     }
     double end = 0.0;
     for (std::size_t r = 0; r < players_.size(); ++r) {
-      NANOTRON_REQUIRE(players_[r].at == players_[r].work->list->events().size(),
-                       "rank {} of the pipeline waits forever after {} events", r, players_[r].at);
-      end = std::max(end, players_[r].now);
+      NANOTRON_REQUIRE(is_at_end(players_[r]), "rank {} of the pipeline waits forever after {} events", r,
+                       players_[r].at);
+      end = std::max(end, players_[r].end);
     }
     std::vector<RankTimes> times;
     for (Player& p : players_) {
-      p.seconds[static_cast<std::size_t>(Share::pipeline)] += end - p.now;
-      times.push_back({p.seconds, p.now});
+      p.seconds[static_cast<std::size_t>(Share::pipeline)] += end - p.end;
+      times.push_back({p.seconds, p.end});
     }
     return times;
   }
 
  private:
-  struct Player {
-    const RankWork* work = nullptr;
-    std::vector<Share> share_of_row;
-    std::size_t at = 0;
-    double now = 0.0, in_flight_until = 0.0;
-    std::array<double, 2> free{};  // when a level of the network is
-    std::vector<Ticket> tickets;
-    std::size_t finished = 0;  // tickets before this one are waited for
-    std::map<std::pair<bool, int>, Mailbox> out;
-    Seconds seconds{};
-  };
+  static bool is_at_end(const Player& p) { return p.at == p.work->list->events().size() && !p.computes; }
+  double now() const { return activities_.now(); }
 
-  // Runs events until a message is missing; whether any ran.
-  bool play(std::size_t r) {
+  // Goes on with the list until kernels run or a ticket is waited for.
+  void play(std::size_t r) {
     Player& p = players_[r];
     const std::vector<StepEvent>& events = p.work->list->events();
-    const std::size_t before = p.at;
-    for (; p.at < events.size(); ++p.at) {
+    while (p.at < events.size()) {
       const StepEvent& event = events[p.at];
-      switch (event.kind) {
-        case StepEvent::Kind::kernel:
-          run_kernel(p, event.index);
-          break;
-        case StepEvent::Kind::start:
-          start(r, p, event.index);
-          break;
-        case StepEvent::Kind::wait:
-          if (!wait(p, p.tickets[event.index - 1])) return p.at > before;
-          break;
-        case StepEvent::Kind::finish:
-          for (; p.finished < p.tickets.size(); ++p.finished) {
-            if (!wait(p, p.tickets[p.finished])) return p.at > before;
-          }
+      if (event.kind == StepEvent::Kind::kernel) return run_kernels(r);
+      if (event.kind == StepEvent::Kind::start) {
+        ++p.at;
+        start(r, event.index);
+        if (p.waits) return;
+      } else if (event.kind == StepEvent::Kind::wait) {
+        if (!has_ended(p, event.index - 1)) return;
+        ++p.at;
+      } else {
+        while (p.finished < p.tickets.size()) {
+          if (!has_ended(p, p.finished)) return;
+          ++p.finished;
+        }
+        ++p.at;
       }
     }
-    return p.at > before;
+    p.end = now();
   }
 
-  void run_kernel(Player& p, std::uint32_t row) const {
-    const double work = p.work->kernels[row], kept = 1.0 - rules_.collective_share;
-    const double beside = std::min(work, std::max(0.0, p.in_flight_until - p.now) * kept);
-    const double lost = beside * rules_.collective_share / kept;
-    p.now += work + lost;
-    p.seconds[static_cast<std::size_t>(p.share_of_row[row])] += work;
+  // If not, the rank waits for it.
+  bool has_ended(Player& p, std::size_t ticket) const {
+    if (p.tickets[ticket].is_done) return true;
+    p.waits = true;
+    p.waits_since = now();
+    p.waits_for = ticket;
+    return false;
+  }
+
+  void end_ticket(const TicketOf& of) {
+    Player& p = players_[of.rank];
+    p.tickets[of.ticket].is_done = true;
+    if (!p.waits || p.waits_for != of.ticket) return;
+    p.waits = false;
+    p.seconds[static_cast<std::size_t>(p.tickets[of.ticket].share)] += now() - p.waits_since;
+    play(of.rank);
+  }
+
+  void run_kernels(std::size_t r) {
+    Player& p = players_[r];
+    const std::vector<StepEvent>& events = p.work->list->events();
+    p.kernels = {.begin = now()};
+    for (; p.at < events.size() && events[p.at].kind == StepEvent::Kind::kernel; ++p.at) {
+      const std::uint32_t row = events[p.at].index;
+      p.kernels.work += p.work->kernels[row];
+      p.kernels.of[static_cast<std::size_t>(p.share_of_row[row])] += p.work->kernels[row];
+    }
+    p.computes = true;
+    activities_.begin(r, p.kernels.work, kernel_rate(p));
+  }
+  double kernel_rate(const Player& p) const { return p.in_flight > 0 ? 1.0 - rules_.collective_share : 1.0; }
+
+  void end_kernels(std::size_t r) {
+    Player& p = players_[r];
+    p.computes = false;
+    for (std::size_t s = 0; s < shares; ++s) p.seconds[s] += p.kernels.of[s];
+    const double lost = std::max(0.0, now() - p.kernels.begin - p.kernels.work);
     p.seconds[static_cast<std::size_t>(Share::beside_collectives)] += lost;
+    play(r);
   }
 
-  void start(std::size_t r, Player& p, std::uint32_t index) {
+  void start(std::size_t r, std::uint32_t index) {
+    Player& p = players_[r];
     const comm::PlannedOperation& operation = p.work->list->operations()[index];
-    const OperationTime& time = p.work->operations[index];
     const Share share = share_of(operation.group);
+    const TicketOf ticket{r, p.tickets.size()};
+    p.tickets.push_back({share});
     const bool is_message =
         operation.operation == comm::Operation::send || operation.operation == comm::Operation::receive;
-    if (is_message && operation.group == comm::GroupKind::pp) return start_message(r, p, operation, time);
-    double& free = p.free[static_cast<std::size_t>(time.level)];
+    if (is_message && operation.group == comm::GroupKind::pp) return start_message(ticket, operation, index);
+    OperationTime time = p.work->operations[index];
     // A ring in which all ranks send and receive alike: the receive takes the time, the send is beside it.
-    const double seconds = operation.operation == comm::Operation::send ? 0.0 : time.seconds;
-    const double end = std::max(p.now, free) + seconds;
-    free = end;
+    if (operation.operation == comm::Operation::send) time = {.level = time.level};
+    std::deque<std::size_t>& queue = p.queues[operation.group];
+    queue.push_back(take({.phase = Transfer::Phase::queued,
+                          .from = r,
+                          .to = r,
+                          .time = time,
+                          .group = operation.group,
+                          .tickets = {ticket}}));
+    if (queue.size() == 1) begin(queue.front());
     const bool blocks = !rules_.overlaps || (share == Share::tensor_parallel && !rules_.overlaps_tensor_parallel);
-    p.tickets.push_back({.end = end, .share = share});
-    if (blocks) {
-      wait(p, p.tickets.back());
-    } else {
-      p.in_flight_until = std::max(p.in_flight_until, end);
-    }
+    if (blocks) has_ended(p, ticket.ticket);
   }
 
-  void start_message(std::size_t r, Player& p, const comm::PlannedOperation& operation, const OperationTime& time) {
+  void start_message(const TicketOf& ticket, const comm::PlannedOperation& operation, std::uint32_t index) {
     const bool sends = operation.operation == comm::Operation::send;
-    const std::size_t other = (operation.to_next ? r + 1 : r + players_.size() - 1) % players_.size();
+    const std::size_t r = ticket.rank, other = (operation.to_next ? r + 1 : r + players_.size() - 1) % players_.size();
     // Out of the sender, to its next rank or its previous one.
-    Mailbox& box =
-        sends ? p.out[{operation.to_next, operation.lane}] : players_[other].out[{!operation.to_next, operation.lane}];
-    const std::size_t number = sends ? box.sent++ : box.posted++;
-    Message& message = box.at(number);
-    (sends ? message.sent : message.posted) = p.now;
-    message.seconds = time.seconds;
-    p.tickets.push_back({.mailbox = &box, .message = number, .share = Share::pipeline});
+    Mailbox& box = players_[sends ? r : other].out[{operation.to_next == sends, operation.lane}];
+    std::deque<std::size_t>& waiting = sends ? box.posted : box.sent;
+    if (waiting.empty()) {
+      const std::size_t half = take({.from = sends ? r : other,
+                                     .to = sends ? other : r,
+                                     .time = players_[r].work->operations[index],
+                                     .tickets = {ticket}});
+      return (sends ? box.sent : box.posted).push_back(half);
+    }
+    const std::size_t whole = waiting.front();
+    waiting.pop_front();
+    transfers_[whole].tickets.push_back(ticket);
+    begin(whole);
   }
 
-  static bool wait(Player& p, const Ticket& ticket) {
-    double end = ticket.end;
-    if (ticket.mailbox != nullptr) {
-      const Message& message = ticket.mailbox->at(ticket.message);
-      if (!message.is_matched()) return false;
-      end = message.end();
+  // A transfer that ended before is used again.
+  std::size_t take(Transfer transfer) {
+    if (unused_.empty()) {
+      unused_.push_back(transfers_.size());
+      transfers_.emplace_back();
+      activities_.add();
     }
-    if (end > p.now) {
-      p.seconds[static_cast<std::size_t>(ticket.share)] += end - p.now;
-      p.now = end;
+    const std::size_t t = unused_.back();
+    unused_.pop_back();
+    transfers_[t] = std::move(transfer);
+    return t;
+  }
+  std::size_t activity_of(std::size_t transfer) const { return players_.size() + transfer; }
+
+  void begin(std::size_t t) {
+    transfers_[t].phase = Transfer::Phase::latency;
+    if (transfers_[t].is_collective()) add_in_flight(transfers_[t].from, 1);
+    activities_.begin(activity_of(t), transfers_[t].time.latency, 1.0);
+  }
+
+  void add_in_flight(std::size_t r, int more) {
+    Player& p = players_[r];
+    p.in_flight += more;
+    if (p.computes) activities_.go_on(r, kernel_rate(p));
+  }
+
+  void end_phase(std::size_t t) {
+    Transfer& transfer = transfers_[t];
+    if (transfer.phase == Transfer::Phase::latency && transfer.time.seconds > 0.0) {
+      transfer.phase = Transfer::Phase::moving;
+      join(t);
+      return activities_.begin(activity_of(t), transfer.time.seconds, rate_of(transfer));
     }
-    return true;
+    if (transfer.phase == Transfer::Phase::moving) leave(t);
+    const Transfer ended = std::move(transfer);
+    unused_.push_back(t);
+    if (ended.is_collective()) {
+      add_in_flight(ended.from, -1);
+      std::deque<std::size_t>& queue = players_[ended.from].queues[ended.group];
+      queue.pop_front();
+      if (!queue.empty()) begin(queue.front());
+    }
+    for (const TicketOf& ticket : ended.tickets) end_ticket(ticket);
+  }
+
+  std::vector<std::size_t>& moving_at(std::size_t r, const Transfer& t) {
+    return players_[r].moving[static_cast<std::size_t>(t.time.level)];
+  }
+  void join(std::size_t t) {
+    const Transfer& transfer = transfers_[t];
+    moving_at(transfer.from, transfer).push_back(t);
+    if (!transfer.is_collective()) moving_at(transfer.to, transfer).push_back(t);
+    share_again(t);
+  }
+  void leave(std::size_t t) {
+    const Transfer& transfer = transfers_[t];
+    std::erase(moving_at(transfer.from, transfer), t);
+    if (!transfer.is_collective()) std::erase(moving_at(transfer.to, transfer), t);
+    share_again(t);
+  }
+
+  // The others of its links go on at another rate.
+  void share_again(std::size_t t) {
+    const Transfer& transfer = transfers_[t];
+    for (const std::size_t r : {transfer.from, transfer.to}) {
+      for (const std::size_t other : moving_at(r, transfer)) {
+        if (other != t) activities_.go_on(activity_of(other), rate_of(transfers_[other]));
+      }
+      if (transfer.is_collective()) break;
+    }
+  }
+
+  double rate_of(const Transfer& t) {
+    const auto out =
+        std::ranges::count_if(moving_at(t.from, t), [&](std::size_t o) { return transfers_[o].from == t.from; });
+    const auto in = std::ranges::count_if(moving_at(t.to, t), [&](std::size_t o) { return transfers_[o].to == t.to; });
+    return 1.0 / static_cast<double>(std::max(out, in));
   }
 
   TimelineRules rules_;
   std::vector<Player> players_;
+  std::vector<Transfer> transfers_;
+  std::vector<std::size_t> unused_;
+  Activities activities_;
 };
 
 }  // namespace
@@ -194,7 +323,7 @@ std::string_view name_of(Share share) {
 }
 
 std::vector<RankTimes> simulate(const std::vector<RankWork>& pipeline, const TimelineRules& rules) {
-  return Pipeline(pipeline, rules).run();
+  return Timeline(pipeline, rules).run();
 }
 
 }  // namespace nanotron::simulation

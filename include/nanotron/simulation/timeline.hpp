@@ -2,12 +2,20 @@
 
 // The time of a step from the lists of what its ranks do (StepEvent), kernel by kernel and message by message.
 //
-// The ranks of a pipeline are played together. Kernels of a rank run one after another. A started collective begins
-// when what was queued before it is done and its level of the network (inside or between nodes) is free; a wait ends no
-// earlier than the collective. A message begins when it is sent and its receive is posted. While a collective is in
-// flight, kernels beside it have 1 - collective_share of the multiprocessors; what they lose is a share of its own.
-// Ranks of other data-, tensor- and context-parallel coordinates do the same at the same time. On a host nothing is in
-// flight beside kernels: a collective takes the time of the core.
+// The ranks of a pipeline are played together, in the order of time. Kernels of a rank run one after another. A started
+// collective begins when what was queued before it is done and the collective before it of its communicator has ended;
+// a message begins when it is sent and its receive is posted. A wait ends no earlier than what it waits for.
+//
+// Communicators share the network. A transfer first waits for its latency l, then moves for the time s that it takes
+// alone at its bandwidth. Of k transfers that move through the same link of a rank each has 1/k of its own rate: in each
+// level of the network (inside and between nodes) a rank has a link out and a link in, a collective uses both, a message
+// that out of the sender and that into the receiver, and the fuller of the two counts:
+//
+//   d(left)/dt = -1 / max(k_out(sender), k_in(receiver)),   left = s when the latency is over
+//
+// While a collective is in flight, kernels beside it have 1 - collective_share of the multiprocessors; what they lose is
+// a share of its own. Ranks of other data-, tensor- and context-parallel coordinates do the same at the same time. On a
+// host nothing is in flight beside kernels: a collective takes the time of the core.
 
 #include <array>
 #include <string_view>
@@ -34,10 +42,13 @@ inline constexpr std::size_t shares = 9;
 std::string_view name_of(Share share);
 using Seconds = std::array<double, shares>;
 
-/// One operation on a machine.
+inline constexpr std::size_t network_levels = 2;
+
+/// One operation on a machine, alone.
 struct OperationTime {
-  double seconds = 0.0;
-  int level = 0;  // 0: inside a node, 1: between nodes
+  double seconds = 0.0;  // of its bytes
+  int level = 0;         // 0: inside a node, 1: between nodes
+  double latency = 0.0;
 };
 
 /// What a rank of the pipeline does, and how long one of each takes: by row and by operation of the list.

@@ -78,7 +78,7 @@ double step_of(deck::PpSchedule kind, int ranks, int virtual_stages, index_t mic
                                                        : parts.inputs + parts.weights;
       work.kernels.push_back(seconds / virtual_stages);
     }
-    work.operations.assign(all.lists.back().operations().size(), {message, 0});
+    work.operations.assign(all.lists.back().operations().size(), OperationTime{message});
     all.works.push_back(work);
   }
   const std::vector<RankTimes> times = simulate(all.works, {});
@@ -147,7 +147,8 @@ class OneRank : public testing::Test {
   }
   std::uint64_t collective(GroupKind group, double seconds, int level = 0) {
     const std::uint64_t ticket = list_.started({.operation = Operation::all_reduce, .group = group, .bytes = seconds});
-    if (work_.operations.size() < list_.operations().size()) work_.operations.push_back({seconds, level});
+    if (work_.operations.size() < list_.operations().size())
+      work_.operations.push_back({.seconds = seconds, .level = level});
     return ticket;
   }
   RankTimes run(const TimelineRules& rules = {}) {
@@ -187,13 +188,40 @@ TEST_F(OneRank, TensorParallelCollectivesMayBeWaitedForAtOnce) {
   EXPECT_DOUBLE_EQ(run().end, 3.0);
 }
 
-// Levels are used side by side, a level by one collective after the other.
-TEST_F(OneRank, LevelsOfTheNetworkAreQueues) {
-  collective(GroupKind::data, 3.0, 0);
-  collective(GroupKind::tp, 2.0, 0);
-  collective(GroupKind::cp, 4.0, 1);
+// Two communicators move through one link of 1: half of it each, until the shorter transfer has ended at 4. The link
+// between nodes is another one.
+TEST_F(OneRank, CommunicatorsShareALink) {
+  const std::uint64_t of_data = collective(GroupKind::data, 3.0, 0), of_tp = collective(GroupKind::tp, 2.0, 0);
+  const std::uint64_t of_cp = collective(GroupKind::cp, 2.0, 1);
+  list_.waited(of_cp);
+  list_.waited(of_tp);
+  list_.waited(of_data);
+  const RankTimes times = run();
+  EXPECT_DOUBLE_EQ(share(times, Share::context_parallel), 2.0);
+  EXPECT_DOUBLE_EQ(share(times, Share::tensor_parallel), 2.0);
+  EXPECT_DOUBLE_EQ(share(times, Share::data_parallel), 1.0);
+  EXPECT_DOUBLE_EQ(times.end, 5.0);
+}
+
+// Of one communicator the second begins when the first has ended: it is no faster for it, and neither slows the other.
+TEST_F(OneRank, ACommunicatorIsAQueue) {
+  const std::uint64_t first = collective(GroupKind::data, 3.0);
+  collective(GroupKind::data, 3.0);
+  list_.waited(first);
+  kernel("gemm", 1.0);
   list_.add_finish();
-  EXPECT_DOUBLE_EQ(run().end, 5.0);
+  const RankTimes times = run();
+  EXPECT_DOUBLE_EQ(share(times, Share::data_parallel), 3.0 + 2.0);
+  EXPECT_DOUBLE_EQ(times.end, 6.0);
+}
+
+// 1 s of latency leaves the link to the other: that moves alone for 1 s and at the end, and with it for 2 x 2 s.
+TEST_F(OneRank, LatencyTakesNoBandwidth) {
+  collective(GroupKind::data, 4.0);
+  collective(GroupKind::tp, 2.0);
+  work_.operations.back().latency = 1.0;
+  list_.add_finish();
+  EXPECT_DOUBLE_EQ(run().end, 1.0 + 4.0 + 1.0);
 }
 
 // 1 of 4 multiprocessors is taken for 3 s: these do 2.25 s of the GEMM's 4, the rest takes 1.75.
@@ -204,9 +232,35 @@ TEST_F(OneRank, KernelsBesideACollectiveAreSlower) {
   EXPECT_DOUBLE_EQ(run({.collective_share = 0.25}).end, 4.75);
 }
 
+// A message of 1 s beside a reduction of 1 s on the sender: both take 2. One in each direction: links out and in are
+// two.
+TEST(Timeline, MessagesShareTheLinksOfBothRanks) {
+  const auto end_of = [](bool first_reduces, bool second_sends) {
+    std::vector<WorkList> lists(2, WorkList(EventOrder::kept));
+    for (int r = 0; r < 2; ++r) {
+      WorkList& list = lists[static_cast<std::size_t>(r)];
+      const auto message = [&](Operation operation) {
+        list.started({.operation = operation, .group = GroupKind::pp, .bytes = 1.0, .to_next = r == 0, .lane = 0});
+      };
+      if (r == 0 && first_reduces) list.started({.group = GroupKind::data, .bytes = 1.0});
+      if (r == 0 || second_sends) message(Operation::send);
+      if (r == 1 || second_sends) message(Operation::receive);
+      list.add_finish();
+    }
+    std::vector<RankWork> works;
+    for (const WorkList& list : lists)
+      works.push_back({&list, {}, std::vector<OperationTime>(list.operations().size(), OperationTime{1.0, 1})});
+    const std::vector<RankTimes> times = simulate(works, {});
+    return std::max(times[0].end, times[1].end);
+  };
+  EXPECT_DOUBLE_EQ(end_of(false, false), 1.0);
+  EXPECT_DOUBLE_EQ(end_of(true, false), 2.0);
+  EXPECT_DOUBLE_EQ(end_of(false, true), 1.0);
+}
+
 TEST_F(OneRank, AMessageThatNobodySendsIsAnError) {
   list_.waited(list_.started({.operation = Operation::receive, .group = GroupKind::pp, .bytes = 1.0}));
-  work_.operations.push_back({1.0, 0});
+  work_.operations.push_back({.seconds = 1.0});
   EXPECT_THROW(run(), Error);
 }
 
