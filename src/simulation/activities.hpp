@@ -1,6 +1,6 @@
 #pragma once
 
-// Things that go on at rates that change, ended in the order of time. Private to the simulation.
+// Activities whose rates change, ended in the order of time. Private to the simulation.
 
 #include <algorithm>
 #include <cstdint>
@@ -24,8 +24,8 @@ class Activities {
     set_rate(i, rate);
   }
 
-  /// One that runs goes on at this rate.
-  void go_on(std::size_t i, double rate) {
+  /// One that runs continues at this rate.
+  void resume(std::size_t i, double rate) {
     Activity& a = all_[i];
     if (a.rate == rate) return;
     a.left = std::max(0.0, a.left - (now_ - a.since) * a.rate);

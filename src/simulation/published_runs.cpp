@@ -283,10 +283,10 @@ double mean_absolute_error(const std::vector<RunComparison>& runs) {
 }
 
 std::string describe(const std::vector<RunComparison>& runs) {
-  std::string text = fmt::format("{:<14}{:<34}{:<26}{:>12}{:>12}{:>9}\n", "source", "run", "assumed", "measured s",
+  std::string text = fmt::format("{:<26}{:<36}{:<26}{:>12}{:>12}{:>9}\n", "source", "run", "assumed", "measured s",
                                  "predicted s", "error");
   for (const RunComparison& r : runs) {
-    text += fmt::format("{:<14}{:<34}{:<26}{:>12.4g}{:>12.4g}{:>+7.1f} %\n", r.source, r.run, r.assumed, r.measured,
+    text += fmt::format("{:<26}{:<36}{:<26}{:>12.4g}{:>12.4g}{:>+7.1f} %\n", r.source, r.run, r.assumed, r.measured,
                         r.predicted, 100.0 * r.error());
   }
   return text + fmt::format("mean error of {} runs: {:.1f} %\n", runs.size(), 100.0 * mean_absolute_error(runs));

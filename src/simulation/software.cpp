@@ -20,7 +20,8 @@ constexpr std::array forms{std::pair{"fused", AttentionForm::fused}, std::pair{"
 deck::NamelistGroup group() {
   deck::NamelistGroup g{.name = "software",
                         .variables = {{.name = "name", .type = deck::ValueType::string},
-                                      {.name = "attention", .type = deck::ValueType::string}}};
+                                      {.name = "attention", .type = deck::ValueType::string},
+                                      {.name = "launch_us", .type = deck::ValueType::real}}};
   for (const auto& [key, member] : flags) g.variables.push_back({.name = key, .type = deck::ValueType::logical});
   return g;
 }
@@ -52,6 +53,7 @@ Software read_software(const std::string& name, const std::string& text) {
                                   .hint = {}});
     }
   }
+  if (const deck::Value* const v = value_of("launch_us")) software.launch = 1e-6 * std::get<double>(v->scalar);
   for (const auto& [key, member] : flags) {
     if (const deck::Value* const v = value_of(key)) software.*member = std::get<bool>(v->scalar);
   }

@@ -111,7 +111,8 @@ StepPrediction predict_step(const deck::Config& config, const deck::Machine& mac
   }
   const std::vector<RankTimes> ranks = simulate(works, {.overlaps = machine.is_gpu,
                                                         .overlaps_tensor_parallel = software.overlaps_tensor_parallel,
-                                                        .collective_share = machine.collective_share});
+                                                        .collective_share = machine.collective_share,
+                                                        .launch_seconds = software.launch});
   StepPrediction p{.tokens = static_cast<double>(trainer::tokens_per_step(config)), .ranks = shape.size()};
   for (std::size_t r = 0; r < stages; ++r) {
     p.seconds = std::max(p.seconds, ranks[r].end);
@@ -146,11 +147,11 @@ std::string describe(const StepPrediction& p, const deck::Config& config, const 
       fmt::format("timeline of a step on {} ranks, {} nodes of {}, simulated:\n", p.ranks, p.nodes, machine.name);
   for (std::size_t s = 0; s < shares; ++s) {
     if (p.shares[s] <= 0.0) continue;
-    text += fmt::format("  {:<18}{:>10.3f} ms{:>9.1f} %\n", name_of(static_cast<Share>(s)), 1e3 * p.shares[s],
+    text += fmt::format("  {:<21}{:>10.3f} ms{:>9.1f} %\n", name_of(static_cast<Share>(s)), 1e3 * p.shares[s],
                         100.0 * p.shares[s] / p.seconds);
   }
   const double peak = machine.peak(config.precision.compute);
-  text += fmt::format("  {:<18}{:>10.3f} ms\n", "step", 1e3 * p.seconds);
+  text += fmt::format("  {:<21}{:>10.3f} ms\n", "step", 1e3 * p.seconds);
   text += fmt::format("  {:.0f} tokens/s, MFU {:.1f} %, {:.1f} TFLOP/s per rank, {:.1f} with recomputation\n",
                       p.tokens_per_second(), 100.0 * p.model_flops / p.seconds / peak, p.model_flops / p.seconds / 1e12,
                       p.hardware_flops / p.seconds / 1e12);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <utility>
 
 #include "nanotron/base/error.hpp"
 #include "simulation/activities.hpp"
@@ -45,6 +46,7 @@ struct TicketOf {
 // Kernels between two operations of a rank.
 struct KernelRun {
   double begin = 0.0, work = 0.0;
+  double launch = 0.0;  // > 0: the device waits for the host first
   Seconds of{};
 };
 
@@ -68,6 +70,7 @@ struct Player {
   std::vector<Share> share_of_row;
   std::size_t at = 0;  // event
   KernelRun kernels;
+  double launched = 0.0;  // when the host has launched all before `at`
   bool computes = false, waits = false;
   double waits_since = 0.0;
   std::size_t waits_for = 0;  // ticket
@@ -118,7 +121,7 @@ class Timeline {
   static bool is_at_end(const Player& p) { return p.at == p.work->list->events().size() && !p.computes; }
   double now() const { return activities_.now(); }
 
-  // Goes on with the list until kernels run or a ticket is waited for.
+  // Continues with the list until kernels run or a ticket is waited for.
   void play(std::size_t r) {
     Player& p = players_[r];
     const std::vector<StepEvent>& events = p.work->list->events();
@@ -127,6 +130,7 @@ class Timeline {
       if (event.kind == StepEvent::Kind::kernel) return run_kernels(r);
       if (event.kind == StepEvent::Kind::start) {
         ++p.at;
+        p.launched += rules_.launch_seconds;
         start(r, event.index);
         if (p.waits) return;
       } else if (event.kind == StepEvent::Kind::wait) {
@@ -164,19 +168,36 @@ class Timeline {
   void run_kernels(std::size_t r) {
     Player& p = players_[r];
     const std::vector<StepEvent>& events = p.work->list->events();
-    p.kernels = {.begin = now()};
-    for (; p.at < events.size() && events[p.at].kind == StepEvent::Kind::kernel; ++p.at) {
-      const std::uint32_t row = events[p.at].index;
+    p.kernels = {};
+    do {
+      const std::uint32_t row = events[p.at++].index;
       p.kernels.work += p.work->kernels[row];
       p.kernels.of[static_cast<std::size_t>(p.share_of_row[row])] += p.work->kernels[row];
-    }
+      p.launched += rules_.launch_seconds * launches_of(p.work->list->rows()[row]);
+    } while (rules_.launch_seconds == 0.0 && p.at < events.size() && events[p.at].kind == StepEvent::Kind::kernel);
     p.computes = true;
+    p.kernels.launch = std::max(0.0, p.launched - now());
+    if (p.kernels.launch > 0.0) return activities_.begin(r, p.kernels.launch, 1.0);
+    begin_kernels(r);
+  }
+  static double launches_of(const WorkRow& row) {
+    return static_cast<double>(row.launches) / static_cast<double>(row.calls);
+  }
+  void begin_kernels(std::size_t r) {
+    Player& p = players_[r];
+    p.kernels.begin = now();
     activities_.begin(r, p.kernels.work, kernel_rate(p));
   }
-  double kernel_rate(const Player& p) const { return p.in_flight > 0 ? 1.0 - rules_.collective_share : 1.0; }
+  double kernel_rate(const Player& p) const {
+    return p.in_flight > 0 && p.kernels.launch == 0.0 ? 1.0 - rules_.collective_share : 1.0;
+  }
 
   void end_kernels(std::size_t r) {
     Player& p = players_[r];
+    if (p.kernels.launch > 0.0) {
+      p.seconds[static_cast<std::size_t>(Share::launches)] += std::exchange(p.kernels.launch, 0.0);
+      return begin_kernels(r);
+    }
     p.computes = false;
     for (std::size_t s = 0; s < shares; ++s) p.seconds[s] += p.kernels.of[s];
     const double lost = std::max(0.0, now() - p.kernels.begin - p.kernels.work);
@@ -250,7 +271,7 @@ class Timeline {
   void add_in_flight(std::size_t r, int more) {
     Player& p = players_[r];
     p.in_flight += more;
-    if (p.computes) activities_.go_on(r, kernel_rate(p));
+    if (p.computes) activities_.resume(r, kernel_rate(p));
   }
 
   void end_phase(std::size_t t) {
@@ -288,12 +309,12 @@ class Timeline {
     share_again(t);
   }
 
-  // The others of its links go on at another rate.
+  // The others of its links continue at another rate.
   void share_again(std::size_t t) {
     const Transfer& transfer = transfers_[t];
     for (const std::size_t r : {transfer.from, transfer.to}) {
       for (const std::size_t other : moving_at(r, transfer)) {
-        if (other != t) activities_.go_on(activity_of(other), rate_of(transfers_[other]));
+        if (other != t) activities_.resume(activity_of(other), rate_of(transfers_[other]));
       }
       if (transfer.is_collective()) break;
     }
@@ -317,8 +338,8 @@ class Timeline {
 
 std::string_view name_of(Share share) {
   constexpr std::array<std::string_view, shares> names{
-      "GEMMs",       "attention",   "other kernels", "beside collectives", "tp, exposed", "cp, exposed",
-      "ep, exposed", "dp, exposed", "pipeline"};
+      "GEMMs",       "attention",   "other kernels", "beside collectives", "launches of the host",
+      "tp, exposed", "cp, exposed", "ep, exposed",   "dp, exposed",        "pipeline"};
   return names[static_cast<std::size_t>(share)];
 }
 

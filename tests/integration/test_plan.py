@@ -6,7 +6,9 @@ machine can be planned for, and what is said of files that say too little.
 
     test_plan.py <folder of the programs>
 """
+import csv
 import re
+import sys
 import tempfile
 from pathlib import Path
 
@@ -78,7 +80,33 @@ def published_runs_are_judged(folder):
     validate = (programs / "nanotron_plan", "--machine", a100, "--validate", table)
     expect(*validate, says=["mean error of 1 runs", "within the bound"])
     expect(*validate, "--max-error", "0.001", code=65, says=["above the bound"])
+    expect(*validate, "--machine", a100, "--validate", table, says=["mean error of 2 runs"])
+    expect(*validate, "--validate", table, code=78, says=["one --machine, of --validate one each"])
     expect(programs / "nanotron_plan", "--machine", a100, code=78, says=["--ranks N and a deck"])
+
+
+def a_run_is_sized(folder):
+    """The fewest nodes for a run, what it costs, and the picture of the sizes."""
+    sizes = folder / "sizes.csv"
+    plan = [programs / "nanotron_plan", "--machine", a100, "--set", "model.vocab_size=32000"]
+    deck = root / "input/llama_7b.deck"
+    target = ["--tokens", "4e11", "--days"]
+    text = expect(*plan, *target, 20, "--csv", sizes, "--write", folder / "sized", deck, says=["the smallest: "])
+    rows = list(csv.DictReader(sizes.read_text().splitlines()))
+    enough = [row for row in rows if float(row["days"]) <= 20]
+    check(enough and len(enough) < len(rows), "there are sizes that are too small, and the rest", sizes.read_text())
+    best = min(enough, key=lambda row: int(row["ranks"]))
+    check(f"the smallest: {best['ranks']} ranks" in text, "the smallest that is fast enough", text)
+    for row in rows:
+        tokens = float(row["tokens_per_second"]) * float(row["days"]) * 86400
+        check(abs(tokens / 4e11 - 1) < 1e-4, "days are the tokens over the speed", str(row))
+        hours = float(row["days"]) * 24 * int(row["nodes"])
+        check(abs(float(row["node_hours"]) / hours - 1) < 1e-4, "node-hours are days of the nodes", str(row))
+    expect(program, "--check", folder / "sized/grid_01.deck")
+    expect(sys.executable, root / "tools/nanotron_plot.py", "--sizes", sizes, "-o", folder / "sizes.png")
+    check((folder / "sizes.png").stat().st_size > 10000, "a picture of the sizes", "")
+    expect(*plan, "--tokens", "4e11", deck, code=78, says=["--tokens with --days"])
+    expect(*plan, *target, 1e-6, deck, code=78, says=["or fewer train"])
 
 
 with tempfile.TemporaryDirectory(prefix="nanotron_plan_") as name:
@@ -87,4 +115,5 @@ with tempfile.TemporaryDirectory(prefix="nanotron_plan_") as name:
     a_plan_has_a_timeline(Path(name))
     a_measured_machine_is_planned_for(Path(name))
     published_runs_are_judged(Path(name))
+    a_run_is_sized(Path(name))
 print("plan: passed")

@@ -3,6 +3,7 @@
     nanotron-plot run/ -o loss.png --token-file tokens.h5
     nanotron-plot 'tp 2'=run-a/ 'tp 1, dp 2'=run-b/ -o both.png
     nanotron-plot resumed=run-a/+run-b/ -o one_curve.png
+    nanotron-plot --sizes sizes.csv -o sizes.png
 
 A run is its directory or its metrics.h5; LABEL= in front names it, A+B joins the parts of a run
 that was resumed elsewhere. Where a step was recorded twice, because the run went back to a
@@ -12,11 +13,15 @@ model without any context reaches at best.
 Bold lines are moving averages over --smooth steps. Towards the start the window narrows, since the loss
 falls steeply there; towards the end it lags, so the line ends in the mean of a full window: the
 number in the legend. Each named validation set is drawn with its own label.
+
+--sizes draws days and node-hours over the number of ranks, as nanotron_plan --tokens --csv writes
+them.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -166,9 +171,44 @@ def make_figure(runs: list[Run], options: argparse.Namespace) -> Any:
     return figure
 
 
+def read_sizes(path: Path) -> dict[str, np.ndarray]:
+    """Column -> values, by ranks."""
+    try:
+        rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+        columns = {name: np.array([float(row[name]) for row in rows]) for name in ("ranks", "days", "node_hours")}
+    except (OSError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
+        raise common.ToolError(f"{path}: expected the table of nanotron_plan --tokens --csv ({error!r})") from None
+    if not rows:
+        raise common.ToolError(f"{path}: the table has no row")
+    return columns
+
+
+def draw_sizes(path: Path, title: str) -> Any:
+    common.require("matplotlib").use("Agg")
+    import matplotlib.pyplot as plt
+
+    sizes = read_sizes(path)
+    style(plt)
+    figure, rows = plt.subplots(2, 1, figsize=(7, 6), layout="constrained", sharex=True)
+    for axes, name, label, colour in zip(rows, ("days", "node_hours"), ("days", "node-hours"), COLOURS):
+        axes.plot(sizes["ranks"], sizes[name], "o-", color=colour)
+        axes.set_ylabel(label)
+        axes.set_ylim(bottom=0)
+    rows[1].set_xlabel("ranks")
+    if title:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
+    return figure
+
+
+def save(figure: Any, options: argparse.Namespace) -> None:
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(options.output, dpi=options.dpi)
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = common.parser(__doc__)
-    parser.add_argument("runs", nargs="+", metavar="[LABEL=]RUN[+RUN...]")
+    parser.add_argument("runs", nargs="*", metavar="[LABEL=]RUN[+RUN...]")
+    parser.add_argument("--sizes", type=Path, metavar="FILE", help="a table of nanotron_plan --csv instead of runs")
     parser.add_argument("--output", "-o", type=Path, default=Path("nanotron.png"))
     parser.add_argument("--token-file", type=Path, help="draw the unigram entropy of this data")
     parser.add_argument("--title", default="")
@@ -178,12 +218,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--dpi", type=int, default=130)
     options = parser.parse_args(argv)
     common.check_picture("--output", options.output)
+    if bool(options.runs) == bool(options.sizes):
+        parser.error("expected one or more runs, or --sizes FILE")
+    if options.sizes:
+        save(draw_sizes(options.sizes, options.title), options)
+        print(f"{options.output}")
+        return 0
     runs = [load_run(text) for text in options.runs]
     if not any(run.series["step"].size for run in runs):
         raise common.ToolError("no step recorded yet in " + ", ".join(options.runs))
-    figure = make_figure(runs, options)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(options.output, dpi=options.dpi)
+    save(make_figure(runs, options), options)
     for run in runs:
         loss = run.series["loss"]
         if loss.size:

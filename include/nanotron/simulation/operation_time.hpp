@@ -56,6 +56,7 @@ struct Software {
   bool recomputes_whole_layers = false;  // recompute = 'full' repeats the last GEMM of a layer and its sum too
   bool overlaps_tensor_parallel = true;  // collectives of tp beside GEMMs
   bool adds_gradients_apart = false;     // weight gradients are added by a kernel of their own, in bf16
+  double launch = 0.0;                   // seconds of the host for a kernel or an operation; 0: never waited for
   bool scatters_messages = false;        // pipeline messages of replicated hidden states: 1/tp each, then gathered
 };
 

@@ -7,15 +7,18 @@
 // a message begins when it is sent and its receive is posted. A wait ends no earlier than what it waits for.
 //
 // Communicators share the network. A transfer first waits for its latency l, then moves for the time s that it takes
-// alone at its bandwidth. Of k transfers that move through the same link of a rank each has 1/k of its own rate: in each
-// level of the network (inside and between nodes) a rank has a link out and a link in, a collective uses both, a message
-// that out of the sender and that into the receiver, and the fuller of the two counts:
+// alone at its bandwidth. Of k transfers that move through the same link of a rank each has 1/k of its own rate: in
+// each level of the network (inside and between nodes) a rank has a link out and a link in, a collective uses both, a
+// message that out of the sender and that into the receiver, and the fuller of the two counts:
 //
 //   d(left)/dt = -1 / max(k_out(sender), k_in(receiver)),   left = s when the latency is over
 //
-// While a collective is in flight, kernels beside it have 1 - collective_share of the multiprocessors; what they lose is
-// a share of its own. Ranks of other data-, tensor- and context-parallel coordinates do the same at the same time. On a
-// host nothing is in flight beside kernels: a collective takes the time of the core.
+// A host that takes time to launch what its rank does (launch_seconds) goes ahead of the device from the begin of the
+// step on: kernel i begins no earlier than i launches after it. What the device waits is a share of its own.
+//
+// While a collective is in flight, kernels beside it have 1 - collective_share of the multiprocessors; what they lose
+// is a share of its own. Ranks of other data-, tensor- and context-parallel coordinates do the same at the same time.
+// On a host nothing is in flight beside kernels: a collective takes the time of the core.
 
 #include <array>
 #include <string_view>
@@ -25,20 +28,21 @@
 
 namespace nanotron::simulation {
 
-/// What a rank's time goes into: kernels, what they lose beside collectives, and waiting for the collectives of an axis
-/// or for messages of the pipeline.
+/// What a rank's time goes into: kernels, what they lose beside collectives, and waiting for launches of the host, for
+/// the collectives of an axis or for messages of the pipeline.
 enum class Share {
   gemm,
   attention,
   kernels,
   beside_collectives,
+  launches,
   tensor_parallel,
   context_parallel,
   expert_parallel,
   data_parallel,
   pipeline
 };
-inline constexpr std::size_t shares = 9;
+inline constexpr std::size_t shares = 10;
 std::string_view name_of(Share share);
 using Seconds = std::array<double, shares>;
 
@@ -62,6 +66,7 @@ struct TimelineRules {
   bool overlaps = true;                  // false: a host
   bool overlaps_tensor_parallel = true;  // false: collectives of tp are waited for at once
   double collective_share = 0.0;
+  double launch_seconds = 0.0;  // of the host for a kernel, a collective or a message; 0: it is never waited for
 };
 
 struct RankTimes {

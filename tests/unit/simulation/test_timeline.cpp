@@ -232,6 +232,23 @@ TEST_F(OneRank, KernelsBesideACollectiveAreSlower) {
   EXPECT_DOUBLE_EQ(run({.collective_share = 0.25}).end, 4.75);
 }
 
+// The host needs 1 s for a launch: 0.25 s of kernels wait for it, and it is 2 s ahead behind a long one.
+TEST_F(OneRank, KernelsWaitForTheirLaunch) {
+  const auto launched = [&](const char* name, double seconds) {
+    list_.open(name, {.read = seconds});
+    list_.add_launch();
+    list_.close();
+    if (work_.kernels.size() < list_.rows().size()) work_.kernels.push_back(seconds);
+  };
+  launched("add", 0.25);
+  launched("gemm", 4.0);
+  launched("add", 0.25);
+  const RankTimes times = run({.launch_seconds = 1.0});
+  EXPECT_DOUBLE_EQ(times.end, 1.0 + 0.25 + 0.75 + 4.0 + 0.25);
+  EXPECT_DOUBLE_EQ(share(times, Share::launches), 1.75);
+  EXPECT_DOUBLE_EQ(run().end, 4.5);
+}
+
 // A message of 1 s beside a reduction of 1 s on the sender: both take 2. One in each direction: links out and in are
 // two.
 TEST(Timeline, MessagesShareTheLinksOfBothRanks) {
