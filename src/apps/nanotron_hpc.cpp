@@ -40,8 +40,7 @@ int main(int argc, char** argv) {
       std::string warnings;
       for (const std::string& text : {trainer::unsaved_text(config.checkpoint), model::unexported_text(config.model)})
         if (!text.empty()) warnings += "warning: " + text + "\n";
-      for (const std::string& text : trainer::network_warnings(trainer::runs_on_gpus()))
-        warnings += "warning: " + text + "\n";
+      for (const std::string& text : trainer::network_warnings()) warnings += "warning: " + text + "\n";
       if (world.rank() == 0)
         fmt::print("{}{}{}\n{}{}: deck OK\n", trainer::grid_line(config), pipeline, data, warnings, line->deck);
       return static_cast<int>(ExitCode::ok);

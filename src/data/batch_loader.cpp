@@ -184,12 +184,14 @@ BatchLoader::Source BatchLoader::source_of(index_t sample) const {
   return {own, spread(place.index % samples, samples, count)};
 }
 
-std::uint64_t BatchLoader::load(index_t first_sample, index_t micro_batch, std::int32_t* inputs,
-                                std::int32_t* targets) {
+std::uint64_t BatchLoader::load(index_t first_sample, index_t micro_batch, std::int32_t* inputs, std::int32_t* targets,
+                                const Later& later) {
   NANOTRON_REQUIRE(first_sample >= 0 && micro_batch >= 0 && micro_batch < micro_batches(first_sample),
                    "sample {}, micro-batch {} of {}", first_sample, micro_batch, micro_batches(first_sample));
-  const bool hashes = shard_.first.begin == 0;
   const index_t tokens = shard_.length();
+  std::fill_n(later.inputs, later.steps * micro_batch_size_ * tokens, no_token);
+  std::fill_n(later.targets, later.steps * micro_batch_size_ * tokens, no_target);
+  const bool hashes = shard_.first.begin == 0, has_later = later.steps > 0 && samples_ == 0;
   std::uint64_t hash = 0;
   for (index_t j = 0; j < micro_batch_size_; ++j) {
     const index_t sample = sample_of(first_sample, micro_batch * micro_batch_size_ + j);
@@ -198,52 +200,43 @@ std::uint64_t BatchLoader::load(index_t first_sample, index_t micro_batch, std::
       std::fill_n(targets + j * tokens, tokens, no_target);
       continue;
     }
-    const auto [sequences, sequence] = source_of(sample);
-    if (hashes) {
-      sequences->read(sequence, {0, sequence_length_}, tokens_.data(), next_.data());
+    const Source source = source_of(sample);
+    if (hashes || has_later) {
+      source.sequences->read(source.number, {0, sequence_length_}, tokens_.data(), next_.data());
       tokens_.back() = next_.back();
-      hash += token_hash(sample, tokens_);
     }
+    if (hashes) hash += token_hash(sample, tokens_);
     for (const auto& [positions, token] : shard_.pieces()) {
       std::int32_t* const in = inputs + j * tokens + token;
       std::int32_t* const out = targets + j * tokens + token;
-      if (hashes) {
+      if (hashes || has_later) {
         std::copy_n(tokens_.data() + positions.begin, positions.size(), in);
         std::copy_n(next_.data() + positions.begin, positions.size(), out);
       } else {
-        sequences->read(sequence, positions, in, out);
+        source.sequences->read(source.number, positions, in, out);
       }
-      const index_t filled = std::clamp(sequences->tokens(sequence), positions.begin, positions.end);
+      const index_t filled = std::clamp(source.sequences->tokens(source.number), positions.begin, positions.end);
       std::fill_n(in + filled - positions.begin, positions.end - filled, no_token);
     }
+    if (has_later) put_later(source, j, later);
   }
   return hash;
 }
 
-void BatchLoader::load_later(index_t first_sample, index_t micro_batch, index_t steps, std::int32_t* inputs,
-                             std::int32_t* targets) {
-  const index_t tokens = shard_.length(), step_size = micro_batch_size_ * tokens;
-  std::fill_n(inputs, steps * step_size, no_token);
-  std::fill_n(targets, steps * step_size, no_target);
-  if (samples_ > 0) return;
-  for (index_t j = 0; j < micro_batch_size_; ++j) {
-    const index_t sample = sample_of(first_sample, micro_batch * micro_batch_size_ + j);
-    if (!counts(sample)) continue;
-    const auto [sequences, sequence] = source_of(sample);
-    sequences->read(sequence, {0, sequence_length_}, tokens_.data(), next_.data());
-    if (has_documents_) sequences->document_starts(sequence, start_);
-    const index_t filled = sequences->tokens(sequence);
-    const auto is_of_document = [&](index_t at, index_t p) {
-      return !has_documents_ || start_[static_cast<std::size_t>(at)] == start_[static_cast<std::size_t>(p)];
-    };
-    for (const auto& [positions, token] : shard_.pieces()) {
-      for (index_t p = positions.begin; p < positions.end; ++p) {
-        for (index_t k = 1; k <= steps && p + k < filled && is_of_document(p + k, p); ++k) {
-          const auto from = static_cast<std::size_t>(p + k);
-          const index_t to = (k - 1) * step_size + j * tokens + token + p - positions.begin;
-          inputs[to] = tokens_[from];
-          if (p + k + 1 == sequence_length_ || is_of_document(p + k + 1, p)) targets[to] = next_[from];
-        }
+void BatchLoader::put_later(const Source& source, index_t j, const Later& later) {
+  const auto [sequences, sequence] = source;
+  if (has_documents_) sequences->document_starts(sequence, start_);
+  const index_t tokens = shard_.length(), filled = sequences->tokens(sequence);
+  const auto is_of_document = [&](index_t at, index_t p) {
+    return !has_documents_ || start_[static_cast<std::size_t>(at)] == start_[static_cast<std::size_t>(p)];
+  };
+  for (const auto& [positions, token] : shard_.pieces()) {
+    for (index_t p = positions.begin; p < positions.end; ++p) {
+      for (index_t k = 1; k <= later.steps && p + k < filled && is_of_document(p + k, p); ++k) {
+        const auto from = static_cast<std::size_t>(p + k);
+        const index_t to = ((k - 1) * micro_batch_size_ + j) * tokens + token + p - positions.begin;
+        later.inputs[to] = tokens_[from];
+        if (p + k + 1 == sequence_length_ || is_of_document(p + k + 1, p)) later.targets[to] = next_[from];
       }
     }
   }

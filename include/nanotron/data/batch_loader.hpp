@@ -72,20 +72,22 @@ class BatchLoader {
   }
   index_t sample_of(index_t first_sample, index_t j) const { return numbers_of(first_sample).of(j); }
 
+  /// inputs and targets, each (steps, micro_batch_size, tokens of the shard) <- for each position those of the
+  /// positions 1, 2, ..., steps later in its sequence; no_token and no_target where that is past the end of the
+  /// sequence, or of the document where there is a document mask or sequences are packed of documents. Validation has
+  /// none.
+  struct Later {
+    index_t steps;  // 0: none
+    std::int32_t *inputs, *targets;
+  };
   /// Overwrites inputs and targets, each (micro_batch_size, tokens of the shard) row-major, with micro-batch
   /// `micro_batch` (from 0) of the global batch that begins at global sample `first_sample`; no_token and no_target
   /// where a position is empty (data/order/sequences.hpp), or the target is ignored. Training samples past the end of
   /// the data are of the next epoch; validation samples past the last are empty. Returns the sum of its samples' token
   /// hashes if the shard has position 0, else 0; the sum mod 2^64 over micro-batches, dp and cp ranks is the hash of
-  /// the step. Only ranks whose shard has position 0 read more than their tokens.
-  std::uint64_t load(index_t first_sample, index_t micro_batch, std::int32_t* inputs, std::int32_t* targets);
-
-  /// inputs and targets, each (steps, micro_batch_size, tokens of the shard) <- for each position those of the
-  /// positions 1, 2, ..., steps later in its sequence; no_token and no_target where that is past the end of the
-  /// sequence, or of the document where there is a document mask or sequences are packed of documents. Validation has
-  /// none.
-  void load_later(index_t first_sample, index_t micro_batch, index_t steps, std::int32_t* inputs,
-                  std::int32_t* targets);
+  /// the step. Only ranks whose shard has position 0, or that load later tokens, read more than their tokens.
+  std::uint64_t load(index_t first_sample, index_t micro_batch, std::int32_t* inputs, std::int32_t* targets,
+                     const Later& later = {});
   /// starts (sequences of this rank per step, sequence_length) <- the position at which the document of each position
   /// begins in its sequence. Does nothing without a document mask.
   void load_documents(index_t first_sample, std::span<std::int32_t> starts) const;
@@ -102,6 +104,7 @@ class BatchLoader {
   Source source_of(index_t sample) const;
   bool counts(index_t sample) const { return samples_ == 0 || sample < samples_; }
   index_t tokens_of(index_t sample) const;
+  void put_later(const Source& source, index_t j, const Later& later);  // of the sequence in tokens_
 
   struct File {
     std::unique_ptr<Sequences> sequences;

@@ -6,18 +6,22 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"
 #include "nanotron/base/process.hpp"
+#include "nanotron/base/timer.hpp"
 
 namespace nanotron::trainer {
 
 SaveRequest::SaveRequest(const std::filesystem::path& output_dir, Log& log) : file_(output_dir / "SAVE"), log_(log) {}
 
 bool SaveRequest::is_open(bool looks_at_files) {
-  came_ = save_signal_came() || came_;
+  if (save_signal_came()) (answered_by_ == 0 ? came_ : again_) = true;
   is_open_ = answered_by_ == 0 && (came_ || (looks_at_files && looks_ && file_is_there()));
   return is_open_;
 }
 
 bool SaveRequest::file_is_there() {
+  const double now = wall_seconds();
+  if (now < next_look_) return false;
+  next_look_ = now + 1.0;
   try {
     const bool found = files::kind_of_name(file_) != files::Kind::nothing;
     failed_ = false;
@@ -29,13 +33,15 @@ bool SaveRequest::file_is_there() {
 }
 
 void SaveRequest::answer_with(std::int64_t step) {
-  if (is_open_) answered_by_ = step;
+  if (!is_open_ && !again_) return;
+  answered_by_ = step;
+  came_ = std::exchange(again_, false) || came_;
 }
 
 void SaveRequest::saved(std::int64_t step) {
   if (answered_by_ == 0 || step < answered_by_) return;
   answered_by_ = 0;
-  came_ = false;
+  came_ = std::exchange(again_, false);
   if (!log_.is_writer() || !looks_) return;
   std::error_code error;
   std::filesystem::remove(file_, error);
@@ -45,7 +51,9 @@ void SaveRequest::saved(std::int64_t step) {
 }
 
 void SaveRequest::rolled_back_to(std::int64_t step) {
-  if (answered_by_ > step) answered_by_ = 0;
+  if (answered_by_ <= step) return;
+  answered_by_ = 0;
+  came_ = std::exchange(again_, false) || came_;
 }
 
 }  // namespace nanotron::trainer

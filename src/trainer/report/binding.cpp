@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -16,6 +15,7 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/process.hpp"
 #include "nanotron/base/rank_ranges.hpp"
+#include "nanotron/deck/namelist/source_text.hpp"
 #include "nanotron/tensor/device.hpp"
 #include "trainer/faults/faulty_hosts.hpp"
 
@@ -178,7 +178,7 @@ HostCpus host_cpus(const fs::path& devices, const fs::path& groups) {
 
 int numa_of_device(std::string bus_id, const fs::path& devices) {
   if (bus_id.empty()) return -1;
-  std::ranges::transform(bus_id, bus_id.begin(), [](char c) { return static_cast<char>(std::tolower(c)); });
+  bus_id = deck::to_lower(bus_id);
   if (bus_id.find(':') == 8) bus_id.erase(0, 4);  // the kernel writes four digits of the domain
   int number = -1;
   std::ifstream(devices / bus_id / "numa_node") >> number;

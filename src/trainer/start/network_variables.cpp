@@ -3,16 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <optional>
-#include <type_traits>
 
-#include "nanotron/tensor/tensor.hpp"
+#include "nanotron/deck/namelist/source_text.hpp"
 
 namespace nanotron::trainer {
 namespace {
 
+using deck::to_lower;
 using Value = std::optional<std::string>;  // nothing: the variable is not set
 
 Value value_of(const char* name) {
@@ -20,14 +19,9 @@ Value value_of(const char* name) {
   return text == nullptr ? std::nullopt : Value(text);
 }
 
-std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
-
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words(1);
-  for (const char c : lower(text)) {
+  for (const char c : to_lower(text)) {
     if (c == ',')
       words.emplace_back();
     else
@@ -37,10 +31,10 @@ std::vector<std::string> words_of(const std::string& text) {
 }
 
 bool is_on(const Value& value) { return value && !value->empty() && *value != "0"; }
-bool is_off(const Value& value) { return value && (*value == "0" || lower(*value) == "off"); }
+bool is_off(const Value& value) { return value && (*value == "0" || to_lower(*value) == "off"); }
 template <class... Words>
 bool is_one_of(const Value& value, const Words&... words) {
-  return value && ((lower(*value) == words) || ...);
+  return value && ((to_lower(*value) == words) || ...);
 }
 
 bool is_loopback(const Value& value) { return is_one_of(value, "lo", "=lo"); }
@@ -62,7 +56,7 @@ bool is_slow_list(const Value& value) {
 // On Slingshot, whose sites set variables of its provider, NCCL needs them to be safe.
 bool is_slingshot() {
   return value_of("FI_CXI_DEFAULT_CQ_SIZE") || value_of("FI_CXI_RX_MATCH_MODE") ||
-         lower(value_of("FI_PROVIDER").value_or("")) == "cxi";
+         to_lower(value_of("FI_PROVIDER").value_or("")) == "cxi";
 }
 bool is_missing_on_slingshot(const Value& value) { return !value && is_slingshot(); }
 bool is_off_on_slingshot(const Value& value) { return is_slingshot() && (!value || is_off(value)); }
@@ -108,18 +102,16 @@ const std::vector<Row> rows{
 
 }  // namespace
 
-std::vector<std::string> network_warnings(bool with_gpus) {
+std::vector<std::string> network_warnings(Processor processor) {
   std::vector<std::string> warnings;
   for (const Row& row : rows) {
     const Value value = value_of(row.name);
-    if ((row.of_gpus && !with_gpus) || !row.is_bad(value)) continue;
+    if ((row.of_gpus && processor == Processor::cpu) || !row.is_bad(value)) continue;
     const std::string found =
         value ? fmt::format("{} = '{}'", row.name, *value) : fmt::format("{} is not set", row.name);
     warnings.push_back(fmt::format("{}: {}; change: {} ({})", found, row.effect, row.change, row.source));
   }
   return warnings;
 }
-
-bool runs_on_gpus() { return !std::is_same_v<MemorySpace, Kokkos::HostSpace>; }
 
 }  // namespace nanotron::trainer

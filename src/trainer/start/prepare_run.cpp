@@ -82,7 +82,7 @@ void describe_run(PreparedRun& run) {
   check_binding(run.grid, run.log);
   warn_of_excluded_hosts(run.config, run.grid, run.log);
   if (const std::string text = unsaved_text(run.config.checkpoint); !text.empty()) run.log.warn("{}", text);
-  for (const std::string& text : network_warnings(runs_on_gpus())) run.log.warn("{}", text);
+  for (const std::string& text : network_warnings()) run.log.warn("{}", text);
   if (comm::waits_asleep())
     run.log.info("more ranks than cores on a node (or NANOTRON_WAIT): ranks sleep while they wait");
   run.log.info(

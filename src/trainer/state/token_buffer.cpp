@@ -33,9 +33,9 @@ void TokenBuffer::read(Batch& batch, data::BatchLoader& loader, index_t first_sa
     const index_t tokens = static_cast<index_t>(batch.inputs.span().size()) / loader.max_micro_batches();
     for (index_t m = 0; m < batch.about.micro_batches; ++m) {
       std::int32_t* const targets = batch.targets.span().data() + m * tokens;
-      batch.about.token_hash += loader.load(first_sample, m, batch.inputs.span().data() + m * tokens, targets);
+      batch.about.token_hash +=
+          loader.load(first_sample, m, batch.inputs.span().data() + m * tokens, targets, later_of(batch, loader, m));
       batch.about.targets += tokens - std::count(targets, targets + tokens, data::no_target);
-      read_later(batch, loader, first_sample, m);
     }
     loader.load_documents(first_sample, batch.document_starts.span());
     if (!batch.document_starts.span().empty()) count_documents(batch, loader);
@@ -48,13 +48,14 @@ void TokenBuffer::read(Batch& batch, data::BatchLoader& loader, index_t first_sa
   batch.first_sample = first_sample;
 }
 
-void TokenBuffer::read_later(Batch& batch, data::BatchLoader& loader, index_t first_sample, index_t micro_batch) {
+data::BatchLoader::Later TokenBuffer::later_of(const Batch& batch, const data::BatchLoader& loader,
+                                               index_t micro_batch) {
   const std::size_t tokens = batch.inputs.span().size(), all = batch.later_inputs.span().size();
-  if (all == 0) return;
-  const index_t of_micro_batch = static_cast<index_t>(all) / loader.max_micro_batches();
-  const index_t at = micro_batch * of_micro_batch;
-  loader.load_later(first_sample, micro_batch, static_cast<index_t>(all / tokens),
-                    batch.later_inputs.span().data() + at, batch.later_targets.span().data() + at);
+  if (all == 0) return {};
+  const index_t at = micro_batch * (static_cast<index_t>(all) / loader.max_micro_batches());
+  return {.steps = static_cast<index_t>(all / tokens),
+          .inputs = batch.later_inputs.span().data() + at,
+          .targets = batch.later_targets.span().data() + at};
 }
 
 void TokenBuffer::count_documents(Batch& batch, const data::BatchLoader& loader) {

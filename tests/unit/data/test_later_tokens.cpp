@@ -1,5 +1,5 @@
 // ranks: 1
-// BatchLoader::load_later: the tokens some positions later, in shards and documents.
+// BatchLoader::Later: the tokens some positions later, in shards and documents.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,6 +15,16 @@ namespace {
 
 using test::data_config;
 using test::Scratch;
+
+// The later tokens, and what `load` gives without them.
+void load_later(BatchLoader& loader, index_t first_sample, index_t micro_batch, index_t steps,
+                std::vector<std::int32_t>& inputs, std::vector<std::int32_t>& targets) {
+  std::vector<std::int32_t> own(inputs.size()), own_targets(own), alone(own), alone_targets(own);
+  const BatchLoader::Later later{.steps = steps, .inputs = inputs.data(), .targets = targets.data()};
+  const std::uint64_t hash = loader.load(first_sample, micro_batch, own.data(), own_targets.data(), later);
+  EXPECT_EQ(loader.load(first_sample, micro_batch, alone.data(), alone_targets.data()), hash);
+  EXPECT_TRUE(own == alone && own_targets == alone_targets);
+}
 
 constexpr std::uint32_t vocab_size = 251;
 
@@ -39,7 +49,7 @@ TEST(LaterTokens, StayInTheirDocument) {
     const bool has_mask = mask == deck::DocumentMask::block_diagonal;
     BatchLoader loader(data, 1, file, Split::training, 1, 2);
     std::vector<std::int32_t> inputs(40, 7), targets(40, 7);
-    loader.load_later(0, 0, 2, inputs.data(), targets.data());
+    load_later(loader, 0, 0, 2, inputs, targets);
     for (index_t i = 0; i < 40; ++i) {
       const index_t p = i % 20, at = p + 1 + i / 20;
       const index_t end = *std::ranges::upper_bound(has_mask ? with_mask : without, p);
@@ -57,13 +67,13 @@ TEST(LaterTokens, OfAShardAreThoseOfTheSequence) {
   auto data = data_config(13, 4, 2, deck::Shuffle::global);
   BatchLoader whole(data, 3, file, Split::training, 0, 1);
   std::vector<std::int32_t> inputs(26 * 3), targets(26 * 3), part(26 * 3), part_targets(26 * 3);
-  whole.load_later(4, 1, 3, inputs.data(), targets.data());
+  load_later(whole, 4, 1, 3, inputs, targets);
   EXPECT_EQ(std::ranges::count(targets, no_target), 2 * (1 + 2 + 3));
   for (const auto mode : {deck::CpMode::ring, deck::CpMode::all_to_all}) {
     const SequenceLayout layout(mode, 13, 3);
     for (int r = 0; r < 3; ++r) {
       BatchLoader loader(data, 3, {&file, 1}, Split::training, 0, 1, layout[r], 4);
-      loader.load_later(4, 1, 3, part.data(), part_targets.data());
+      load_later(loader, 4, 1, 3, part, part_targets);
       const index_t length = layout[r].length();
       for (index_t i = 0; i < 3 * 2 * length; ++i) {
         const auto at = static_cast<std::size_t>(i / length * 13 + layout[r].position_of(i % length));
@@ -73,7 +83,8 @@ TEST(LaterTokens, OfAShardAreThoseOfTheSequence) {
     }
   }
   data.validation_fraction = 0.5;
-  BatchLoader(data, 3, file, Split::validation, 0, 1).load_later(0, 0, 3, inputs.data(), targets.data());
+  BatchLoader validation(data, 3, file, Split::validation, 0, 1);
+  load_later(validation, 0, 0, 3, inputs, targets);
   EXPECT_EQ(std::ranges::count(inputs, no_token), 26 * 3);
 }
 

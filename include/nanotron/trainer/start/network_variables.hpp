@@ -6,12 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "nanotron/tensor/tensor.hpp"
+
 namespace nanotron::trainer {
 
-/// One line for each variable of this process that has such a value. with_gpus: messages go through NCCL.
-std::vector<std::string> network_warnings(bool with_gpus);
-
-/// Whether this build runs on GPUs.
-bool runs_on_gpus();
+/// One line for each variable of this process that has such a value; of NCCL, on GPUs.
+std::vector<std::string> network_warnings(Processor processor = built_for);
 
 }  // namespace nanotron::trainer

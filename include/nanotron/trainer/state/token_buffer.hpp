@@ -34,7 +34,7 @@ class TokenBuffer {
  public:
   /// Where batches go on the device: inputs and targets (max micro-batches, tokens of one), document_starts and
   /// sequence_tokens as BatchLoader::load_documents and load_tokens say; later inputs and targets (max micro-batches,
-  /// steps, tokens of one) as load_later, if any. A smaller batch takes the first micro-batches.
+  /// steps, tokens of one) as BatchLoader::Later says, if any. A smaller batch takes the first micro-batches.
   TokenBuffer(Vector<std::int32_t> inputs, Vector<std::int32_t> targets, Vector<std::int32_t> document_starts,
               Vector<std::int32_t> sequence_tokens, Vector<std::int32_t> later_inputs = {},
               Vector<std::int32_t> later_targets = {});
@@ -66,7 +66,7 @@ class TokenBuffer {
   static void read(Batch& batch, data::BatchLoader& loader, index_t first_sample);
   static void count_documents(Batch& batch, const data::BatchLoader& loader);
 
-  static void read_later(Batch& batch, data::BatchLoader& loader, index_t first_sample, index_t micro_batch);
+  static data::BatchLoader::Later later_of(const Batch& batch, const data::BatchLoader& loader, index_t micro_batch);
 
   Vector<std::int32_t> inputs_, targets_, document_starts_, sequence_tokens_, later_inputs_, later_targets_;
   std::array<Batch, 2> batches_;

@@ -13,14 +13,14 @@ namespace {
 using Variables = std::map<std::string, std::string>;
 
 // The warnings with these variables and no others of the table.
-std::vector<std::string> warnings_with(const Variables& variables, bool with_gpus = true) {
+std::vector<std::string> warnings_with(const Variables& variables, Processor processor = Processor::gpu) {
   for (const char* name :
        {"NCCL_IB_DISABLE", "NCCL_NET", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_PROTO", "NCCL_NET_GDR_LEVEL",
         "NCCL_SOCKET_IFNAME", "CUDA_LAUNCH_BLOCKING", "MPICH_GPU_SUPPORT_ENABLED", "FI_MR_CACHE_MONITOR",
         "FI_CXI_DISABLE_HOST_REGISTER", "FI_PROVIDER", "UCX_TLS", "FI_CXI_DEFAULT_CQ_SIZE", "FI_CXI_RX_MATCH_MODE"})
     ::unsetenv(name);
   for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
-  std::vector<std::string> found = network_warnings(with_gpus);
+  std::vector<std::string> found = network_warnings(processor);
   for (const auto& [name, value] : variables) ::unsetenv(name.c_str());
   return found;
 }
@@ -71,8 +71,8 @@ TEST(NetworkVariables, SlingshotNeedsTwo) {
 }
 
 TEST(NetworkVariables, OfNcclMatterOnlyWithGpus) {
-  EXPECT_TRUE(warnings_with({{"NCCL_IB_DISABLE", "1"}, {"FI_CXI_DEFAULT_CQ_SIZE", "1"}}, false).empty());
-  EXPECT_EQ(warnings_with({{"UCX_TLS", "tcp"}, {"NCCL_P2P_DISABLE", "1"}}, false).size(), 1U);
+  EXPECT_TRUE(warnings_with({{"NCCL_IB_DISABLE", "1"}, {"FI_CXI_DEFAULT_CQ_SIZE", "1"}}, Processor::cpu).empty());
+  EXPECT_EQ(warnings_with({{"UCX_TLS", "tcp"}, {"NCCL_P2P_DISABLE", "1"}}, Processor::cpu).size(), 1U);
 }
 
 }  // namespace
