@@ -112,6 +112,8 @@ def test_parameters_without_gradient_are_the_weights(golden, tmp_path, tool, mon
 def test_what_is_refused(golden, tmp_path, tool):
     folder = made(golden, tmp_path / "run", 7, lambda _, x: x)
     out = ("-o", tmp_path / "out")
+    for weights in ("1,-1,0", "0.1,0.2,-0.3", "1e308,1e308,1e308", "1,nan,1", "1,1", "a,1,1", ""):
+        assert "a sum that is not 0" in tool("convert", "average", *3 * [folder], f"--weights={weights}", *out, rc=64).stderr
     assert "expected an average of the weights" in tool("convert", "average", folder, "--ema", *out, rc=65).stderr
     assert "expected an average of the weights" in \
         tool("convert", *TO_HF, "--ema", folder, tmp_path / "hf", rc=65).stderr

@@ -127,6 +127,29 @@ def test_what_is_drawn_is_the_file(tmp_path, monkeypatch, takes_back):
     assert shown.restarts == [23, 23, 1]
 
 
+def test_a_file_that_cannot_be_read_between_two_looks(tmp_path, monkeypatch):
+    """As on a network file system: rows that were read are drawn, at the present time."""
+    run, shown = Imitation(tmp_path / "run"), Shown(True)
+    look = follow.Follower.look
+
+    def then_unreadable(self):
+        news = look(self)
+        run.unreadable()
+        return news
+
+    monkeypatch.setattr(follow.Follower, "look", then_unreadable)
+    run.rows(20)
+    drawn = []
+
+    def compare():
+        run.readable()
+        drawn.append(run.drawn())
+        assert shown.steps == drawn[-1]
+
+    follow_through(monkeypatch, run, shown, [compare, lambda: (run.readable(), run.rows(30)), compare])
+    assert [len(steps) for steps in drawn] == [20, 30]
+
+
 def test_a_row_that_stays_damaged_is_drawn_in_the_end(tmp_path, monkeypatch):
     run, shown = Imitation(tmp_path / "run"), Shown(True)
     run.rows(20)

@@ -61,10 +61,11 @@ def shares_of(options: argparse.Namespace) -> list[float]:
         given = [float(word) for word in options.weights.split(",")]
     except ValueError:
         given = []
-    if len(given) != count or not all(math.isfinite(share) for share in given) or not abs(sum(given)) > 0:
+    total, size = sum(given), sum(map(abs, given))
+    if len(given) != count or not math.isfinite(size) or not abs(total) > 1e-6 * size:
         raise common.ToolError(f"--weights {options.weights}: expected {count} numbers, one of each checkpoint, with "
                                "commas between them and a sum that is not 0", common.EXIT_USAGE)
-    return [share / sum(given) for share in given]
+    return [share / total for share in given]
 
 
 def text_attributes(file: h5py.File, group: str) -> dict[str, str]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from . import common, row_hashes, run_log
 from .curves import Sink, scalars
-from .metrics import VALIDATION, Array, Run, columns, load_run, read_starts, reading, validation_of
+from .metrics import VALIDATION, Array, Run, Start, columns, load_run, read_starts, reading, validation_of
 from .run_state import ENDED, state_of
 
 TRIES = 3  # looks at a row with a wrong hash before it counts as it is
@@ -78,6 +78,7 @@ class Follower:
         self.path = path
         self.training = Taken("step", "loss", "row_hash")
         self.validation = Taken("validation_step", VALIDATION, "validation_hash")
+        self.about: tuple[list[Start], dict[str, dict[str, str]]] = ([], {})
 
     def look(self) -> News:
         """Nothing where there is no file, or where it cannot be read in this moment."""
@@ -112,12 +113,16 @@ class Follower:
     def run_of(self, news: News, label: str) -> tuple[Run, Array]:
         """The new rows as a run, and the times of its rows of training."""
         found = {name: values for name, values in news.columns.items() if not name.startswith("validation_")}
-        starts, about = read_starts(self.path)
+        with contextlib.suppress(common.ToolError):  # not readable since the look: as it was before
+            self.about = read_starts(self.path)
+        starts, about = self.about
         run = Run(label, found or {"step": np.zeros(0, np.int64)}, {}, [], starts, about)
         if news.columns.get("validation_step", np.zeros(0)).size:
             run.validation = validation_of([news.columns])
         steps = self.training.keys[:, 0]
-        seconds = reading(self.path, lambda file: file["seconds"][:steps.size] if "seconds" in file else np.zeros(0))
+        seconds = np.zeros(0)
+        with contextlib.suppress(common.ToolError):
+            seconds = reading(self.path, lambda file: file["seconds"][:steps.size] if "seconds" in file else seconds)
         if seconds.size != steps.size:
             return run, np.full(run.series["step"].size, time.time())
         times = Run(label, {"step": steps, "seconds": seconds}, starts=starts).times()
