@@ -40,7 +40,7 @@ Pending GroupedQueryAttention<T>::forward(Device& device, const TokenBatch& batc
                                           const BlockInput<T>& n, const AttentionActivations<T>& act,
                                           const AttentionWorkspace<T>& work, Matrix<const T> addend,
                                           Matrix<T> y) const {
-  region.all_gather_gemm(device, n, qkv_.forward_part(act.of_input), act.qkv);
+  region.all_gather_gemm(device, n, qkv_.forward_part(act.of_input), act.qkv);  // whole columns, the bias comes next
   finish_query_key_value(device, batch, act);
   core_->forward(device, geometry_, batch, act, work);
   return region.gemm_reduce(device, out_.forward_part(act.of_out, addend), act.out, y);

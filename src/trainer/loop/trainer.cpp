@@ -42,7 +42,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
               state_.later.targets) {
   state_.initialise(config.run.seed);
   state_.model.refresh_compute_weights();
-  schedule_->compute_once();
+  schedule_->compute_once();  // libraries load code now, not while other ranks wait in the first step
   if (!loaders_.validation.empty()) schedule_->compute_once_forward();
   statistics_->start(0);
   state_.reducers.reset();

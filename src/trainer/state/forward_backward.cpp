@@ -5,7 +5,8 @@
 namespace nanotron::trainer {
 namespace {
 
-// Without a pipeline: forward, then backward of one micro-batch after another.
+// Without a pipeline: forward, then backward of one micro-batch after another. {} is model::Slot{}: the only virtual
+// stage, whose activations every micro-batch uses in turn.
 template <class T>
 class SingleStageSchedule final : public ForwardBackwardSchedule<T> {
  public:
