@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from . import checkpoint, common, hdf5, megatron_deck
 from . import megatron_model as names
+from . import safetensors as st
 from .megatron_dist import Dist
 from .megatron_ranks import MOMENTS, Ranks
 from .model_sizes import ModelSizes
@@ -38,12 +38,7 @@ def folder_of(path: Path, step: int | None) -> Path:
 
 def open_source(folder: Path) -> Source:
     content = folder / "metadata.json"
-    backend = ""
-    if content.is_file():
-        try:
-            backend = str(json.loads(content.read_text(encoding="utf-8")).get("sharded_backend", ""))
-        except (ValueError, AttributeError):
-            raise common.wrong(content, "JSON", "something else", "copy the folder again") from None
+    backend = str(st.read_json(content).get("sharded_backend", "")) if content.is_file() else ""
     if backend not in ("", "torch_dist"):
         raise common.wrong(content, "the format torch_dist", backend,
                            "load and save the run with --ckpt-format torch_dist")

@@ -19,6 +19,7 @@ import numpy as np
 from . import common
 
 PIECE_BYTES = 64 << 20
+AGAIN = "copy or download the file again"
 MAX_HEADER_BYTES = 100 << 20  # the limit of the safetensors library
 FLOATS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 BYTES_OF = FLOATS | {"BOOL": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "U32": 4, "I32": 4, "U64": 8, "I64": 8,
@@ -93,7 +94,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
             raise ValueError(f"{size - 8 - length} bytes of data, of {data} in its tensors")
         return tensors
     except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
-        raise common.ToolError(f"{path}: not a safetensors file ({error})") from None
+        raise common.wrong(path, "tensors", f"not a safetensors file ({error})", AGAIN) from None
 
 
 def read_metadata(path: Path) -> dict[str, str]:
@@ -162,9 +163,9 @@ def json_object(text: str, where: object) -> dict[str, Any]:
     try:
         content = common.from_json(text)
     except ValueError as error:
-        raise common.ToolError(f"{where}: not JSON ({error})") from None
+        raise common.wrong(where, "a JSON object", f"not JSON ({error})", AGAIN) from None
     if not isinstance(content, dict):
-        raise common.ToolError(f"{where}: expected a JSON object")
+        raise common.wrong(where, "a JSON object", type(content).__name__, AGAIN)
     return content
 
 
@@ -172,6 +173,6 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         return json_object(path.read_text(encoding="utf-8"), path)
     except OSError as error:
-        raise common.ToolError(f"{path}: cannot be read ({error.strerror})") from None
+        raise common.wrong(path, "a JSON object", f"it cannot be read ({error.strerror})", AGAIN) from None
     except UnicodeDecodeError as error:
-        raise common.ToolError(f"{path}: not JSON ({error})") from None
+        raise common.wrong(path, "a JSON object", f"not JSON ({error})", AGAIN) from None
