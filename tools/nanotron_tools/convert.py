@@ -1,5 +1,5 @@
-"""Converts between Hugging Face folders (Llama, Mistral, Qwen, Mixtral, GPT-2 and others; doc/fine_tuning.md has all)
-and nanotron_hpc checkpoints.
+"""Converts between nanotron_hpc checkpoints and folders of other programs: Hugging Face (Llama, Mistral, Qwen, Mixtral,
+GPT-2 and others; doc/fine_tuning.md has all), PEFT, Megatron-LM, Nanotron. Averages checkpoints.
 
     nanotron-convert from-hf  meta-llama/  run/checkpoints      -> run/checkpoints/step_00000000
     nanotron-convert to-hf    run/  exported/  --dtype bf16
@@ -7,6 +7,10 @@ and nanotron_hpc checkpoints.
     nanotron-convert from-peft  adapter/  base/step_00000000  run/checkpoints
     nanotron-convert to-peft  run/  adapter/
     nanotron-convert from-megatron  megatron-run/  run/checkpoints
+    nanotron-convert to-megatron  run/  megatron-run/  --tp 2 --pp 2
+    nanotron-convert from-nanotron  nanotron-run/  run/checkpoints
+    nanotron-convert to-nanotron  run/  nanotron-run/  --tp 2
+    nanotron-convert average  a/  b/  -o averaged/checkpoints
 
 from-hf reads config.json and model.safetensors (or the shards of model.safetensors.index.json) as
 transformers 4 and 5 write them, writes step_00000000 with its manifest, prints the &model group (and
@@ -26,10 +30,13 @@ deck's token file (bos and eos).
 A run with &lora writes checkpoints of its adapters alone. merge adds them to the weights that they were trained on,
 W + alpha / rank B A; to-hf does the same first. from-peft and to-peft read and write PEFT's folders of such adapters
 (adapter_config.json, adapter_model.safetensors); from-peft prints the &lora group of a deck and leaves it as lora.nml.
-from-megatron reads a checkpoint of Megatron-LM of any tensor x pipeline parallelism, with the moments and the master
-weights, and writes the checkpoint and the deck with which the run continues (doc/coming_from.md).
 
-from-nanotron reads a folder of Hugging Face's Nanotron with its optimizer, to-nanotron writes one (doc/coming_from.md).
+from-megatron and from-nanotron read a checkpoint of Megatron-LM or of Hugging Face's Nanotron, of any tensor x pipeline
+parallelism, with the moments and the master weights, and write the checkpoint and the deck that continue the run.
+to-megatron and to-nanotron write one for a given parallelism (doc/coming_from.md). Pickles are read as data: nothing in
+them is run. average writes the mean of the weights of checkpoints.
+
+With --overwrite an older checkpoint, or folder of Megatron-LM or Nanotron, stays until the new one is complete.
 Tensors are converted in blocks of 64 MiB. Needs numpy and h5py; the safetensors format is read and written here.
 """
 
