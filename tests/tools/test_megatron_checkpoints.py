@@ -23,6 +23,7 @@ from nanotron_tools import (
     megatron_ranks,
     taken_over,
     to_megatron,
+    torch_dist,
     torch_pickle,
     torch_save,
 )
@@ -219,6 +220,26 @@ def test_files_of_two_saves(unpack, tool, tmp_path):
     assert f"{second}, iteration: expected 5" in said and "found:  7" in said
     edit(second, lambda content: content.update(iteration=5))
     tool("convert", "from-megatron", folder, target)
+
+
+@pytest.mark.parametrize("key, value", [
+    ("num_layers", 10**9), ("num_layers", True), ("norm_epsilon", "x"), ("rotary_base", float("nan")), ("seed", "x"),
+    ("lr_warmup_iters", float("inf")), ("consumed_train_samples", "x"), ("window_size", 3), ("iteration", -1)])
+def test_arguments_that_are_no_numbers(key, value, unpack, tool, tmp_path):
+    folder = unpack("ranks")
+    for path in sorted(folder.glob("iter_*/mp_rank_*/model_optim_rng.pt")):
+        edit(path, lambda content: (content if key == "iteration" else content["args"].state).update({key: value}))
+    said = refusal(tool, folder, tmp_path / "ours")
+    assert key.replace("_", "-") in said.replace("_", "-") and repr(value) in said
+    assert not (tmp_path / "ours").exists()
+
+
+def test_a_shape_that_needs_more_memory_than_there_are_bytes(unpack):
+    folder = torch_dist.Folder(unpack("torch_dist") / "iter_0000005")
+    stored = folder.items["embedding.word_embeddings.weight"]
+    stored.shape = (1 << 40, 16)
+    with pytest.raises(common.ToolError, match="bytes for"):
+        folder.read(stored.name)
 
 
 def test_a_failed_conversion_leaves_what_was_there(unpack, tool, tmp_path):

@@ -103,6 +103,8 @@ def run(options: argparse.Namespace) -> int:
     if (true := source.args.get("vocab_size")) and true != sizes.vocab_size:
         left.say(f"the vocabulary of {true}", f"it stays padded to {sizes.vocab_size}: the padding takes part in the "
                  "softmax and has moments")
+    deck = megatron_deck.deck_of(source.args, sizes.dense_values(), source.step, options.target, options.token_file,
+                                 left)
     target = Path(options.target)
     folder = target / f"step_{source.step:08d}"
     if (folder / checkpoint.MANIFEST_FILE).exists() and not options.overwrite:
@@ -114,8 +116,6 @@ def run(options: argparse.Namespace) -> int:
                                      | {"source": str(source.where)}) as writer:
         write_tensors(source, sizes, writer, adam_step is not None)
         writer.commit()
-    deck = megatron_deck.deck_of(source.args, sizes.dense_values(), source.step, options.target, options.token_file,
-                                 left)
     checkpoint.write_atomically(target / "continue.deck", deck)
     print(f"{folder}: {describe(source, sizes, adam_step)}")
     print(f"{target / 'continue.deck'}: the deck to continue with")

@@ -31,7 +31,7 @@ def schedule_of(args: Mapping[str, Any], step: int, left: Left) -> tuple[int, di
     warmup = _steps(args, "lr_warmup", batch) or 0
     if args.get("lr_warmup_fraction") is not None:
         warmup = round(float(args["lr_warmup_fraction"]) * decay)
-    style = args.get("lr_decay_style", "linear")
+    style = str(args.get("lr_decay_style", "linear"))
     kind = KINDS.get(style)
     if kind is None:
         left.say(f"--lr-decay-style {style}", "no schedule here has this form; the deck says 'constant'")
@@ -41,7 +41,7 @@ def schedule_of(args: Mapping[str, Any], step: int, left: Left) -> tuple[int, di
     if kind in ("linear", "cosine"):
         found["decay_steps"] = max(1, decay - warmup)
     if kind == "wsd":
-        form = args.get("lr_wsd_decay_style", "exponential")
+        form = str(args.get("lr_wsd_decay_style", "exponential"))
         if form not in SHAPES:
             left.say(f"--lr-wsd-decay-style {form}", "no decay here has this form; the deck says 'linear'")
         found |= {"decay_steps": _steps(args, "lr_wsd_decay", batch) or 1, "decay_shape": SHAPES.get(form, "linear")}

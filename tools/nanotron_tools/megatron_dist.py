@@ -46,7 +46,7 @@ class Dist:
         if "args" not in self.common:
             raise common.wrong(folder, "args in common.pt or common_state", "none",
                                "name a checkpoint of Megatron-LM's own training loop")
-        self.args = as_dict(self.common["args"], folder, "args")
+        self.args = names.checked(as_dict(self.common["args"], folder, "args"), folder)
         self.tp = names.number(self.args, "tensor_model_parallel_size", folder, 1)
         self.pp = names.number(self.args, "pipeline_model_parallel_size", folder, 1)
         embedding = self.folder.items.get("embedding.word_embeddings.weight")
@@ -64,7 +64,7 @@ class Dist:
 
     @property
     def step(self) -> int:
-        return int(self.common.get("iteration", 0))
+        return names.step_of(self.common, self.where)
 
     @functools.cached_property
     def optimizer(self) -> dict[Any, Any]:

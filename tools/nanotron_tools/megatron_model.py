@@ -42,6 +42,19 @@ PLAIN: dict[str, tuple[Any, ...]] = {
     "activation_func_clamp_value": (None,), "linear_attention_freq": (None,), "fp8_param_gather": (False,),
     "fp4_param_gather": (False,), "use_megatron_fsdp": (False,), "use_torch_fsdp2": (False,), "spec": (None,),
     "expert_model_parallel_size": (None, 1), "sft": (False,), "encoder_num_experts": (None,)}
+MAX_LAYERS = 100000  # of a deck
+NUMBERS = (  # arguments
+    "num_layers", "hidden_size", "num_attention_heads", "num_query_groups", "kv_channels", "ffn_hidden_size",
+    "max_position_embeddings", "rotary_base", "rotary_percent", "rope_scaling_factor",
+    "rotary_seq_len_interpolation_factor", "norm_epsilon", "layernorm_epsilon", "tensor_model_parallel_size",
+    "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size", "data_parallel_size",
+    "context_parallel_size", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
+    "ddp_bucket_size", "ddp_num_buckets", "consumed_train_samples", "seq_length", "global_batch_size",
+    "micro_batch_size", "seed", "vocab_size", "train_iters", "train_samples", "lr_decay_iters", "lr_decay_samples",
+    "lr_warmup_iters", "lr_warmup_samples", "lr_warmup_fraction", "lr_wsd_decay_iters", "lr_wsd_decay_samples", "lr",
+    "min_lr", "adam_beta1", "adam_beta2", "adam_eps", "weight_decay", "start_weight_decay", "end_weight_decay",
+    "clip_grad", "hidden_dropout", "attention_dropout")
+
 
 
 def refuse(where: object, name: str, value: Any, known: str) -> common.ToolError:
@@ -91,10 +104,32 @@ def positions_of(args: Mapping[str, Any], where: object) -> dict[str, Any]:
 def number(args: Mapping[str, Any], name: str, where: object, otherwise: Any = None) -> int:
     value = args.get(name)
     value = otherwise if value is None else value
-    if not isinstance(value, int) or value < 1:
-        raise common.wrong(f"{where}, args", f"a positive number for {name}", f"{value!r:.100}",
-                           "name a checkpoint that Megatron-LM wrote, with its args")
+    if type(value) is not int or value < 1:
+        raise _no_number(where, f"a positive number for {name}", value)
     return value
+
+
+def _no_number(where: object, expected: str, value: Any) -> common.ToolError:
+    return common.wrong(f"{where}, args", expected, f"{value!r:.100}",
+                        "name a checkpoint that Megatron-LM wrote, with its args")
+
+
+def step_of(content: Mapping[Any, Any], where: object) -> int:
+    value = content.get("iteration", 0)
+    if type(value) is not int or not 0 <= value < 1 << 53:
+        raise common.wrong(f"{where}, iteration", "a number of steps", f"{value!r:.100}", "copy the file again")
+    return value
+
+
+def checked(args: dict[str, Any], where: object) -> dict[str, Any]:
+    """args, if those that are read as numbers are numbers, or missing."""
+    for name in NUMBERS:
+        value = args.get(name)
+        if value is not None and (type(value) not in (int, float) or not abs(value) < 1 << 53):
+            raise _no_number(where, f"a number for {name}", value)
+    if (args.get("num_layers") or 0) > MAX_LAYERS:
+        raise _no_number(where, f"at most {MAX_LAYERS} for num_layers", args["num_layers"])
+    return args
 
 
 def sizes_of(args: Mapping[str, Any], vocab_size: int, where: object) -> ModelSizes:
@@ -110,7 +145,8 @@ def sizes_of(args: Mapping[str, Any], vocab_size: int, where: object) -> ModelSi
     epsilon = float(args.get("norm_epsilon") or args.get("layernorm_epsilon") or 1e-5)
     biases = bool(args.get("add_bias_linear", True))
     window = args.get("window_size")
-    if window is not None and (len(window) != 2 or window[1] not in (0, -1)):
+    if window is not None and (not isinstance(window, (tuple, list)) or len(window) != 2 or window[1] not in (0, -1) or
+                               type(window[0]) is not int):
         raise refuse(where, "window_size", window, "(tokens before, 0)")
     one_plus = args.get("layernorm_zero_centered_gamma") or args.get("apply_layernorm_1p")
     more: dict[str, Any] = {"rms_norm_eps" if rms else "layer_norm_epsilon": epsilon} | positions_of(args, where)

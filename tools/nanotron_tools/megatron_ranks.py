@@ -116,7 +116,7 @@ class Ranks:
         self.where = folder
         self.ranks = open_ranks(folder)
         first = next(iter(self.ranks.values()))
-        self.args, self.common = args_of(first), first.content
+        self.args, self.common = names.checked(args_of(first), first.path), first.content
         self.tp = names.number(self.args, "tensor_model_parallel_size", first.path, 1)
         self.pp = names.number(self.args, "pipeline_model_parallel_size", first.path, 1)
         for pipeline in range(self.pp):
@@ -180,7 +180,7 @@ class Ranks:
 
     @property
     def step(self) -> int:
-        return int(self.common.get("iteration", 0))
+        return names.step_of(self.common, self.where)
 
     @functools.cached_property
     def adam_step(self) -> int | None:

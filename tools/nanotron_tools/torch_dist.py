@@ -142,6 +142,7 @@ class Folder:
             raise common.wrong(f"{self.where}, {name}", f"numbers of type {', '.join(taken_over.FLOATS)}",
                                stored.dtype or "another one", "save the run without FP8 or packed states")
         kind = st.STORED[stored.dtype] if bits else "<f8" if stored.dtype == "F64" else "<f4"
+        self._check_bytes(stored)
         whole, filled = np.empty(shape, kind), 0
         for chunk in stored.chunks:
             block, begin = self.chunk(stored, chunk, bits)
@@ -160,6 +161,14 @@ class Folder:
             raise common.wrong(f"{self.where}, {name}", f"{math.prod(shape)} elements", f"chunks of {filled}",
                                "copy the folder again; it may hold the files of several saves")
         return whole
+
+    def _check_bytes(self, stored: Stored) -> None:
+        """Before memory for all elements is taken."""
+        files = {chunk.path for chunk in stored.chunks if chunk.path.is_file()}
+        have, wanted = sum(path.stat().st_size for path in files), math.prod(stored.shape) * st.BYTES_OF[stored.dtype]
+        if have < wanted:
+            raise common.wrong(f"{self.where}, {stored.name}", f"{wanted} bytes for {stored.shape}",
+                               f"{len(files)} files of {have}", "copy the whole folder: files are missing or truncated")
 
     def chunk(self, stored: Stored, chunk: Chunk, bits: bool = False) -> tuple[np.ndarray, Index]:
         archive = self._archive(chunk, CLASSES)
