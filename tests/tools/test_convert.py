@@ -525,3 +525,13 @@ def test_damaged_checkpoint_is_not_exported(golden, tmp_path, tool):
                                           ("1e-3 my a.h5", "my a.h5"), ("2024.h5", "2024.h5")])
 def test_first_file_of_the_deck(paths, first):
     assert nc.first_file(paths) == first
+
+
+@pytest.mark.parametrize("key, value", [("num_hidden_layers", 10**9), ("architectures", 3.5), ("architectures", [{"a": 1}]),
+                                        ("rope_scaling", 10**20), ("hidden_size", float("inf"))])
+def test_entries_of_other_types(key, value, hf, tmp_path, tool):
+    folder = hf()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {key: value}))
+    tool("convert", "from-hf", folder, tmp_path / "out", rc=65)
+    assert not (tmp_path / "out").exists()

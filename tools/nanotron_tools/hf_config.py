@@ -172,8 +172,13 @@ def _unknown_to(kind: str, config: dict[str, Any]) -> list[str]:
     return sorted(key for key in config.keys() - known if config[key] is not None and config[key] is not False)
 
 
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, ZeroDivisionError)  # what entries cause
+
+
 def kind_of_config(config: dict[str, Any], where: object) -> str:
     names = config.get("architectures") or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise common.wrong(f"{where}, architectures", "a list of names", f"{names!r:.100}", "correct it")
     kinds = [ARCHITECTURES[name] for name in names if name in ARCHITECTURES] if names else \
         [kind for kind in ARCHITECTURES.values() if kind == config.get("model_type")]
     if len(kinds) != 1 or len(names) > 1:
@@ -192,7 +197,7 @@ def nearest_of_config(config: dict[str, Any]) -> str:
             found += [f"the key {key}" for key in _unknown_to(kind, asked)]
             _read(kind, asked)
             return found
-        except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        except MALFORMED as error:
             return [*found, f"an entry that is missing or malformed ({error!r})", *[""] * len(asked)]
 
     kind, found = min(((kind, lacking(kind)) for kind in ARCHITECTURES.values()), key=lambda item: len(item[1]))
@@ -209,8 +214,9 @@ def sizes_from_config(config: dict[str, Any], where: object) -> ModelSizes:
             raise common.ToolError(f"{where}: this model needs features that nanotron_hpc does not have: "
                                    + "; ".join(problems))
         sizes = _read(kind, config)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        raise common.ToolError(f"{where}: missing or malformed entry ({error!r})") from None
+    except MALFORMED as error:
+        raise common.wrong(where, "the entries of such a model", f"missing or malformed entry ({error!r})",
+                           "download it again") from None
     if sizes.num_attention_heads % sizes.num_key_value_heads:
         raise common.ToolError(f"{where}: {sizes.num_attention_heads} attention heads are not a multiple "
                                f"of {sizes.num_key_value_heads} key/value heads")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from . import common
-from .model_sizes import ModelSizes
+from .model_sizes import MAX_LAYERS, ModelSizes
 
 LAYERS = "decoder.layers."
 FUSED_NORMS = {"self_attention.linear_qkv.layer_norm_": "input_layernorm.",
@@ -42,7 +42,6 @@ PLAIN: dict[str, tuple[Any, ...]] = {
     "activation_func_clamp_value": (None,), "linear_attention_freq": (None,), "fp8_param_gather": (False,),
     "fp4_param_gather": (False,), "use_megatron_fsdp": (False,), "use_torch_fsdp2": (False,), "spec": (None,),
     "expert_model_parallel_size": (None, 1), "sft": (False,), "encoder_num_experts": (None,)}
-MAX_LAYERS = 100000  # of a deck
 NUMBERS = (  # arguments
     "num_layers", "hidden_size", "num_attention_heads", "num_query_groups", "kv_channels", "ffn_hidden_size",
     "max_position_embeddings", "rotary_base", "rotary_percent", "rope_scaling_factor",

@@ -36,11 +36,19 @@ class WithoutKeys:
     expert_layers = "all"
 
 
+MAX_LAYERS = 100_000
+
+
 @dataclass(frozen=True)
 class ModelSizes(ModelKeys, WithoutKeys):
     """Sizes and choices of a decoder, dense or a mixture of experts, under Hugging Face's names where it has one."""
 
     unknown: dict[str, Any] = field(default_factory=dict)  # a checkpoint's keys of which these tools know nothing
+
+    def __post_init__(self) -> None:
+        """A deck's limit: the names of all layers are listed."""
+        if self.num_hidden_layers > MAX_LAYERS:
+            raise common.ToolError(f"num_hidden_layers: expected at most {MAX_LAYERS}, found {self.num_hidden_layers}")
 
     def _values(self, which: Callable[[Mapping[str, Any]], Any]) -> dict[str, Any]:
         return {item.name: getattr(self, item.name) for item in fields(self)

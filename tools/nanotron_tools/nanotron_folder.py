@@ -258,7 +258,9 @@ class Optimizer:
         small, more = divmod(count, self.dp)
         begin = part * small + min(part, more)
         end = begin + small + (part < more)
-        offsets = self.config.get("configs", {}).get("param_name_to_dp_rank_offsets", {}).get(name)
+        offsets: Any = self.config
+        for key in ("configs", "param_name_to_dp_rank_offsets", name):
+            offsets = offsets.get(key) if isinstance(offsets, dict) else None
         if isinstance(offsets, dict) and offsets.get(str(part), [str(begin), str(end)]) != [str(begin), str(end)]:
             raise common.wrong(f"{self.folder / 'optimizer_config.json'}, param_name_to_dp_rank_offsets, {name}",
                                f"{begin} to {end} for rank {part} of {self.dp}", f"{offsets[str(part)]}",
