@@ -115,11 +115,12 @@ FeedForwardSizes feed_forward_sizes(const ModelConfig& model) {
       moe.moe_intermediate_size == 0 ? dense
                                      : FeedForwardSizes::Width{moe.moe_intermediate_size, "moe.moe_intermediate_size"};
   const std::int64_t gated = moe.shared_expert_intermediate_size;
+  FeedForwardSizes::Width shared{moe.n_shared_experts * each.size, "moe.n_shared_experts"};
+  if (gated > 0) shared = {gated, "moe.shared_expert_intermediate_size"};
   return {.networks = moe.num_experts,
           .networks_per_token = moe.num_experts_per_tok,
           .width = each,
-          .shared_width = gated > 0 ? FeedForwardSizes::Width{gated, "moe.shared_expert_intermediate_size"}
-                                    : FeedForwardSizes::Width{moe.n_shared_experts * each.size, "moe.n_shared_experts"},
+          .shared_width = shared,
           .routed_outputs = moe.num_experts + (gated > 0 ? 1 : 0)};
 }
 
