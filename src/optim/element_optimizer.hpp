@@ -50,14 +50,9 @@ class ElementOptimizer : public Optimizer<M> {
 
   void update(Device& device, const UpdatedWeights<M>& weights, Vector<const M> gradient, double learning_rate,
               Vector<const kernels::UpdateScalars> scalars) override {
-    for (auto& [part, operands] : parts_) {
-      operands.p = weights.master_of(part);
-      operands.g = Vector<const M>(gradient.data() + part.gradient, part.size());
-      operands.scalars = scalars;
-      operands.copy = weights.copy_of(part);
-      operands.update = this->steps() + 1;
+    for_each_operand(weights, gradient, scalars, [&](const auto& operands, const UpdatePart& part) {
       update_part(device, operands, PartRate(config_, part, learning_rate));
-    }
+    });
   }
   std::vector<Moment<M>> moments() const override {
     std::vector<Moment<M>> all;
@@ -67,6 +62,19 @@ class ElementOptimizer : public Optimizer<M> {
 
  protected:
   const deck::OptimizerConfig& config() const { return config_; }
+  /// f(operands of a part, the part) for all parts, of update steps() + 1.
+  template <class F>
+  void for_each_operand(const UpdatedWeights<M>& weights, const Vector<const M>& gradient,
+                        const Vector<const kernels::UpdateScalars>& scalars, const F& f) {
+    for (auto& [part, operands] : parts_) {
+      operands.p = weights.master_of(part);
+      operands.g = Vector<const M>(gradient.data() + part.gradient, part.size());
+      operands.scalars = scalars;
+      operands.copy = weights.copy_of(part);
+      operands.update = this->steps() + 1;
+      f(operands, part);
+    }
+  }
   /// f(part, its states) for all parts.
   template <class F>
   void for_each_part(const F& f) const {

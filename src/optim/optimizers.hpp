@@ -46,10 +46,10 @@ OptimizerKind kind_of(std::string name) {
           }};
 }
 
-OptimizerKind adamw(), muon(), ademamix(), lion(), schedule_free_adamw();
+OptimizerKind adamw(), muon(), ademamix(), lion(), schedule_free_adamw(), sophia();
 
 inline std::vector<OptimizerKind> optimizer_kinds() {
-  return {adamw(), muon(), ademamix(), lion(), schedule_free_adamw()};
+  return {adamw(), muon(), ademamix(), lion(), schedule_free_adamw(), sophia()};
 }
 
 /// AdamW of the parameters in setup.layouts.moments. over: which tensors these belong to.

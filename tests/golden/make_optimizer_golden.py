@@ -9,6 +9,8 @@ authors:
     ademamix              apple/ml-ademamix, pytorch/ademamix.py
     lion                  google/automl, lion/lion_pytorch.py
     schedule_free_adamw   facebookresearch/schedule_free, adamw_schedulefree_reference.py
+    sophia                Liuhong99/Sophia, sophia.py, and its README for the estimates; labels are drawn as in
+                          kernels/vocab/drawn_labels.hpp
 
 Weight decay applies to 2-D parameters. Keys of the files, besides those of golden.json:
     keys      of &optimizer, where they are not those of make_golden.py
@@ -19,13 +21,16 @@ import argparse
 import math
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
 import compact_json
 import make_golden as golden
+from philox import fnv1a, philox
 
 CASES = ("llama", "qwen3")
+SEED = 1234  # run%seed of a deck
 BETA3, ALPHA, BETA3_WARMUP, ALPHA_WARMUP = 0.99, 4.0, 12, 8
 
 
@@ -102,7 +107,36 @@ class ScheduleFreeAdamW(Rule):
         y.copy_(x.mul(beta1).add_(z, alpha=1 - beta1))
 
 
-OPTIMIZERS = {"ademamix": AdEMAMix, "lion": Lion, "schedule_free_adamw": ScheduleFreeAdamW}
+class Sophia(Rule):
+    keys = {"learning_rate": 3e-3, "rho": 0.02, "hessian_every": 3}
+
+    def __init__(self, p):
+        super().__init__(p, exp_avg=torch.zeros_like(p), hessian=torch.zeros_like(p))
+
+    def step(self, t, lr):
+        p, (m, h) = self.p, self.states.values()
+        p.mul_(1 - lr * self.decay)
+        m.mul_(golden.BETA1).add_(self.p.grad, alpha=1 - golden.BETA1)
+        ratio = (m.abs() / (self.keys["rho"] * h + 1e-15)).clamp(None, 1)
+        p.addcmul_(m.sign(), ratio, value=-lr)
+
+    def curvature(self, targets):
+        g = self.p.grad
+        self.states["hessian"].mul_(golden.BETA2).addcmul_(g, g, value=(1 - golden.BETA2) * targets)
+
+
+def drawn_labels(logits, first_sample):
+    samples, length, vocabulary = logits.shape
+    fours = -(-vocabulary // 4)
+    counter = [np.arange(length)[None, :, None], np.arange(fours)[None, None, :], np.zeros(1, np.uint64),
+               (first_sample + np.arange(samples))[:, None, None]]
+    key = [np.uint64(word) for word in (SEED ^ fnv1a("drawn labels"), 0)]
+    bits = philox([np.broadcast_to(c.astype(np.uint64), (samples, length, fours)) for c in counter], key)
+    u = (np.stack(bits, axis=-1).reshape(samples, length, 4 * fours)[..., :vocabulary] + 0.5) * 2.0**-32
+    return (logits.detach() - torch.log(-torch.log(torch.from_numpy(u)))).argmax(-1)
+
+
+OPTIMIZERS = {"ademamix": AdEMAMix, "lion": Lion, "schedule_free_adamw": ScheduleFreeAdamW, "sophia": Sophia}
 
 
 def train(case, kind):
@@ -122,6 +156,13 @@ def train(case, kind):
         with torch.no_grad():
             for rule in rules.values():
                 rule.step(step + 1, scale * golden.learning_rate(step))
+        if (step + 1) % kind.keys.get("hessian_every", golden.STEPS + 1) == 0:
+            model.zero_grad()
+            logits = model(inputs)
+            golden.loss_of(logits, drawn_labels(logits, step * len(inputs))).backward()
+            with torch.no_grad():
+                for rule in rules.values():
+                    rule.curvature(targets.numel())
     def of(values):
         return golden.summary(golden.stacked(sizes, values))
     states = {state: of({name: rule.states[state] for name, rule in rules.items()})

@@ -27,6 +27,8 @@ IDEAS = {
     # The deck's enumerator and rows, and the table of optimizers.
     "AdEMAMix": (r"ademamix|\bbeta3|alpha_warmup", r"ademamix", 3),
     "Lion": (r"\blion\b|LionRule", r"lion", 3),
+    "Sophia": (r"sophia|\brho\b|hessian", r"sophia", 4),
+    "drawn labels": (r"_curvature|draws_targets|LabelDraw|DrawnTargets", r"drawn_labels|sophia|vocab_loss", 4),
     "schedule-free": (r"schedule_?free", r"schedule_free", 2),
     "weights to use": (r"are_weights|load_weights|take_weights|weights_to_use|WeightsFor", r"schedule_free", 6),
     "layer patterns": (r"window_layers|rope_layers|rope_local|local_theta", r"layer_kinds|layer_set", 4),

@@ -64,6 +64,9 @@ class Optimizers : public testing::TestWithParam<std::string> {
     std::vector<std::string> set{"optimizer.name=" + GetParam(), "parallel.dp=1"};
     for (const auto& [key, value] : golden_.at("keys").items()) set.push_back("optimizer." + key + "=" + value.dump());
     for (const std::string& key : parallel) set.push_back("parallel." + key);
+    if (GetParam() == "sophia" && model == "mixtral") {  // whose curvature is that of cross-entropy alone
+      for (const char* key : {"aux", "z"}) set.push_back(fmt::format("moe.router_{}_loss_coef=0", key));
+    }
     return test::golden_config(model, set);
   }
   static void expect_same(const test::Numbers& ours, const test::Numbers& reference) {
@@ -176,7 +179,7 @@ TEST_P(Optimizers, InterruptedContinueBitForBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Optimizers, testing::Values("ademamix", "lion", "schedule_free_adamw"),
+INSTANTIATE_TEST_SUITE_P(All, Optimizers, testing::Values("ademamix", "lion", "schedule_free_adamw", "sophia"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -88,6 +88,12 @@ class Optimizer {
   /// Per update.
   virtual comm::StepTraffic traffic() const { return {}; }
 
+  /// Whether a gradient with labels drawn from the model (kernels/vocab/drawn_labels.hpp) is wanted after update
+  /// steps(), of the same batch at the new weights; and what follows from it. targets: of the global batch.
+  virtual bool wants_curvature() const { return false; }
+  virtual void update_curvature(Device&, const UpdatedWeights<M>&, Vector<const M> /*gradient*/, double /*targets*/,
+                                Vector<const kernels::UpdateScalars>) {}
+
   /// Where weights to use are a state: master <- either kind; and from master with the weights of a checkpoint: that
   /// state, master <- those for gradients. In the parts that this rank updates; nothing before the first update.
   virtual void load_weights(Device&, Vector<M> /*master*/, WeightsFor) {}

@@ -11,18 +11,26 @@ namespace nanotron::deck {
 // clang-format off
 std::vector<Parameter> optimizer_rows() {
   return {
-    KEY(name).one_of({"adamw", "muon", "ademamix", "lion", "schedule_free_adamw"}).says(
-        "Optimizer: AdamW, AdEMAMix, Lion or schedule-free AdamW for all parameters; or Muon for the 2-D parameters of "
-        "the layers and AdamW for embedding, head, norms and biases."),
+    KEY(name).one_of({"adamw", "muon", "ademamix", "lion", "schedule_free_adamw", "sophia"}).says(
+        "Optimizer: AdamW, AdEMAMix, Lion, schedule-free AdamW or Sophia-G for all parameters; or Muon for the 2-D "
+        "parameters of the layers and AdamW for embedding, head, norms and biases."),
     KEY(learning_rate).at_least(0).says("Peak learning rate of the schedule."),
     KEY(beta1).at_least(0).below(1).says("Decay of the first moment; of 'lion', weight of the momentum in the update."),
-    KEY(beta2).at_least(0).below(1).says("Decay of the second moment; of 'lion', of the momentum."),
+    KEY(beta2).at_least(0).below(1).says(
+        "Decay of the second moment; of 'lion', of the momentum; of 'sophia', of the "
+        "curvature."),
     KEY(beta3).at_least(0).below(1).says("Decay of the slow first moment of 'ademamix'."),
     KEY(beta3_warmup_steps).at_least(0).in("updates").says(
         "With 'ademamix', updates over which beta3 grows from beta1 to its value, its half-life linearly; 0: none."),
     KEY(alpha).at_least(0).says("Weight of the slow first moment of 'ademamix' in an update."),
     KEY(alpha_warmup_steps).at_least(0).in("updates").says(
         "With 'ademamix', updates over which alpha grows linearly from 0 to its value; 0: none."),
+    KEY(rho).above(0).says(
+        "With 'sophia', the multiple of the curvature that divides the first moment; where the ratio is above 1, "
+        "updates are clipped."),
+    KEY(hessian_every).at_least(1).in("updates").says(
+        "With 'sophia', updates from one estimate of the curvature to the next; each is a second forward and backward "
+        "of the batch."),
     KEY(eps).above(0).says("Added to the square root of the second moment."),
     KEY(momentum).at_least(0).below(1).says("Decay of the momentum of 'muon'."),
     KEY(newton_schulz_steps).at_least(1).at_most(100).in("steps").says(

@@ -117,6 +117,18 @@ bool stores_bf16(const deck::Config& c) {
 }
 
 // Grouped GEMMs multiply bf16 on tensor cores, of which a load takes 8 elements, in sums that follow the rows.
+void check_losses(const deck::Config& c, deck::Findings& f) {
+  if (c.optimizer.name != "sophia") return;
+  for (const auto& [key, coefficient] : {std::pair{"router_aux_loss_coef", c.model.moe.router_aux_loss_coef},
+                                         {"router_z_loss_coef", c.model.moe.router_z_loss_coef}}) {
+    const std::string name = std::string("moe.") + key;
+    if (coefficient == 0.0 || !f.is_valid({"optimizer.name", name})) continue;
+    f.error({"optimizer.name", name},
+            std::string("Sophia estimates the curvature of cross-entropy alone, and routers have a loss with ") + key,
+            std::string(key) + " = 0, or name = 'adamw'");
+  }
+}
+
 void check_gemms(const deck::Config& c, deck::Findings& f) {
   const std::string key = "run.expert_gemms";
   if (c.run.expert_gemms == deck::ExpertGemms::library || !f.is_valid({key})) return;
@@ -183,6 +195,7 @@ void check_moe(const deck::Config& c, deck::Findings& f) {
   check_shared(moe, f);
   check_groups(moe, f);
   check_scores(moe, f);
+  check_losses(c, f);
   check_gemms(c, f);
   check_receive_factor(c, f);
   if (p.tp_mode != deck::TpMode::all_reduce && p.tp > 1) {

@@ -102,9 +102,25 @@ void VocabLoss<T>::loss_of_shards(Device& device, const Chunk& c) const {
   kernels::cross_entropy_loss<M>(device, c.max, c.sum, c.target_logit, c.targets, c.losses, c.lse2);
 }
 
+// begin: of the chunk in the micro-batch.
 template <class T>
-kernels::LossGradient VocabLoss<T>::gradient_of(double scale) const {
-  return {.scale = scale, .z_scale = scale * rule_.objective.z_coefficient, .cap = rule_.cap};
+void VocabLoss<T>::draw_targets(Device& device, const Chunk& c, index_t begin, const DrawnTargets& drawn) const {
+  if (drawn.targets.extent(0) == 0) return;
+  kernels::draw_of_shard<T>(device, drawn.draw, {begin, drawn.shard}, c.logits, vocabulary_.begin, c.sum,
+                            c.target_logit);
+  if (tp_->size() > 1) {
+    kernels::copy<M>(device, c.sum, c.max);
+    comm::all_reduce(*tp_, c.max.data(), c.max.size(), comm::ReduceOp::max, device.stream());
+    kernels::withdraw_candidates<M>(device, c.sum, c.max, c.target_logit);
+    comm::all_reduce(*tp_, c.target_logit.data(), c.target_logit.size(), comm::ReduceOp::max, device.stream());
+  }
+  kernels::write_labels<M>(device, c.target_logit, slice(drawn.targets, begin, c.logits.rows));
+}
+
+template <class T>
+kernels::LossGradient VocabLoss<T>::gradient_of(double scale, const LossRows& rows) const {
+  const double of_lse2 = rows.drawn.targets.extent(0) == 0 ? rule_.objective.z_coefficient : 0.0;
+  return {.scale = scale, .z_scale = scale * of_lse2, .cap = rule_.cap};
 }
 
 template <class T>
@@ -131,12 +147,13 @@ void VocabLoss<T>::forward_backward(Device& device, Matrix<const T> n, Vector<co
     const index_t count = std::min(work.chunk(), tokens - begin);
     const Chunk c(begin, count, n, targets, work, rows);
     logits(device, c.n, c.logits);
+    draw_targets(device, c, begin, rows.drawn);
     if (tp_->size() > 1) {
       loss_of_shards(device, c);
       kernels::cross_entropy_gradient<T>(device, c.logits, c.targets, vocabulary_.begin, c.max, c.sum,
-                                         gradient_of(scale));
+                                         gradient_of(scale, rows));
     } else {
-      kernels::cross_entropy_whole<T>(device, c.logits, c.targets, gradient_of(scale), c.losses, c.lse2,
+      kernels::cross_entropy_whole<T>(device, c.logits, c.targets, gradient_of(scale, rows), c.losses, c.lse2,
                                       order_of_softmax(device, orders_));
     }
     kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, rule_.multiplier, c.logits, head_.weight, 0.0,

@@ -186,6 +186,7 @@ StepResult Trainer<T>::train_step() {
 
   if (r.updated) {
     count_update(r);
+    update_curvature();
   } else {
     handle_bad_step(r);
   }
@@ -195,6 +196,26 @@ StepResult Trainer<T>::train_step() {
   counters_.tokens_seen += loaded_.targets;
   faults_.after_update(counters_.step);
   return r;
+}
+
+// A second gradient of the batch, at the new weights and with labels drawn from the model. Its statistics are dropped.
+template <class T>
+void Trainer<T>::update_curvature() {
+  if (!state_.optimizer->wants_curvature()) return;
+  const nn::ParameterBuffers<T>& p = state_.model.parameters();
+  state_.model.forget_gathered_weights();
+  state_.draws_targets = true;
+  state_.reducers.begin_step(state_.micro_batches());
+  schedule_->forward_backward(loaded_.loss_scale());
+  state_.reducers.finish();
+  schedule_->all_reduce_tied_gradients();
+  state_.draws_targets = false;
+  const auto targets = static_cast<double>(loaded_.targets);
+  state_.decision.decide(device_, state_.loaded_loss_rows(), p.gradient, {.targets = targets});
+  const Region optimizer(device_.timers(), "optimizer");
+  state_.optimizer->update_curvature(device_, {p.master, state_.model.compute_copy()}, p.gradient, targets,
+                                     state_.decision.scalars());
+  statistics_->start(0);
 }
 
 template <class T>

@@ -161,6 +161,8 @@ TrainingState<T>::TrainingState(const deck::Config& config, comm::ProcessGrid& g
                            ? std::vector<comm::Group*>{&grid.data_parallel(), &grid.tp(), &grid.pp()}
                            : std::vector<comm::Group*>()},
                arena),
+      seed_(static_cast<std::uint64_t>(config.run.seed)),
+      shard_(sequence_layout(config)[grid.cp_rank()]),
       sequences_(config.data.micro_batch_size) {}
 
 template <class T>

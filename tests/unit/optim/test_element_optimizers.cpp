@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
@@ -56,8 +57,18 @@ void schedule_free(double& y, double g, States& s, double decay, std::int64_t t)
   y = (1.0 - c.beta1) * s[1] + c.beta1 * s[0];
 }
 
-const std::vector<Kind> kinds{
-    {"ademamix", 3, ademamix}, {"lion", 1, lion}, {"schedule_free_adamw", 3, schedule_free, false}};
+// Without estimates of the curvature.
+void sophia(double& p, double g, States& s, double decay, std::int64_t) {
+  const deck::OptimizerConfig c;
+  p *= 1.0 - rate * decay;
+  s[0] = c.beta1 * s[0] + (1.0 - c.beta1) * g;
+  p -= rate * std::copysign(std::min(std::abs(s[0]) / (c.rho * s[1] + 1e-15), 1.0), s[0]);
+}
+
+const std::vector<Kind> kinds{{"ademamix", 3, ademamix},
+                              {"lion", 1, lion},
+                              {"schedule_free_adamw", 3, schedule_free, false},
+                              {"sophia", 2, sophia}};
 
 // An optimizer of a small model on one rank, with weights and gradients.
 template <class M>
@@ -175,6 +186,7 @@ TEST(ElementOptimizersWithBf16States, RoundNothingButTheStates) {
         moved += stored[j][i] != whole[j][i];
         up += std::abs(stored[j][i]) > std::abs(whole[j][i]);
       }
+      if (std::ranges::count(whole[j], 0.0) == std::ssize(whole[j])) continue;  // Sophia's curvature, not estimated yet
       EXPECT_NEAR(static_cast<double>(up) / static_cast<double>(moved), 0.5, 0.1);
     }
   }

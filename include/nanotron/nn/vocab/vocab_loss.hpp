@@ -15,6 +15,7 @@
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/keys/model.hpp"
 #include "nanotron/kernels/vocab/cross_entropy.hpp"
+#include "nanotron/kernels/vocab/drawn_labels.hpp"
 #include "nanotron/nn/linear/linear.hpp"
 #include "nanotron/tensor/arena.hpp"
 #include "nanotron/tensor/device.hpp"
@@ -54,10 +55,19 @@ struct LogitRule {
 };
 LogitRule logit_rule(const deck::ModelConfig& model, const Objective& objective);
 
+/// Targets (tokens) that are not negative are overwritten with labels drawn from the model, and the loss alone is
+/// minimised; empty: nothing is drawn.
+struct DrawnTargets {
+  Vector<std::int32_t> targets{};
+  SequenceShard shard{};  // of each sequence
+  kernels::LabelDraw draw{};
+};
+
 /// Per token, overwritten: the loss; and with Objective::has_auxiliary lse^2, else empty.
 struct LossRows {
   LossRows(Vector<double> losses, Vector<double> of_auxiliary = {}) : loss(losses), auxiliary(of_auxiliary) {}
   Vector<double> loss, auxiliary;
+  DrawnTargets drawn{};  // the targets of the loss
 };
 
 template <class T>
@@ -91,7 +101,8 @@ class VocabLoss {
  private:
   struct Chunk;
   void loss_of_shards(Device& device, const Chunk& chunk) const;
-  kernels::LossGradient gradient_of(double scale) const;
+  void draw_targets(Device& device, const Chunk& chunk, index_t begin, const DrawnTargets& drawn) const;
+  kernels::LossGradient gradient_of(double scale, const LossRows& rows) const;
 
   Range vocabulary_;
   LinearWeights<T> head_;

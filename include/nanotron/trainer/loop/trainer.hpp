@@ -62,6 +62,7 @@ class Trainer {
   void load(data::BatchLoader& loader, index_t first_sample);
   void read_ahead();
   void queue_update(double learning_rate);
+  void update_curvature();
   void read_result(StepResult& result);
   void count_update(const StepResult& result);
   void handle_bad_step(StepResult& result);

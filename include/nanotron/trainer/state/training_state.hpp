@@ -78,7 +78,9 @@ struct TrainingState {
             i < documents_.size() ? documents_[i] : 0, samples_.from(micro_batch * sequences_)};
   }
   nn::LossRows loss_rows_of(index_t micro_batch) const {
-    return {part(loss_rows, micro_batch), part(auxiliary.rows, micro_batch)};
+    nn::LossRows rows(part(loss_rows, micro_batch), part(auxiliary.rows, micro_batch));
+    if (draws_targets) rows.drawn = {part(targets, micro_batch), shard_, {seed_, packing_of(micro_batch).samples}};
+    return rows;
   }
   model::LaterTokens later_tokens_of(index_t micro_batch) const {
     return {part(later.inputs, micro_batch), part(later.targets, micro_batch), part(later.losses.rows, micro_batch),
@@ -102,6 +104,7 @@ struct TrainingState {
   Vector<std::int32_t> document_starts;  // of whole sequences; empty without a document mask
   Vector<std::int32_t> sequence_tokens;  // of each whole sequence; empty without experts
   optim::UpdateDecision<M> decision;     // last: the size of its last vector may differ between ranks of a group
+  bool draws_targets = false;            // the loss rows are of targets drawn from the model, which overwrite these
 
  private:
   template <class U>
@@ -110,6 +113,8 @@ struct TrainingState {
     return Vector<U>(of_step.data() + micro_batch * size, size);
   }
   index_t micro_batches_ = max_micro_batches();
+  std::uint64_t seed_;
+  SequenceShard shard_;                      // of each sequence
   index_t step_tokens_ = 1, sequences_ = 1;  // sequences: of a micro-batch
   SampleNumbers samples_{.first = 0};        // in a plan as in training
   std::span<const index_t> documents_;       // of each micro-batch; in memory of the TokenBuffer

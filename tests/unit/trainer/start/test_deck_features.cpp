@@ -45,6 +45,15 @@ TEST(DeckFeatures, KeysOfOneOptimizer) {
   EXPECT_EQ(decks.message(small_deck, {"optimizer.name=ademamix", "optimizer.beta3=0.99", "optimizer.alpha=2"}), "");
   decks.expect_refused({"optimizer.alpha=2"}, "alpha belongs to name = 'ademamix'");
   decks.expect_refused({"optimizer.name=lion", "optimizer.beta3_warmup_steps=9"}, "optimizer%name = 'ademamix'");
+  EXPECT_EQ(decks.message(small_deck, {"optimizer.name=sophia", "optimizer.rho=0.02", "optimizer.hessian_every=5"}),
+            "");
+  decks.expect_refused({"optimizer.rho=0.02"}, "rho belongs to name = 'sophia'");
+  decks.expect_refused({"optimizer.name=sophia", "optimizer.eps=1e-6"}, "name = 'sophia'");
+  decks.expect_refused({"optimizer.name=sophia", "model.num_nextn_predict_layers=1"},
+                       "curvature of the loss of the next token");
+  decks.expect_refused({"optimizer.name=sophia", "parallel.compression=powersgd"}, "has to be a whole one");
+  decks.expect_refused({"optimizer.name=schedule_free_adamw", "precision.compute=bf16", "precision.moments=bf16"},
+                       "moments = 'bf16'");
   const std::string momentum = "optimizer.momentum=0.9", steps = "optimizer.newton_schulz_steps=6";
   EXPECT_EQ(decks.message(small_deck, {"optimizer.name=muon", momentum, steps}), "");
   decks.expect_refused({momentum}, "momentum belongs to name = 'muon'");
