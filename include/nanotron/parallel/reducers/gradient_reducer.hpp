@@ -106,7 +106,8 @@ class GradientReducer {
   index_t micro_batches() const { return micro_batches_; }  // of this step; before the first, of the largest
   const model::PartialGradients<T>& partial() const { return partial_; }
   /// number: of a unit, or table().units.size(), a part of that of the embedding (ReduceWhen::end_apart).
-  const model::Unit& unit(index_t number) const { return table().unit(is_end(number) ? 0 : number); }
+  const model::Unit& unit(index_t number) const { return table().unit(unit_of(number)); }
+  index_t unit_of(index_t number) const { return is_end(number) ? table().embedding_unit() : number; }
   bool is_end(index_t number) const { return number == static_cast<index_t>(table().units.size()); }
   index_t uses_of(index_t number) const;  // how often backward of a micro-batch adds to it
   /// A range of the flat gradient buffer, where gradients are not sharded.

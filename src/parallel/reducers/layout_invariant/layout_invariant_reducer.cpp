@@ -91,7 +91,6 @@ class LayoutInvariantReducer final : public GradientReducer<T> {
   comm::StepTraffic traffic_1d() const override;
   comm::StepTraffic strategy_traffic() const override;
 
-  index_t unit_of(index_t number) const { return this->is_end(number) ? this->table().embedding_unit() : number; }
   // Gradients of a flat range: where backward accumulates them, for one of sequences_; this rank's part of the sum.
   Vector<M> gradient_of(const Range& flat, index_t sequence = 0) const;
   Vector<M> kept(const Range& flat) const;
@@ -215,7 +214,7 @@ void LayoutInvariantReducer<T>::start_step() {
 
 template <class T>
 void LayoutInvariantReducer<T>::before_use(index_t number) {
-  if (!shared_ || unit_of(number) != 0 || in_place_ == number) return;
+  if (!shared_ || this->unit_of(number) != 0 || in_place_ == number) return;
   if (samples_of_shard_ > 1) kernels::swap<M>(this->device(), gradient_of(this->unit(number).range), other_part_);
   in_place_ = number;
 }

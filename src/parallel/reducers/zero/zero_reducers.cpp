@@ -67,7 +67,7 @@ template <class T>
 class ZeroReducer : public GradientReducer<T> {
  protected:
   using M = master_t<T>;
-  ZeroReducer(const ReducerContext<T>& context, index_t micro_batches_of_unit);
+  ZeroReducer(const ReducerContext<T>& context, const ReduceWhen& when);
 
   /// Where backward accumulated the unit.
   Vector<M> gradient_of(index_t unit) const;
@@ -100,6 +100,12 @@ class Zero1Reducer final : public ZeroReducer<T> {
   std::size_t started_ = 0, done_ = 0;
 };
 
+// Whether both ends of a pipeline are on this rank and add to the embedding, whose slot is the head's too: the head of
+// the next micro-batch comes between them.
+bool adds_in_turn(const deck::ParallelConfig& parallel, const model::ParameterTable& table) {
+  return parallel.pp > 1 && table.is_shared() && table.head_unit() != table.embedding_unit();
+}
+
 /// Stages 2 and 3: a slot stores a unit's gradient from the first backward that adds to it to the end of its
 /// reduce-scatter; per micro-batch the result is added to this rank's shard.
 template <class T>
@@ -110,18 +116,19 @@ class Zero23Reducer final : public ZeroReducer<T> {
 
  private:
   void start_step() override;
-  void before_first_use(index_t unit) override;
-  void completed(index_t unit) override;
+  void before_first_use(index_t number) override;
+  void completed(index_t number) override;
   void finish_step() override;
-  comm::StepTraffic strategy_traffic() const override { return this->zero_traffic(this->micro_batches()); }
+  comm::StepTraffic strategy_traffic() const override;
   void finish_first();
 
+  bool end_apart_;
   std::vector<PendingReduction> pending_;  // in the order of their start; at most one per slot
 };
 
 template <class T>
-ZeroReducer<T>::ZeroReducer(const ReducerContext<T>& c, index_t micro_batches_of_unit)
-    : GradientReducer<T>(c, {.micro_batches = micro_batches_of_unit}),
+ZeroReducer<T>::ZeroReducer(const ReducerContext<T>& c, const ReduceWhen& when)
+    : GradientReducer<T>(c, when),
       shard_sum_(make_shard_sum(c)),
       shards_(intervals(c.model.parameters().layouts.reduced, {c.section.params_1d.end, c.section.flat.end})) {}
 
@@ -162,7 +169,8 @@ comm::StepTraffic ZeroReducer<T>::zero_traffic(index_t times) const {
 
 template <class T>
 Zero1Reducer<T>::Zero1Reducer(const ReducerContext<T>& c)
-    : ZeroReducer<T>(c, ReduceWhen::all_of_step), running_(static_cast<std::size_t>(c.section.units.size())) {}
+    : ZeroReducer<T>(c, {.micro_batches = ReduceWhen::all_of_step}),
+      running_(static_cast<std::size_t>(c.section.units.size())) {}
 
 template <class T>
 void Zero1Reducer<T>::start_step() {
@@ -198,7 +206,9 @@ void Zero1Reducer<T>::finish_step() {
 }
 
 template <class T>
-Zero23Reducer<T>::Zero23Reducer(const ReducerContext<T>& c) : ZeroReducer<T>(c, 1) {
+Zero23Reducer<T>::Zero23Reducer(const ReducerContext<T>& c)
+    : ZeroReducer<T>(c, {.micro_batches = 1, .end_apart = adds_in_turn(c.config.parallel, c.model.table())}),
+      end_apart_(adds_in_turn(c.config.parallel, c.model.table()) && c.section.units.begin == 0) {
   pending_.reserve(model::unit_slots);
 }
 
@@ -208,15 +218,24 @@ void Zero23Reducer<T>::start_step() {
 }
 
 template <class T>
-void Zero23Reducer<T>::before_first_use(index_t unit) {
+comm::StepTraffic Zero23Reducer<T>::strategy_traffic() const {
+  const index_t twice = end_apart_ ? this->unit(this->table().embedding_unit()).range.size() : 0;
+  return this->zero_traffic(this->micro_batches()) +
+         comm::StepTraffic{.data_parallel = this->micro_batches() * this->shard_sum().bytes(twice)};
+}
+
+template <class T>
+void Zero23Reducer<T>::before_first_use(index_t number) {
   const model::ParameterTable& table = this->table();
+  const index_t unit = this->unit_of(number);
   const auto in_slot = [&](const PendingReduction& f) { return slot_of(table, f.unit) == slot_of(table, unit); };
   while (std::ranges::any_of(pending_, in_slot)) finish_first();
   kernels::fill<M>(this->device(), this->gradient_of(unit), 0.0);
 }
 
 template <class T>
-void Zero23Reducer<T>::completed(index_t unit) {
+void Zero23Reducer<T>::completed(index_t number) {
+  const index_t unit = this->unit_of(number);
   {
     const Region region(this->device().timers(), "gradient reduction, overlapped");
     pending_.push_back({unit, this->shard_sum().start(this->gradient_of(unit))});
