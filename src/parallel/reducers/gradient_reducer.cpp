@@ -87,6 +87,7 @@ comm::StepTraffic GradientReducer<T>::traffic() const {
 
 template <class T>
 auto GradientReducer<T>::gradient(const Range& flat) const -> Vector<M> {
+  if (flat.size() == 0) return {};
   const nn::ParameterBuffers<T>& p = model_->parameters();
   return Vector<M>(p.gradient.data() + p.layouts.gradient.at(flat.begin), flat.size());
 }

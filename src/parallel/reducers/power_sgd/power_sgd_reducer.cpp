@@ -49,11 +49,14 @@ class PowerSgdReducer final : public GradientReducer<T> {
   void finish_step() override;
   comm::StepTraffic strategy_traffic() const override;
 
-  M* at(index_t offset) const { return this->model().parameters().gradient.data() + offset; }
+  Vector<M> gradient_of(const LowRankMatrix& m) const {
+    return this->gradient({m.gradient, m.gradient + m.rows * m.columns});
+  }
   Matrix<M> error(const LowRankMatrix& m) const { return Matrix<M>(error_.data() + m.error, m.rows, m.columns); }
   Matrix<M> p(const LowRankMatrix& m) const { return Matrix<M>(p_.data() + m.p, m.rows, plan_.rank); }
   Matrix<M> q(const LowRankMatrix& m) const { return Matrix<M>(q_.data() + m.q, m.columns, plan_.rank); }
-  void start(M* data, index_t n);
+  void start(const Vector<M>& values);
+  void start(const Vector<M>& buffer, const Range& part) { start(Vector<M>(buffer.data() + part.begin, part.size())); }
   /// error <- D_w, p <- D_w Q; starts the all-reduces of p and of what is not compressed.
   void project(const LowRankUnit& unit);
   /// After the all-reduce of p: P, Q_w and E_w; starts the all-reduce of q.
@@ -102,20 +105,20 @@ void PowerSgdReducer<T>::start_step() {
 }
 
 template <class T>
-void PowerSgdReducer<T>::start(M* data, index_t n) {
-  running_.push_back(comm::start_all_reduce(this->data(), data, static_cast<std::size_t>(n), comm::ReduceOp::sum,
-                                            this->device().stream()));
+void PowerSgdReducer<T>::start(const Vector<M>& values) {
+  running_.push_back(
+      comm::start_all_reduce(this->data(), values.data(), values.size(), comm::ReduceOp::sum, this->device().stream()));
 }
 
 template <class T>
 void PowerSgdReducer<T>::project(const LowRankUnit& unit) {
   for (const LowRankMatrix& m : unit.matrices) {
-    const index_t size = m.rows * m.columns;
-    kernels::add<M>(this->device(), Vector<const M>(at(m.gradient), size), Vector<M>(error(m).data(), size));
+    const Vector<M> gradient = gradient_of(m);
+    kernels::add<M>(this->device(), gradient, Vector<M>(error(m).data(), gradient.size()));
     kernels::gemm<M, M>(this->device(), Op::none, Op::none, 1.0, error(m), q(m), 0.0, p(m));
   }
-  start(p_.data() + unit.p.begin, unit.p.size());
-  for (const Range& range : unit.whole) start(at(range.begin), range.size());
+  start(p_, unit.p);
+  for (const Range& range : unit.whole) start(this->gradient(range));
 }
 
 template <class T>
@@ -125,13 +128,13 @@ void PowerSgdReducer<T>::factorise(const LowRankUnit& unit) {
     kernels::gemm<M, M>(this->device(), Op::transpose, Op::none, 1.0, error(m), p(m), 0.0, q(m));
     kernels::gemm<M, M>(this->device(), Op::none, Op::transpose, -1.0, p(m), q(m), 1.0, error(m));
   }
-  start(q_.data() + unit.q.begin, unit.q.size());
+  start(q_, unit.q);
 }
 
 template <class T>
 void PowerSgdReducer<T>::multiply_out(const LowRankUnit& unit) {
   for (const LowRankMatrix& m : unit.matrices) {
-    const Matrix<M> sum(at(m.gradient), m.rows, m.columns);
+    const Matrix<M> sum(gradient_of(m).data(), m.rows, m.columns);
     kernels::gemm<M, M>(this->device(), Op::none, Op::transpose, 1.0, p(m), q(m), 0.0, sum);
   }
 }
@@ -154,11 +157,10 @@ void PowerSgdReducer<T>::wait_for_all() {
 template <class T>
 void PowerSgdReducer<T>::finish_step() {
   const typename GradientReducer<T>::Exposed exposed(*this);
-  const Range& params_1d = this->section().params_1d;
   if (!this->overlap()) {
     for (auto unit = plan_.units.rbegin(); unit != plan_.units.rend(); ++unit) project(*unit);
   }
-  start(at(params_1d.begin), params_1d.size());
+  start(this->gradient(this->section().params_1d));
   wait_for_all();
   for (const LowRankUnit& unit : plan_.units) factorise(unit);
   wait_for_all();
