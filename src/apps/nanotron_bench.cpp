@@ -30,8 +30,8 @@ std::string headline(const deck::Config& c, const std::vector<ScalarType>& types
       c.parallel.dp, c.parallel.pp, c.parallel.cp, c.parallel.tp, c.parallel.ep, c.model.hidden_size,
       c.model.num_hidden_layers, c.model.num_attention_heads, c.model.num_key_value_heads, c.model.intermediate_size,
       c.model.vocab_size, c.data.global_batch_size, c.data.sequence_length, c.data.micro_batch_size,
-      model::training_flops_per_token(c.model, c.data.sequence_length) *
-          static_cast<double>(c.data.global_batch_size * c.data.sequence_length) / 1e12,
+      model::training_flops_per_token(c) * static_cast<double>(c.data.global_batch_size * c.data.sequence_length) /
+          1e12,
       names, deck::changed_keys(c));
 }
 

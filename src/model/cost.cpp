@@ -49,18 +49,37 @@ BlockCosts with_appended(BlockCosts costs, const deck::ModelConfig& m, double be
   return costs;
 }
 
-BlockCosts block_flops(const deck::ModelConfig& m, std::int64_t sequence_length) {
+namespace {
+
+// each: FLOPs for each element of a 2-D parameter; in_layer: for more in each layer.
+BlockCosts block_flops(const deck::ModelConfig& m, std::int64_t sequence_length, double each, double in_layer) {
   const deck::AttentionSizes a = deck::attention_sizes(m);
   const auto query_value = static_cast<double>(m.num_attention_heads * (a.head_dim + a.value_dim));
   const deck::LayerKinds kinds(m);
   std::vector<double> of_kind;
   for (const deck::LayerKind& kind : kinds.all()) {
     const deck::FeedForwardSizes f = deck::feed_forward_sizes(m, kind);
-    of_kind.push_back(6.0 * layer_matrices(m, f, f.networks_per_token) +
-                      3.0 * query_value * keys_met(kind, sequence_length));
+    of_kind.push_back(each * layer_matrices(m, f, f.networks_per_token) +
+                      3.0 * query_value * keys_met(kind, sequence_length) + in_layer);
   }
-  return with_appended({0.0, LayerCosts(kinds, std::move(of_kind)), 6.0 * word_matrix(m)}, m,
-                       6.0 * (matrix_of_appended(m) + word_matrix(m)));
+  return with_appended({0.0, LayerCosts(kinds, std::move(of_kind)), each * word_matrix(m)}, m,
+                       each * (matrix_of_appended(m) + word_matrix(m)));
+}
+
+double sum_of(const BlockCosts& costs, const deck::ModelConfig& m) {
+  return costs.embedding + costs.layers.sum(0, m.num_hidden_layers) + costs.head;
+}
+
+}  // namespace
+
+BlockCosts block_flops(const deck::ModelConfig& m, std::int64_t sequence_length) {
+  return block_flops(m, sequence_length, 6.0, 0.0);
+}
+
+BlockCosts block_flops(const deck::Config& c) {
+  const double adapters = adapter_parameters(c), layers = static_cast<double>(c.model.num_hidden_layers);
+  if (adapters == 0.0) return block_flops(c.model, c.data.sequence_length);
+  return block_flops(c.model, c.data.sequence_length, 4.0, 6.0 * adapters / layers);
 }
 
 BlockCosts block_parameters(const deck::ModelConfig& m) {
@@ -78,16 +97,10 @@ BlockCosts block_parameters(const deck::ModelConfig& m) {
 }
 
 double training_flops_per_token(const deck::ModelConfig& m, std::int64_t sequence_length) {
-  const BlockCosts flops = block_flops(m, sequence_length);
-  return flops.embedding + flops.layers.sum(0, m.num_hidden_layers) + flops.head;
+  return sum_of(block_flops(m, sequence_length), m);
 }
 
-double training_flops_per_token(const deck::Config& c) {
-  const double all = training_flops_per_token(c.model, c.data.sequence_length), adapters = adapter_parameters(c);
-  if (adapters == 0.0) return all;
-  const BlockCosts frozen = block_parameters(c.model);
-  return all - 2.0 * (frozen.layers.sum(0, c.model.num_hidden_layers) + frozen.head) + 6.0 * adapters;
-}
+double training_flops_per_token(const deck::Config& c) { return sum_of(block_flops(c), c.model); }
 
 void check_size(const deck::Config& c, deck::Findings& f) {
   constexpr double limit = 1e15;

@@ -1,12 +1,10 @@
 // Which parameters decay: 2-D ones, unless optimizer%no_weight_decay says otherwise.
 
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <set>
-#include <sstream>
 
 #include "nanotron/deck/config.hpp"
+#include "nanotron/model/parameters/name_patterns.hpp"
 #include "optim/optimizers.hpp"
 
 namespace nanotron::optim {
@@ -14,28 +12,9 @@ namespace {
 
 constexpr std::size_t names_shown = 3;
 
-struct Pattern {
-  std::string written, glob;  // as in the deck, and of names with '/'
-  bool decays = false;
-
-  bool fits(const nn::ParameterSpec& spec) const {
-    const auto is = [&](const std::string& name) { return ::fnmatch(glob.c_str(), name.c_str(), 0) == 0; };
-    return is(spec.name) || (!spec.stack.empty() && is(spec.stack));
-  }
-};
-
-// Words separated by blanks or commas. '.' stands for '/', as in Hugging Face's names.
-std::vector<Pattern> patterns_of(std::string text) {
-  std::ranges::replace(text, ',', ' ');
-  std::istringstream words(text);
-  std::vector<Pattern> all;
-  for (std::string word; words >> word;) {
-    Pattern p{.written = word, .glob = word};
-    if (word.front() == '!') p.decays = true, p.glob.erase(0, 1);
-    std::ranges::replace(p.glob, '.', '/');
-    all.push_back(std::move(p));
-  }
-  return all;
+// A pattern with '!' says that a parameter decays.
+bool fits(const model::NamePattern& pattern, const nn::ParameterSpec& spec) {
+  return spec.has_gradient && (pattern.fits(spec.name) || (!spec.stack.empty() && pattern.fits(spec.stack)));
 }
 
 std::size_t longest_common_part(const std::string& a, const std::string& b) {
@@ -56,6 +35,7 @@ std::string near_names(const std::string& glob, const model::ParameterTable& tab
   std::vector<std::pair<std::size_t, std::string>> near;
   std::set<std::string> seen;
   for (const nn::ParameterSpec& spec : table.specs) {
+    if (!spec.has_gradient) continue;
     const std::string& name = spec.stack.empty() ? spec.name : spec.stack;
     if (seen.insert(name).second) near.emplace_back(longest_common_part(glob, name), name);
   }
@@ -65,20 +45,12 @@ std::string near_names(const std::string& glob, const model::ParameterTable& tab
   return text;
 }
 
-// The names alone matter: sizes that the program chooses later are any.
-deck::ModelConfig with_all_sizes(deck::ModelConfig m) {
-  if (m.num_key_value_heads == 0) m.num_key_value_heads = m.num_attention_heads;
-  if (m.head_dim == 0) m.head_dim = 2;
-  if (m.vocab_size == 0) m.vocab_size = 1;
-  return m;
-}
-
 }  // namespace
 
 model::ParameterTable with_weight_decay(model::ParameterTable table, const std::string& patterns) {
-  for (const Pattern& pattern : patterns_of(patterns)) {
+  for (const model::NamePattern& pattern : model::name_patterns(patterns)) {
     for (nn::ParameterSpec& spec : table.specs) {
-      if (spec.has_gradient && pattern.fits(spec)) spec.decays = pattern.decays;
+      if (fits(pattern, spec)) spec.decays = pattern.is_inverted;
     }
   }
   return table;
@@ -86,11 +58,11 @@ model::ParameterTable with_weight_decay(model::ParameterTable table, const std::
 
 void check_weight_decay(const deck::Config& c, deck::Findings& f) {
   if (f.errors() > 0 || c.optimizer.no_weight_decay.empty()) return;
-  const model::ParameterTable table = model::make_parameter_table(with_all_sizes(c.model));
-  for (const Pattern& pattern : patterns_of(c.optimizer.no_weight_decay)) {
-    if (std::ranges::any_of(table.specs, [&](const nn::ParameterSpec& spec) { return pattern.fits(spec); })) continue;
+  const model::ParameterTable table = model::named_parameters(c);
+  for (const model::NamePattern& pattern : model::name_patterns(c.optimizer.no_weight_decay)) {
+    if (std::ranges::any_of(table.specs, [&](const nn::ParameterSpec& spec) { return fits(pattern, spec); })) continue;
     f.error({"optimizer.no_weight_decay"},
-            "no parameter of the model has a name that fits " + deck::quoted(pattern.written),
+            "no parameter that is trained has a name that fits " + deck::quoted(pattern.written),
             "a name such as " + near_names(pattern.glob, table), "with * for any characters, such as '*embed_tokens*'");
   }
 }

@@ -48,8 +48,9 @@ struct BlockCosts {
 /// The costs with those of appended layers in the head, which is on their stage. besides: of each, what it has besides
 /// a layer as the last one.
 BlockCosts with_appended(BlockCosts costs, const deck::ModelConfig& model, double besides);
-/// FLOPs per token of a training step.
+/// FLOPs per token of a training step, as training_flops_per_token() counts them.
 BlockCosts block_flops(const deck::ModelConfig& model, std::int64_t sequence_length);
+BlockCosts block_flops(const deck::Config& config);
 /// Elements of 2-D parameters. A tied head and the embedding of appended layers count too, since a stage without the
 /// embedding stores its own copy.
 BlockCosts block_parameters(const deck::ModelConfig& model);

@@ -162,8 +162,8 @@ class RunnerOf final : public Runner {
 template <class T>
 void RunnerOf<T>::round(std::int64_t steps) {
   comm::ProcessGrid& grid = bench_.grid;
-  const double flops = model::training_flops_per_token(config_.model, config_.data.sequence_length) *
-                       static_cast<double>(trainer::tokens_per_step(config_));
+  const double flops =
+      model::training_flops_per_token(config_) * static_cast<double>(trainer::tokens_per_step(config_));
   const double ceiling = matrix_ceiling<T>(bench_, ceiling_device_);
   record_.ceilings.push_back(ceiling / giga);
   std::vector<double> seconds;

@@ -7,24 +7,15 @@
 #include "nanotron/deck/later_tokens.hpp"
 #include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/model/adapters/adapters.hpp"
-#include "nanotron/model/parameters/parameter_table.hpp"
+#include "nanotron/model/parameters/name_patterns.hpp"
 #include "nanotron/tensor/layout_checks.hpp"
 
 namespace nanotron::model {
 namespace {
 
-// Only the names matter: sizes that the program chooses later are any.
-ParameterTable names_of(deck::ModelConfig m) {
-  if (m.num_key_value_heads == 0) m.num_key_value_heads = m.num_attention_heads;
-  if (m.head_dim == 0) m.head_dim = 2;
-  if (m.vocab_size == 0) m.vocab_size = 1;
-  return make_parameter_table(m);
-}
-
 void check_targets(const deck::Config& c, deck::Findings& f) {
-  const ParameterTable table = names_of(c.model);
   std::string names;
-  for (const nn::ParameterSpec& spec : table.specs) {
+  for (const nn::ParameterSpec& spec : named_parameters(c).specs) {
     if (is_adapted(c.lora, spec)) return;
     if (!is_adapted({.targets = "*"}, spec)) continue;
     const std::string module = spec.name.substr(0, spec.name.rfind('/'));
@@ -80,10 +71,9 @@ void check_lora(const deck::Config& c, deck::Findings& f) {
     deck::refuse_unused(c, {"lora.alpha", "lora.targets", "lora.base"}, "adapters", "lora%rank > 0", f);
     return;
   }
-  const int before = f.errors();
   check_model(c, f);
   check_training(c, f);
-  if (f.errors() == before && before == 0) check_targets(c, f);
+  if (f.errors() == 0) check_targets(c, f);
 }
 
 }  // namespace nanotron::model

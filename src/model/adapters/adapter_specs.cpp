@@ -1,13 +1,11 @@
 #include "adapter_specs.hpp"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <cmath>
-#include <sstream>
 
 #include "nanotron/deck/config.hpp"
 #include "nanotron/model/adapters/adapters.hpp"
+#include "nanotron/model/parameters/name_patterns.hpp"
 
 namespace nanotron::model {
 namespace {
@@ -28,21 +26,14 @@ bool is_linear_of_layers(const nn::ParameterSpec& spec) {
 bool is_adapted(const deck::LoraConfig& lora, const nn::ParameterSpec& weight) {
   if (!is_linear_of_layers(weight)) return false;
   const std::string module = weight.name.substr(0, weight.name.size() - weight_end.size());
-  std::string patterns = lora.targets;
-  std::ranges::replace(patterns, ',', ' ');
-  std::ranges::replace(patterns, '.', '/');
-  std::istringstream words(patterns);
-  for (std::string word; words >> word;) {
-    const auto fits = [&](const std::string& glob) { return ::fnmatch(glob.c_str(), module.c_str(), 0) == 0; };
-    if (fits(word) || fits("*/" + word)) return true;
-  }
-  return false;
+  return std::ranges::any_of(name_patterns(lora.targets),
+                             [&](const NamePattern& p) { return !p.is_inverted && p.fits_end(module); });
 }
 
 double adapter_parameters(const deck::Config& c) {
   if (c.lora.rank == 0) return 0.0;
   double elements = 0.0;
-  for (const nn::ParameterSpec& spec : make_parameter_table(c.model, {.lora = c.lora}).specs) {
+  for (const nn::ParameterSpec& spec : make_parameter_table(c).specs) {
     if (!spec.is_frozen) elements += static_cast<double>(spec.logical_size());
   }
   return elements;
@@ -99,7 +90,13 @@ void add_b(TableBuilder& build, ParameterTable& table, std::size_t weight, index
 }  // namespace
 
 void add_adapters(TableBuilder& build, ParameterTable& table, const LayerNumbers& layers, const TableLayout& layout) {
-  const std::vector<std::vector<std::size_t>> groups = fused_weights(table);
+  std::vector<std::vector<std::size_t>> column_parallel, row_parallel;
+  for (std::vector<std::size_t> group : fused_weights(table)) {
+    std::erase_if(group, [&](std::size_t i) { return !is_adapted(layout.lora, table.specs[i]); });
+    if (group.empty()) continue;
+    const bool by_rows = table.specs[group.front()].partition == Partition::row_parallel;
+    (by_rows ? row_parallel : column_parallel).push_back(std::move(group));
+  }
   for (ParameterSpec& spec : table.specs) {
     spec.is_frozen = true;
     spec.has_gradient = false;
@@ -108,15 +105,19 @@ void add_adapters(TableBuilder& build, ParameterTable& table, const LayerNumbers
   build.begin_section(comm::ReplicaSet::data_parallel, layout.shards);
   const index_t begin = build.cursor();
   build.begin_layers(layers);
-  for (std::vector<std::size_t> group : groups) {
-    std::erase_if(group, [&](std::size_t i) { return !is_adapted(layout.lora, table.specs[i]); });
-    build.align();
-    for (const std::size_t weight : group) add_a(build, table, weight, layout.lora.rank);
-    for (const std::size_t weight : group) {
+  const auto add = [&](const std::vector<std::vector<std::size_t>>& groups, const auto& add_to, bool aligns_each) {
+    for (const std::vector<std::size_t>& group : groups) {
       build.align();
-      add_b(build, table, weight, layout.lora.rank);
+      for (const std::size_t weight : group) {
+        if (aligns_each) build.align();
+        add_to(build, table, weight, layout.lora.rank);
+      }
     }
-  }
+  };
+  add(column_parallel, add_a, false);
+  add(row_parallel, add_b, true);
+  add(column_parallel, add_b, true);
+  add(row_parallel, add_a, false);
   build.end_layer_units();
   build.end_section({begin, begin});
 }

@@ -4,12 +4,13 @@
 // layer; what is before them is frozen. Names as PEFT's: model/layers/self_attn/q_proj/lora_A/weight. Private to the
 // model layer.
 //
-// In a unit the A of the projections that one GEMM computes follow one another; then come their B. With all of them,
-// each bar being a border of alignment:
+// In a unit those whose gradients are partial sums over tensor-parallel ranks come first, and are summed at once. The A
+// of the projections that one GEMM computes follow one another. With all adapters, each bar being a border of
+// alignment:
 //
-//   A_q A_k A_v | B_q | B_k | B_v | A_o | B_o | A_gate A_up | B_gate | B_up | A_down | B_down
+//   A_q A_k A_v | A_gate A_up | B_o | B_down || B_q | B_k | B_v | B_gate | B_up | A_o | A_down
 //
-// A projection that is no target is left out of its group.
+// A projection that is no target is left out.
 
 #include <memory>
 

@@ -126,7 +126,7 @@ nn::LinearWeights<T> linear_weights(const ParameterTable& table, const nn::Param
   const std::string bias = first.name.substr(0, first.name.rfind('/')) + "/bias";
   if (table.contains(bias)) {
     w.bias = buffers.vector(table[bias], layer, rows);
-    w.bias_gradient = buffers.vector_gradient(table[bias], layer, rows);
+    if (table[bias].has_gradient) w.bias_gradient = buffers.vector_gradient(table[bias], layer, rows);
   }
   return w;
 }

@@ -236,7 +236,7 @@ nn::LinearWeights<T> head_weights(const ParameterTable& table, const nn::Paramet
   if (biased == 0) return head;
   const nn::ParameterSpec& bias = table["lm_head/bias"];
   head.bias = buffers.vector(bias, 0, biased);
-  head.bias_gradient = buffers.vector_gradient(bias, 0, biased);
+  if (bias.has_gradient) head.bias_gradient = buffers.vector_gradient(bias, 0, biased);
   return head;
 }
 

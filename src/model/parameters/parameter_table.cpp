@@ -5,6 +5,7 @@
 #include "expert_specs.hpp"
 #include "model/adapters/adapter_specs.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/deck/config.hpp"
 #include "nanotron/deck/later_tokens.hpp"
 #include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/model/parameters/layer_layout.hpp"
@@ -157,6 +158,10 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
   return table;
 }
 
+ParameterTable make_parameter_table(const deck::Config& config) {
+  return make_parameter_table(config.model, {.lora = config.lora});
+}
+
 index_t ParameterTable::unit_of(index_t source, const Section& section) const {
   if (section.flat.begin == dense().flat.begin) {
     if (source == head_source()) return head_unit();
@@ -193,6 +198,12 @@ MlpSpecs ParameterTable::expert(index_t number) const {
 index_t ParameterTable::logical_parameters() const {
   index_t sum = 0;
   for (const ParameterSpec& spec : specs) sum += spec.logical_size();
+  return sum;
+}
+
+index_t ParameterTable::trained_size() const {
+  index_t sum = 0;
+  for (const Section& section : sections) sum += section.is_frozen ? 0 : section.flat.size();
   return sum;
 }
 

@@ -40,7 +40,12 @@ class UnitShards {
   using M = master_t<T>;
   UnitShards(const Sharding& sharding, const ParameterTable& table, const Section& section,
              const nn::ParameterBuffers<T>& buffers, Device& device)
-      : sharding_(sharding), units_(table.units), section_(section.units), buffers_(buffers), device_(&device) {}
+      : sharding_(sharding),
+        units_(table.units),
+        section_(section.units),
+        is_copied_(section.is_frozen && buffers.layouts.frozen.size() > 0),
+        buffers_(buffers),
+        device_(&device) {}
 
   /// Unit numbers of the section.
   const Range& units() const { return section_; }
@@ -49,9 +54,9 @@ class UnitShards {
   /// This rank's shard of the unit, cast.
   void round(index_t unit) const {
     const auto [whole, shard, mine] = place_of(unit);
-    if (const auto frozen = buffers_.layouts.frozen.within(mine); !frozen.empty()) {
-      kernels::copy<T>(*device_, Vector<const T>(buffers_.frozen.data() + frozen.front().at, mine.size()),
-                       Vector<T>(shard, mine.size()));
+    if (is_copied_) {
+      const T* const stored = buffers_.frozen.data() + buffers_.layouts.frozen.at(mine.begin);
+      kernels::copy<T>(*device_, Vector<const T>(stored, mine.size()), Vector<T>(shard, mine.size()));
       return;
     }
     M* const master = buffers_.master.data() + buffers_.layouts.master.at(mine.begin);
@@ -83,6 +88,7 @@ class UnitShards {
   Sharding sharding_;
   std::vector<Unit> units_;
   Range section_;
+  bool is_copied_;  // from weights in T that never change, else cast
   nn::ParameterBuffers<T> buffers_;
   Device* device_;
 };

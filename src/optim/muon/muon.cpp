@@ -145,7 +145,6 @@ class Muon : public Optimizer<M> {
   comm::Group* tp_;
   nn::ParameterLayouts layouts_;  // moments: the momentum
   std::vector<Stack> stacks_;
-  nn::ParameterLayouts layouts_of_others_;
   std::unique_ptr<Optimizer<M>> adamw_;
   Vector<M> momentum_;
   Vector<M> gathered_;  // units of all tensor-parallel ranks; shared by the stacks, as are those below
@@ -159,8 +158,10 @@ Muon<M>::Muon(const deck::Config& config, const OptimizerSetup& setup, Arena& ar
       tp_(setup.tp),
       layouts_(with_moments(setup.layouts, split_of(setup.table).inside)),
       stacks_(stacks_of(config, setup)),
-      layouts_of_others_(with_moments(setup.layouts, split_of(setup.table).outside)),
-      adamw_(make_adamw<M>(config, {.table = setup.table, .layouts = layouts_of_others_, .sharding = setup.sharding},
+      adamw_(make_adamw<M>(config,
+                           {.table = setup.table,
+                            .layouts = with_moments(setup.layouts, split_of(setup.table).outside),
+                            .sharding = setup.sharding},
                            arena, Covers::others)),
       momentum_(arena.take<M>(MemoryKind::optimizer, layouts_.moments.size())),
       gathered_(arena.take<M>(MemoryKind::workspace, tp_->size() * most(&MuonLayout::unit_size))),

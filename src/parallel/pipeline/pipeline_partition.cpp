@@ -84,9 +84,8 @@ std::vector<Range> stage_layers(const deck::Config& config) {
   const auto stages = static_cast<int>(deck::pipeline_stages(config.parallel));
   const index_t layers = config.model.num_hidden_layers;
   if (config.parallel.pp_layers.empty()) {
-    return cut_layers(config.parallel.pp_cut == deck::PpCut::parameters
-                          ? model::block_parameters(config.model)
-                          : model::block_flops(config.model, config.data.sequence_length),
+    return cut_layers(config.parallel.pp_cut == deck::PpCut::parameters ? model::block_parameters(config.model)
+                                                                        : model::block_flops(config),
                       layers, stages);
   }
   std::vector<Range> cut;

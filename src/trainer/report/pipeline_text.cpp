@@ -14,8 +14,8 @@ constexpr index_t chart_units = 72;
 std::string stage_line(const deck::Config& c, const parallel::PipelineSchedule& schedule, const std::vector<Range>& cut,
                        int stage) {
   const Range layers = cut[static_cast<std::size_t>(stage)];
-  const model::BlockCosts flops = model::block_flops(c.model, c.data.sequence_length);
-  const double whole = model::training_flops_per_token(c.model, c.data.sequence_length);
+  const model::BlockCosts flops = model::block_flops(c);
+  const double whole = model::training_flops_per_token(c);
   const bool first = stage == 0, last = stage + 1 == schedule.stages();
   const double share =
       (flops.layers.sum(layers.begin, layers.end) + (first ? flops.embedding : 0.0) + (last ? flops.head : 0.0)) /

@@ -14,21 +14,26 @@ class PartialGradients {
   /// For one section. Takes its workspace from the arena (planning or real). model and device must outlive it.
   PartialGradients(const Transformer<T>& model, const Section& section, Device& device, Arena& arena);
 
-  /// All-reduces the partial gradients of this range of the flat space over the tensor-parallel group, in place. Call
-  /// it once, after accumulation. Collective over the group.
+  /// All-reduces the partial gradients that begin in this range of the flat space over the tensor-parallel group, in
+  /// place. Call it once, after accumulation. Collective over the group.
   void sum(const Range& range) const;
   /// Bytes of one such all-reduce.
   comm::StepTraffic traffic(const Range& range) const;
 
  private:
-  template <class F>
-  void for_each(const Range& range, const F& f) const;
-  void sum(const nn::ParameterSpec& spec, M* local) const;
+  // A tensor of one layer; or replicated 2-D tensors of a unit that follow one another, which are summed at once.
+  struct Piece {
+    Range flat;
+    index_t elements = 0;         // of the all-reduce
+    index_t rows = 0, first = 0;  // of a logical tensor whose shards overlap, and where that of this rank begins; or 0
+  };
+  std::vector<Piece> pieces_of(const Section& section) const;
+  void sum(const Piece& piece, M* local) const;
 
   const Transformer<T>* model_;
-  comm::ReplicaSet replicas_;
   Device* device_;
-  Vector<M> whole_;  // buffer for the largest logical tensor with overlapping shards
+  std::vector<Piece> pieces_;  // in the order of the flat space
+  Vector<M> whole_;            // buffer for the largest logical tensor with overlapping shards
 };
 
 }  // namespace nanotron::model

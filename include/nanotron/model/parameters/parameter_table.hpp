@@ -4,9 +4,7 @@
 // About a dozen entries for any number of layers, plus three per expert.
 //
 // Order in the flat buffers:
-//
 //   1-D parameters | embedding | layer 0 | ... | layer L-1 | head || experts of layer 0 | ... | experts of layer L-1
-//
 // so that backward completes the gradients of a section from its end to its beginning. The 1-D parameters are the norm
 // weights and biases of all layers: few, not decayed, and never sharded over data-parallel ranks. q, k, v (and their
 // biases) are contiguous, so one GEMM computes them; so are gate and up. Learned positions follow the token embedding.
@@ -23,6 +21,7 @@
 #include <optional>
 #include <vector>
 
+#include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/keys/lora.hpp"
 #include "nanotron/deck/keys/model.hpp"
 #include "nanotron/deck/keys/parallel.hpp"
@@ -38,8 +37,7 @@ struct Unit {
   comm::ReplicaSet replicas = comm::ReplicaSet::data_parallel;
 };
 
-/// Unit number that means none.
-inline constexpr index_t no_unit = -1;
+inline constexpr index_t no_unit = -1;  // a unit number that means none
 
 /// Units that the same ranks store, contiguous, and the 1-D parameters before them.
 struct Section {
@@ -124,10 +122,12 @@ struct ParameterTable {
   MlpSpecs mlp(const std::string& prefix) const;
   MlpSpecs expert(index_t number) const;
   index_t logical_parameters() const;  // elements of the whole model
+  index_t trained_size() const;        // elements here of sections that are not frozen
 };
 
-/// model must be resolved (heads, head_dim, vocab_size set). A pure function: no communication.
+/// model must be resolved (heads, head_dim, vocab_size set). A pure function. Of a whole config: all on one rank.
 ParameterTable make_parameter_table(const deck::ModelConfig& model, const TableLayout& layout = {});
+ParameterTable make_parameter_table(const deck::Config& config);
 
 /// The ranges of the flat buffers that this rank owns, adjacent ones merged. The union over the tensor-parallel
 /// group has each logical element once.

@@ -20,7 +20,8 @@
 
 namespace nanotron::nn {
 
-/// A weight with its gradient, empty where it is frozen; the bias views are empty where there is none.
+/// A weight and a bias with their gradients, which are empty where they are frozen; the bias is empty where there is
+/// none.
 template <class T>
 struct LinearWeights {
   using M = master_t<T>;
@@ -101,7 +102,7 @@ class Linear {
             .swiglu_gradient = swiglu_gradient};
   }
 
-  /// Accumulates the gradients of weight, unless it is frozen, and bias. sums: bias_workspace_size(out, shards of
+  /// Accumulates the gradients of weight and bias, unless they are frozen. sums: bias_workspace_size(out, shards of
   /// tokens here) elements, or empty without a bias.
   void backward_weight(Device& device, Matrix<const T> dy, Matrix<const T> x, Vector<M> sums = {},
                        const OperandCodes& of_x = {}) const {
@@ -110,7 +111,7 @@ class Linear {
     } else if (w_.gradient.extent(0) > 0) {
       backward_matrix(device, dy, x, orders_.tokens);
     }
-    if (w_.bias.extent(0) > 0)
+    if (w_.bias_gradient.extent(0) > 0)
       kernels::bias_backward<T>(device, dy, w_.bias_gradient, sums, orders_.tokens.shards_on_rank);
   }
   /// Accumulates the gradient of the weight only, with this order of the sum over tokens. at: offset in elements from

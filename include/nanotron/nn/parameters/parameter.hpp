@@ -114,6 +114,14 @@ struct ParameterBuffers {
     frozen = is_in_compute ? compute : arena.take<T>(MemoryKind::parameters, layouts.frozen.size());
   }
 
+  /// f(layout, buffer) of the buffers that keep the weights, each weight once: the master weights, and those that are
+  /// stored in T alone.
+  template <class F>
+  void for_each_stored(const F& f) const {
+    f(layouts.master, master);
+    f(layouts.frozen, frozen);
+  }
+
   /// Views are null while planning: never dereferenced then.
   Matrix<const T> weight(const ParameterSpec& p, index_t layer, index_t fused_rows) const {
     return Matrix<const T>(at(compute, layouts.compute, p.offset_of(layer)), fused_rows, p.local_columns());

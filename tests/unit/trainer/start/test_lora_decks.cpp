@@ -37,9 +37,18 @@ TEST(LoraDecks, Refused) {
   decks.expect_refused(
       adapted({"model.kv_lora_rank=8", "model.qk_nope_head_dim=4", "model.qk_rope_head_dim=4", "model.v_head_dim=4"}),
       "compressed tokens");
+  decks.expect_refused(adapted({"lora.targets=!q_proj"}), "fits no linear layer");
   decks.expect_refused(adapted({"optimizer.name=muon"}), "whole weights of layers");
   decks.expect_refused(adapted({"precision.compute=fp8"}), "no GEMMs of adapters with compute = 'fp8'");
   decks.expect_refused(adapted({"precision.reproducible=layout"}), "'layout' does not work with adapters");
+}
+
+TEST(LoraDecks, WeightDecayIsOfWhatIsTrained) {
+  const auto of = [](const std::string& patterns) { return "optimizer.no_weight_decay=" + patterns; };
+  EXPECT_EQ(decks.message(test::small_deck, adapted({of("*lora_B* *q_proj.lora_A.weight")})), "");
+  decks.expect_refused(adapted({of("*lora_B* *embed_tokens*")}), "fits '*embed_tokens*'");
+  decks.expect_refused({of("*lora_B*")}, "fits '*lora_B*'");
+  decks.expect_refused(adapted({of("*lora_B*"), "moe.num_experts=4"}), "no adapters of a mixture of experts");
 }
 
 }  // namespace
