@@ -9,6 +9,8 @@
 #include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/deck/table/parameters.hpp"
 #include "nanotron/model/parameters/parameter_table.hpp"
+#include "nanotron/model/parameters/sharding.hpp"
+#include "nanotron/optim/optimizer.hpp"
 
 namespace nanotron::simulation {
 namespace {
@@ -121,30 +123,53 @@ std::vector<GridOptions> grid_options(const deck::Config& base, int ranks, const
   return all;
 }
 
-// Weights, gradients, master weights and two moments, sharded as the ZeRO stage says; the hidden states between layers.
-double min_memory(const deck::Config& base, const GridOptions& o) {
-  const deck::ModelConfig& m = base.model;
-  const auto all = static_cast<double>(model::make_parameter_table(m).logical_parameters());
-  const deck::FeedForwardSizes f = deck::feed_forward_sizes(m);
-  const double routed =
-      f.is_routed() ? 3.0 * static_cast<double>(deck::routed_layer_count(m) * f.networks * m.hidden_size * f.width.size)
-                    : 0.0;
-  const double here = ((all - routed) + routed / static_cast<double>(o.ep)) / static_cast<double>(o.tp * o.pp);
-  const auto shards = static_cast<double>(o.dp * o.cp);
-  const auto [weights, master] = with_scalar_type(base.precision.compute, []<class T>(std::type_identity<T>) {
-    return std::pair<double, double>{sizeof(T), sizeof(master_t<T>)};
+namespace {
+
+// Bytes for each element of the states of the optimizer that are shaped as the parameters.
+template <class M>
+double state_bytes(const deck::Config& base, const model::ParameterTable& table) {
+  const nn::ParameterLayouts layouts = model::parameter_layouts(table, {}, model::ComputeWeights::master);
+  Arena planning = Arena::planning();
+  const auto optimizer = optim::make_optimizer<M>(base, {.table = table, .layouts = layouts, .sharding = {}}, planning);
+  double bytes = 0.0;
+  for (const optim::Moment<M>& moment : optimizer->moments()) {
+    const auto elements = static_cast<double>(moment.layout.size());
+    std::visit([&]<class U>(const Vector<U>&) { bytes += elements * sizeof(U); }, moment.values);
+  }
+  return bytes / static_cast<double>(layouts.moments.size());
+}
+
+}  // namespace
+
+LeastMemory::LeastMemory(const deck::Config& base) : base_(base) {
+  const model::ParameterTable table = model::make_parameter_table(base);
+  for (const nn::ParameterSpec& spec : table.specs) {
+    Elements& all = spec.has_gradient ? trained_ : others_;
+    (spec.stack.empty() ? all.dense : all.routed) += static_cast<double>(spec.logical_size());
+  }
+  with_scalar_type(base.precision.compute, [&]<class T>(std::type_identity<T>) {
+    using M = master_t<T>;
+    weight_ = sizeof(T);
+    master_ = sizeof(M);
+    states_ = state_bytes<M>(base, table) + (std::is_same_v<T, M> ? 0.0 : sizeof(M));
   });
-  const double states = (weights < master ? 3.0 : 2.0) * master;
-  const double parameters =
-      here * (weights / (o.zero_stage == 3 ? shards : 1.0) + master / (o.zero_stage >= 2 ? shards : 1.0) +
-              states / (o.zero_stage >= 1 ? shards : 1.0));
+}
+
+// Weights, gradients, master weights in a wider type and moments, sharded as the ZeRO stage says; the hidden states
+// between layers.
+double LeastMemory::of(const GridOptions& o) const {
+  const auto shards = static_cast<double>(o.dp * o.cp);
+  const double weights = weight_ / (o.zero_stage == 3 ? shards : 1.0);
+  const double parameters = trained_.on_rank(o) * (weights + master_ / (o.zero_stage >= 2 ? shards : 1.0) +
+                                                   states_ / (o.zero_stage >= 1 ? shards : 1.0)) +
+                            others_.on_rank(o) * weights;
   const double tokens =
-      static_cast<double>(o.micro_batch * base.data.sequence_length) / static_cast<double>(o.cp * o.tp);
-  const double layers = static_cast<double>(m.num_hidden_layers) / static_cast<double>(o.pp);
+      static_cast<double>(o.micro_batch * base_.data.sequence_length) / static_cast<double>(o.cp * o.tp);
+  const double layers = static_cast<double>(base_.model.num_hidden_layers) / static_cast<double>(o.pp);
   const double of_layer = o.recompute == deck::Recompute::full ? 1.0 : 5.0;
-  const std::int64_t micro_batches = base.data.global_batch_size / o.dp / o.micro_batch;
-  return 0.9 * parameters +
-         tokens * static_cast<double>(m.hidden_size) * weights * layers * of_layer * o.in_flight(micro_batches);
+  const std::int64_t micro_batches = base_.data.global_batch_size / o.dp / o.micro_batch;
+  return 0.9 * parameters + tokens * static_cast<double>(base_.model.hidden_size) * weight_ * layers * of_layer *
+                                o.in_flight(micro_batches);
 }
 
 }  // namespace nanotron::simulation

@@ -25,7 +25,25 @@ struct GridOptions {
 /// All combinations of `ranks` that the sizes of the deck allow; base: read, not resolved for these ranks.
 std::vector<GridOptions> grid_options(const deck::Config& base, int ranks, const deck::Machine& machine);
 
-/// Bytes that these options need at least on the first rank.
-double min_memory(const deck::Config& base, const GridOptions& options);
+/// A lower bound of the memory of a rank.
+class LeastMemory {
+ public:
+  /// base: read for one rank. Must outlive it.
+  explicit LeastMemory(const deck::Config& base);
+  /// Bytes that these options need on the rank that needs most.
+  double of(const GridOptions& options) const;
+
+ private:
+  // Elements of 2-D and 1-D parameters, of experts or not.
+  struct Elements {
+    double dense = 0.0, routed = 0.0;
+    double on_rank(const GridOptions& o) const {
+      return (dense + routed / static_cast<double>(o.ep)) / static_cast<double>(o.tp * o.pp);
+    }
+  };
+  const deck::Config& base_;
+  Elements trained_{}, others_{};                      // others: read only
+  double weight_ = 0.0, master_ = 0.0, states_ = 0.0;  // bytes for each element
+};
 
 }  // namespace nanotron::simulation

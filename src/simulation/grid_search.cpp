@@ -1,6 +1,7 @@
 #include "nanotron/simulation/grid_search.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -80,6 +81,13 @@ class Search {
     return pipeline + reduction(o, m) + 0.02 * (v - 1.0) * stage;  // messages grow with virtual stages
   }
 
+  /// Bytes of the plan of these options, whose config this is; beyond the limit any number that is. Planned once.
+  double memory_of(const GridOptions& o, const deck::Config& config) {
+    const auto [found, is_new] = memory_.try_emplace(fmt::format("{}", fmt::join(o.overrides(), " ")), 0.0);
+    if (is_new) found->second = memory_bytes(config, machine_, machine_.buffer_limit());
+    return found->second;
+  }
+
  private:
   struct Layers {
     double layer = 0.0, rest = 0.0;  // seconds of a micro-batch
@@ -152,13 +160,15 @@ class Search {
   std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, deck::Recompute>, std::optional<Layers>>
       layers_;
   std::map<std::pair<std::int64_t, std::int64_t>, double> bubbles_;  // by pp and micro-batches
+  std::map<std::string, double> memory_;                             // by overrides
 };
 
 std::vector<Ranked> ranked(Search& search, const std::vector<GridOptions>& all, const deck::Machine& machine) {
   const double limit = machine.buffer_limit();
+  const LeastMemory memory(search.base());
   std::vector<Ranked> list;
   for (const GridOptions& o : all) {
-    if (min_memory(search.base(), o) > limit) continue;
+    if (memory.of(o) > limit) continue;
     if (const std::optional<double> seconds = search.ranked_seconds(o)) list.push_back({o, *seconds});
   }
   std::ranges::stable_sort(list, {}, &Ranked::seconds);
@@ -178,10 +188,10 @@ std::string first_layers(const std::vector<Range>& stages, std::int64_t n) {
 }
 
 // The plan is within `limit` without the recomputation that this grid has: another candidate, which is faster.
-bool recomputes_in_vain(deck::Config config, const deck::Machine& machine, double limit) {
-  if (config.parallel.recompute == deck::Recompute::none) return false;
-  config.parallel.recompute = deck::Recompute::none;
-  return memory_bytes(config, machine, limit) <= limit;
+bool recomputes_in_vain(Search& search, GridOptions options, deck::Config config, double limit) {
+  if (options.recompute == deck::Recompute::none) return false;
+  options.recompute = config.parallel.recompute = deck::Recompute::none;
+  return search.memory_of(options, config) <= limit;
 }
 
 // parallel%recompute_layers <- the fewest layers of each stage with which the plan is within `limit`, as with all.
@@ -212,10 +222,10 @@ SearchResult search_grids(const std::string& text, const std::string& name, cons
     std::optional<deck::Config> config = search.config_of(candidate.options, ranks);
     if (!config) continue;
     ++result.legal;
-    double memory = memory_bytes(*config, machine, limit);
+    double memory = search.memory_of(candidate.options, *config);
     if (memory > limit) continue;
     const double nccl = trainer::nccl_memory_of(*config, {}, machine).bytes;
-    if (memory + nccl > limit || recomputes_in_vain(*config, machine, limit - nccl)) continue;
+    if (memory + nccl > limit || recomputes_in_vain(search, candidate.options, *config, limit - nccl)) continue;
     ++result.examined;
     std::vector<std::string> overrides = candidate.options.overrides();
     recompute_fewest_layers(*config, machine, limit - nccl);

@@ -1,0 +1,84 @@
+// timeout: 300
+// The lower bound by which a search of grids leaves candidates out is one, whatever is trained, in whatever type.
+
+#include "simulation/grid_options.hpp"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/simulation/step_prediction.hpp"
+#include "nanotron/trainer/start/deck_features.hpp"
+#include "support/small_deck.hpp"
+#include "support/test_folder.hpp"
+
+namespace nanotron::simulation {
+namespace {
+
+// More states than activations.
+const std::string deck_text =
+    "&run steps = 1 /\n"
+    "&model hidden_size = 512, num_hidden_layers = 4, num_attention_heads = 8, intermediate_size = 1024, "
+    "vocab_size = 4096 /\n"
+    "&data path = 'none', sequence_length = 64, global_batch_size = 4 /\n";
+
+deck::Config config_of(test::Settings set, int ranks) {
+  deck::Config config = trainer::read_deck_text(deck_text, "deck", set, nullptr, ranks);
+  trainer::resolve(config, ranks);
+  return config;
+}
+
+std::optional<deck::Config> config_if_legal(const test::Settings& set, int ranks) {
+  try {
+    return config_of(set, ranks);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+struct Trained {
+  const char* name;
+  test::Settings set;
+  double tight;  // the bound is at least this part of what one rank needs
+};
+
+class MemoryOfGrids : public testing::TestWithParam<Trained> {};
+
+TEST_P(MemoryOfGrids, IsAtLeastTheBound) {
+  const std::string path = (test::test_folder() / "../input/machines/h100.nml").string();
+  const deck::Machine machine = deck::read_machine(path, deck::read_deck_file(path));
+  const deck::Config base = config_of(GetParam().set, 1);
+  const LeastMemory least(base);
+  for (const int ranks : {1, 4}) {
+    int legal = 0;
+    for (const GridOptions& o : grid_options(base, ranks, machine)) {
+      test::Settings set = GetParam().set;
+      std::ranges::copy(o.overrides(), std::back_inserter(set));
+      const auto config = config_if_legal(set, ranks);
+      if (!config) continue;
+      const double needed = memory_bytes(*config, machine, std::numeric_limits<double>::infinity());
+      EXPECT_LE(least.of(o), needed) << testing::PrintToString(set);
+      if (ranks == 1 && o.micro_batch == 1 && o.recompute == deck::Recompute::none)
+        EXPECT_GE(least.of(o), GetParam().tight * needed) << testing::PrintToString(set);
+      ++legal;
+    }
+    EXPECT_GE(legal, ranks) << ranks;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    GridOptions, MemoryOfGrids,
+    testing::Values(
+        Trained{"fp32", {"precision.compute=fp32"}, 0.7}, Trained{"bf16", {"precision.compute=bf16"}, 0.7},
+        Trained{"fp8", {"precision.compute=fp8"}, 0.5},
+        Trained{"bf16_moments", {"precision.compute=bf16", "precision.moments=bf16"}, 0.7},
+        Trained{"lion", {"precision.compute=bf16", "optimizer.name=lion"}, 0.7},
+        Trained{"ademamix", {"precision.compute=bf16", "optimizer.name=ademamix"}, 0.7},
+        Trained{"muon", {"precision.compute=bf16", "optimizer.name=muon"}, 0.5},
+        Trained{"adapters", {"precision.compute=bf16", "lora.rank=4", "lora.base=initial"}, 0.3},
+        Trained{"experts", {"precision.compute=bf16", "moe.num_experts=4", "moe.moe_intermediate_size=256"}, 0.5}),
+    [](const auto& trained) { return std::string(trained.param.name); });
+
+}  // namespace
+}  // namespace nanotron::simulation
