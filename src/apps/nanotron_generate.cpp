@@ -133,13 +133,8 @@ void check_ranks(const deck::ModelConfig& model, int ranks) {
 void generate(const GenerateOptions& options, const comm::Communicator& world) {
   Log log(world.rank() == 0, world.rank());
   log.set_quiet(true);
-  auto reader = io::CheckpointReader::find(world.get(), options.checkpoint, options.checkpoint, log);
-  if (!reader) {
-    fail(ExitCode::data_error, {.what = "there is no checkpoint",
-                                .where = whole_path(options.checkpoint),
-                                .change = "--checkpoint: a step folder or the folder that holds them"});
-  }
-  const io::CheckpointInfo& info = reader->info();
+  io::CheckpointReader reader = io::CheckpointReader::at(world.get(), options.checkpoint, "--checkpoint", log);
+  const io::CheckpointInfo& info = reader.info();
   check_ranks(info.model, world.size());
   const TrainedWith trained = trained_with(info);
   const Prompt prompt = make_prompt(options, trained, world);
@@ -147,7 +142,7 @@ void generate(const GenerateOptions& options, const comm::Communicator& world) {
 
   comm::Group tp(comm::Communicator::duplicate(world.get()), comm::choose_transport(deck::Backend::automatic, world));
   const Answer answer = with_scalar_type(options.compute.value_or(info.master), [&]<class T>(std::type_identity<T>) {
-    return answer_as<T>(work, *reader, tp);
+    return answer_as<T>(work, reader, tp);
   });
   if (world.rank() == 0) print(options, work, answer, prompt);
 }

@@ -57,7 +57,7 @@ IDEAS = {
     "layers that recompute": (r"recompute_layers", r"recompute", 4),
     "residual multiplier": (r"residual_multiplier", r"residual", 4),
     "LoRA": (r"(?<!kv_)(?<!q_)lora(?!_rank)|\badapt(er|ed)", r"lora|adapter|base_weights", 19),
-    "frozen parameters": (r"frozen(?!=)", r"frozen|base_weights|adapter|lora", 14),
+    "frozen parameters": (r"frozen(?!=)", r"frozen|base_weights|adapter|lora", 12),
     "dropout": (r"hidden_dropout|attention_dropout", r"dropout", 4),
     "average of the weights": (r"ema_decay|weight_?average|\baverage\.", r"weight_average", 4),
     "later tokens": (r"nextn|mtp|multi_?token", r"later_tokens", 4),

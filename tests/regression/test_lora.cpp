@@ -10,9 +10,12 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "nanotron/comm/watch/watched_groups.hpp"
 #include "nanotron/trainer/plan/plan.hpp"
 #include "support/comparison.hpp"
+#include "support/device_values.hpp"
 #include "support/test_folder.hpp"
+#include "support/trainer_run.hpp"
 #include "support/world.hpp"
 
 namespace nanotron {
@@ -25,6 +28,20 @@ struct Grid {
   deck::TpMode mode = deck::TpMode::all_reduce;
   deck::Recompute recompute = deck::Recompute::none;
 };
+
+template <class F>
+std::string error_of(const F& run) {
+  try {
+    run();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+std::string error_of(const deck::Config& config) {
+  return error_of([&] { test::run_training(config, test::world(), 1); });
+}
 
 std::string text(const Grid& g) {
   return fmt::format("tp {} pp {} cp {} zero {} mode {} recompute {}", g.tp, g.pp, g.cp, g.zero,
@@ -115,6 +132,21 @@ TEST_F(Lora, EveryStageHasTheSameBits) {
   }
 }
 
+// The hash that names the base is of its manifest, wherever that is.
+TEST_F(Lora, TheManifestOfTheBaseMayBeALink) {
+  const test::TemporaryFolder folder(test::world(), "lora_link");
+  deck::Config config = *on(golden(), {});
+  const std::filesystem::path base = folder / "step_00000000", original = config.lora.base;
+  if (rank_ == 0) {
+    std::filesystem::create_directory(base);
+    for (const char* name : {"checkpoint.h5", "manifest.json"})
+      std::filesystem::create_symlink(std::filesystem::absolute(original) / name, base / name);
+  }
+  MPI_Barrier(test::world());
+  config.lora.base = base.string();
+  EXPECT_EQ(test::run_training(config, test::world(), 1).losses.size(), 1u);
+}
+
 TEST_F(Lora, ResumesOnAnotherGrid) {
   const test::TemporaryFolder folder(test::world(), "lora");
   deck::Config config = golden();
@@ -129,6 +161,49 @@ TEST_F(Lora, ResumesOnAnotherGrid) {
     EXPECT_NEAR(resumed.losses[i], whole.losses[i + steps / 2], 1e-11 * whole.losses[i + steps / 2]);
   test::expect_same_state(resumed.parameters, whole.parameters);
   test::expect_same_state(resumed.exp_avg_sq, whole.exp_avg_sq);
+}
+
+class OperationCount final : public comm::PayloadWatch {
+ public:
+  std::uint64_t gives(comm::Line, const void*, std::size_t) override { return ++count; }
+  void arrived(std::uint64_t) override {}
+  std::uint64_t count = 0;
+};
+
+TEST_F(Lora, OneAllReduceSumsThePartialGradientsOfALayer) {
+  const auto operations = [&](const char* targets) -> std::uint64_t {
+    auto config = on(golden(), {.tp = 2});
+    if (!config) return 0;
+    config->lora = {.rank = 4, .targets = targets, .base = "initial"};  // of multiples of 64 elements: no padding
+    config->checkpoint.resume = "none";
+    trainer::resolve(*config, ranks_);
+    test::TrainerRun<double> run(*config, test::world());
+    run->resume();
+    OperationCount watch;
+    const comm::WatchedGroups watched(run.grid(), watch);
+    run->train_step();
+    return watch.count;
+  };
+  EXPECT_EQ(operations("*_proj"), operations("o_proj"));
+}
+
+// Of rank 4 nothing is compressed: all adapters have rank 3. Of rank 1 all are.
+TEST_F(Lora, CompressesGradientsOfAdapters) {
+  if (ranks_ == 1) GTEST_SKIP() << "one rank reduces no gradients";
+  deck::Config config = *on(golden(), {});
+  config.precision.compute = ScalarType::fp32;
+  const test::Numbers plain = test::run_training(config, test::world(), steps);
+  config.parallel.compression = deck::Compression::powersgd;
+  const auto worst = [&](std::int64_t rank) {
+    config.parallel.powersgd_rank = rank;
+    const test::Numbers ours = test::run_training(config, test::world(), steps);
+    EXPECT_EQ(ours.counted.data_parallel, ours.predicted.data_parallel);
+    return test::largest_relative_difference(ours.losses, plain.losses);
+  };
+  EXPECT_LT(worst(4), 1e-6);
+  const double compressed = worst(1);
+  EXPECT_GT(compressed, 1e-6) << "nothing was compressed";
+  EXPECT_LT(compressed, 1e-2);
 }
 
 // Elements of the 1-D and 2-D parameters of the model, and of adapters of rank 3.
@@ -161,13 +236,53 @@ TEST_F(Lora, PlansTheMemoryOfAdaptersAlone) {
   }
 }
 
-std::string error_of(const deck::Config& config) {
-  try {
-    test::run_training(config, test::world(), 1);
-  } catch (const Error& error) {
-    return error.what();
+// Of weights that no update writes, where GEMMs read another copy: in bf16 with ZeRO-3.
+TEST_F(Lora, ABitThatFlipsInAFrozenWeightIsFound) {
+  deck::Config config = *on(golden(), {.zero = ranks_ > 1 ? 3 : 0});
+  config.precision.compute = ScalarType::bf16;
+  config.run.check_memory_every = 1;
+  trainer::resolve(config, ranks_);
+  const test::TemporaryFolder folder(test::world(), "lora_flip");
+  config.run.output_dir = folder.path().string();
+  test::TrainerRun<bf16> run(config, test::world());
+  run->resume();
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(run->train_step().updated);
+  const nn::ParameterBuffers<bf16>& p = run->state().model.parameters();
+  EXPECT_EQ(p.frozen.data() == p.compute.data(), ranks_ == 1);
+  const auto twice = [](float weight) { return bf16(weight == 0.0F ? 1.0F : 2.0F * weight); };
+  test::set_value(p.frozen, 1000, twice(static_cast<float>(test::value_at(p.frozen, 1000))));
+  const std::string message = error_of([&] { run->train_step(); });
+  EXPECT_NE(message.find("memory changed between two updates"), std::string::npos) << message;
+  EXPECT_NE(message.find("weights of model/"), std::string::npos) << message;
+}
+
+// A rollback leaves frozen weights in memory, unless they are not as they were read.
+TEST_F(Lora, GoesBackWithTheBaseInMemory) {
+  const test::TemporaryFolder folder(test::world(), "lora_back");
+  deck::Config config = *on(golden(), {});
+  const std::filesystem::path base = folder / "base";
+  if (rank_ == 0) std::filesystem::copy(config.lora.base, base, std::filesystem::copy_options::recursive);
+  MPI_Barrier(test::world());
+  config.lora.base = base.string();
+  config.run.output_dir = folder.path().string();
+  trainer::resolve(config, ranks_);
+  test::TrainerRun<double> run(config, test::world());
+  run->resume();
+  const trainer::StepResult first = run->train_step();
+  MPI_Barrier(test::world());
+  if (rank_ == 0) std::filesystem::rename(base, folder / "away");
+  MPI_Barrier(test::world());
+  run->resume();
+  EXPECT_EQ(run->train_step().loss, first.loss);
+  if (rank_ == ranks_ - 1) {
+    const Vector<double> weights = run->state().model.parameters().master;
+    test::set_value(weights, 1000, 2.0 * test::value_at(weights, 1000) + 1.0);
   }
-  return "";
+  EXPECT_NE(error_of([&] { run->resume(); }).find("lora%base"), std::string::npos);
+  if (rank_ == 0) std::filesystem::rename(folder / "away", base);
+  MPI_Barrier(test::world());
+  run->resume();
+  EXPECT_EQ(run->train_step().loss, first.loss);
 }
 
 TEST_F(Lora, RefusesOtherAdaptersAndWholeWeights) {
@@ -180,6 +295,13 @@ TEST_F(Lora, RefusesOtherAdaptersAndWholeWeights) {
   config = *on(golden(), {});
   config.lora.base = (test::test_folder() / "golden" / "qwen2" / "step_00000000").string();
   EXPECT_NE(error_of(config).find("different model"), std::string::npos) << error_of(config);
+  for (const char* base : {"nowhere", "adapters"}) {
+    config = *on(golden(), {});
+    config.lora.base = base == std::string("nowhere") ? base : config.checkpoint.resume;
+    const std::string error = error_of(config);
+    EXPECT_NE(error.find("lora%base"), std::string::npos) << error;
+    EXPECT_EQ(error.find("checkpoint%resume"), std::string::npos) << error;
+  }
   config = *on(golden(), {});
   config.lora = {};
   EXPECT_NE(error_of(config).find("merge"), std::string::npos) << error_of(config);

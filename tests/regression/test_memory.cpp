@@ -212,6 +212,9 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
   capacity.capacity_factor = 1.0;
   shared.shared_expert_intermediate_size = 96;
   constexpr auto muon = "muon";
+  const auto beside_frozen_weights = [](deck::Config& c) {
+    c.lora = {.rank = c.precision.compute == ScalarType::fp8 ? 0 : 4, .base = "initial"};
+  };
   constexpr auto split = deck::TpMode::reduce_scatter;
   const std::vector<Mode> modes{
       Mode{1, deck::TpMode::all_reduce},
@@ -239,11 +242,17 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
       Mode{.tp = 1, .tp_mode = {}, .cp = 2, .moe = capacity, .ep = 2},
       Mode{.tp = 1, .tp_mode = {}, .moe = shared, .ep = 2},
       Mode{.tp = 1, .tp_mode = {}, .zero_stage = 1, .moe = experts, .ep = 2},
-      Mode{.tp = 1, .tp_mode = {}, .optimizer = "ademamix", .more = [](deck::Config& c) {
-             c.optimizer.ema_decay = 0.99;
-             c.model.hidden_dropout = c.model.attention_dropout = 0.1;
-             c.model.num_nextn_predict_layers = c.precision.compute == ScalarType::fp8 ? 0 : 2;
-           }}};
+      Mode{.tp = 1,
+           .tp_mode = {},
+           .optimizer = "ademamix",
+           .more =
+               [](deck::Config& c) {
+                 c.optimizer.ema_decay = 0.99;
+                 c.model.hidden_dropout = c.model.attention_dropout = 0.1;
+                 c.model.num_nextn_predict_layers = c.precision.compute == ScalarType::fp8 ? 0 : 2;
+               }},
+      Mode{.tp = 1, .tp_mode = {}, .zero_stage = 3, .more = beside_frozen_weights},
+      Mode{.tp = 2, .tp_mode = split, .more = beside_frozen_weights}};
   std::vector<Mode> fitting;
   std::ranges::copy_if(modes, std::back_inserter(fitting), [&](const Mode& m) {
     return ranks % (m.tp * m.cp * m.pp) == 0 && ranks / m.tp % m.ep == 0 && (m.zero_stage == 0 || ranks > 1);

@@ -34,6 +34,7 @@ struct Case {
   const char* model = "llama";
   int tp = 1;
   const char* tensor = "";  // that all tensor-parallel ranks hold; else a piece of the first unit
+  bool is_frozen = false;   // beside adapters
 };
 
 class ReplicasInTraining : public testing::TestWithParam<Case> {};
@@ -46,6 +47,7 @@ TEST_P(ReplicasInTraining, AFlippedBitIsFoundWithinTheInterval) {
   config.precision.compute = ScalarType::fp32;
   config.run.check_replicas_every = interval;
   config.parallel.tp = GetParam().tp;
+  if (GetParam().is_frozen) config.lora = {.rank = 3, .base = std::exchange(config.checkpoint.resume, "none")};
   int ranks = 0;
   MPI_Comm_size(test::world(), &ranks);
   if (ranks % config.parallel.tp != 0) return;
@@ -130,6 +132,15 @@ TEST(ReplicasOfTensorParallelRanks, WhichDifferOnAllReplicasNameNoHost) {
 INSTANTIATE_TEST_SUITE_P(Holders, ReplicasInTraining,
                          testing::Values(Case{"Stage0", 0, 0}, Case{"Stage1", 1, 2}, Case{"Stage2", 2, 2},
                                          Case{"Stage3", 3, 2},
+                                         Case{.name = "Frozen", .stage = 0, .size = 0, .is_frozen = true},
+                                         Case{.name = "FrozenStage2", .stage = 2, .size = 2, .is_frozen = true},
+                                         Case{.name = "FrozenStage3", .stage = 3, .size = 2, .is_frozen = true},
+                                         Case{.name = "FrozenNorm",
+                                              .stage = 0,
+                                              .size = 0,
+                                              .tp = 2,
+                                              .tensor = "model/layers/input_layernorm/weight",
+                                              .is_frozen = true},
                                          Case{"Norm", 0, 0, "llama", 2, "model/layers/input_layernorm/weight"},
                                          Case{"Router", 0, 0, "qwen2_moe", 2, "model/layers/mlp/gate/weight"}),
                          [](const auto& info) { return std::string(info.param.name); });

@@ -52,9 +52,8 @@ class Adapters:
 
     def text(self) -> str:
         """/adapters, as src/trainer/checkpoint/base_weights.cpp writes it."""
-        alpha = f"{self.alpha:g}" if float(f"{self.alpha:g}") == self.alpha else repr(self.alpha)
-        return f'{{"rank": {self.rank}, "alpha": {alpha}, "targets": {json.dumps(self.targets, ensure_ascii=False)}, ' \
-               f'"base_hash": "{self.base_hash}", "base": {json.dumps(str(self.base), ensure_ascii=False)}}}'
+        return json.dumps({"rank": self.rank, "alpha": self.alpha, "targets": self.targets, "base_hash": self.base_hash,
+                           "base": str(self.base)}, ensure_ascii=False)
 
     def deck_group(self) -> str:
         quoted = str(self.base).replace("'", "''")

@@ -25,6 +25,7 @@ namespace fs = std::filesystem;
 constexpr index_t text_limit = 16 << 20;  // of /deck and /hugging_face, bytes
 constexpr std::size_t max_data_files = 65536;
 constexpr std::size_t longest_text = data::longest_digest;  // of /data, bytes: names and digits
+constexpr const char* resume_key = "checkpoint%resume ('auto': the newest one, 'none': start from scratch)";
 
 std::string read_text(hid_t file, const std::string& path, const std::string& name) {
   const hdf5::Dataset dataset = hdf5::open_dataset(file, path, name);
@@ -146,7 +147,7 @@ bool is_folder(const fs::path& path) {
 }
 
 // The folder of checkpoints that a path names, on all ranks; empty when it names one step folder.
-fs::path collection_at(MPI_Comm world, const fs::path& path) {
+fs::path collection_at(MPI_Comm world, const fs::path& path, const std::string& key) {
   return comm::text_of_root(world, [&]() -> std::string {
     const auto absence = absence_of(path);
     if (!absence) return "";
@@ -154,11 +155,12 @@ fs::path collection_at(MPI_Comm world, const fs::path& path) {
     if (is_folder(path) && !files::exists(path / checkpoint_file_name) && !list_step_folders(path).steps.empty())
       return path.string();
     fail(ExitCode::data_error, {.what = fmt::format("checkpoint {} is refused: {}", path.string(), absence->reason),
-                                .change = absence->change});
+                                .change = fmt::format("{} with {}", absence->change, key)});
   });
 }
 
-std::optional<CheckpointReader> newest_good(MPI_Comm world, const fs::path& directory, Log& log) {
+std::optional<CheckpointReader> newest_good(MPI_Comm world, const fs::path& directory, const std::string& key,
+                                            Log& log) {
   const StepFolders found = broadcast_folders(world, directory);
   for (const fs::path& folder : found.partial) log.warn("checkpoint {} is skipped: half-written", folder.string());
   std::string refused;
@@ -172,30 +174,32 @@ std::optional<CheckpointReader> newest_good(MPI_Comm world, const fs::path& dire
     }
   }
   if (refused.empty()) return std::nullopt;
-  fail(ExitCode::data_error,
-       {.what = "there is no valid checkpoint",
-        .expected = "one that is complete and undamaged",
-        .found = refused,
-        .where = directory.string(),
-        .change = "restore one of them, or set checkpoint%resume = 'none' to start from scratch"});
+  fail(ExitCode::data_error, {.what = "there is no valid checkpoint",
+                              .expected = "one that is complete and undamaged",
+                              .found = refused,
+                              .where = directory.string(),
+                              .change = "restore one of them, or give another one with " + key});
 }
 
 // The checkpoint that the deck names.
-CheckpointReader open_named(MPI_Comm world, const fs::path& folder) {
+CheckpointReader open_named(MPI_Comm world, const fs::path& folder, const std::string& key) {
   try {
     return CheckpointReader::open(world, folder);
   } catch (const Error& error) {
     if (error.exit_code() != ExitCode::data_error) throw;
-    fail(ExitCode::data_error, {.what = reason(error),
-                                .change = "give another one with checkpoint%resume, or the folder of all checkpoints, "
-                                          "or 'auto': both use the newest complete one"});
+    fail(ExitCode::data_error,
+         {.what = reason(error),
+          .change = "give another one, or the folder of all, whose newest complete one is used, with " + key});
   }
 }
 
 }  // namespace
 
 CheckpointReader::CheckpointReader(MPI_Comm world, fs::path folder)
-    : world_(world), folder_(std::move(folder)), file_name_((folder_ / checkpoint_file_name).string()) {}
+    : world_(world),
+      folder_(std::move(folder)),
+      file_name_((folder_ / checkpoint_file_name).string()),
+      key_(resume_key) {}
 
 CheckpointReader::~CheckpointReader() = default;
 CheckpointReader::CheckpointReader(CheckpointReader&&) noexcept = default;
@@ -203,26 +207,33 @@ CheckpointReader::CheckpointReader(CheckpointReader&&) noexcept = default;
 std::optional<CheckpointReader> CheckpointReader::find(MPI_Comm world, const fs::path& directory,
                                                        const std::string& resume, Log& log) {
   if (resume == "none") return std::nullopt;
-  if (resume == "auto") return newest_good(world, directory, log);
+  if (resume == "auto") return newest_good(world, directory, resume_key, log);
   if (resume.empty())
     fail(ExitCode::deck_error, {.what = "checkpoint%resume is empty",
                                 .expected = "'auto', 'none', or the path of a checkpoint",
                                 .change = "leave the key out for 'auto'"});
-  fs::path path(resume);
+  return at(world, resume, resume_key, log);
+}
+
+CheckpointReader CheckpointReader::at(MPI_Comm world, const fs::path& given, const std::string& key, Log& log) {
+  fs::path path = given;
   if (!path.has_filename()) path = path.parent_path();  // a trailing slash
   if (path.filename() == checkpoint_file_name) path = path.parent_path();
-  const fs::path collection = collection_at(world, path);
-  if (collection.empty()) return open_named(world, path);
-  auto found = newest_good(world, collection, log);
+  const fs::path collection = collection_at(world, path, key);
+  std::optional<CheckpointReader> found;
+  if (collection.empty())
+    found.emplace(open_named(world, path, key));
+  else if (auto newest = newest_good(world, collection, key, log))
+    found.emplace(std::move(*newest));
   if (!found) {
-    fail(ExitCode::data_error, {.what = "there is no checkpoint to resume from",
+    fail(ExitCode::data_error, {.what = "there is no checkpoint in the folder",
                                 .expected = "a folder step_XXXXXXXX with a manifest",
                                 .found = "none",
                                 .where = whole_path(collection),
-                                .change = "give another folder with checkpoint%resume, or 'none' to "
-                                          "start from scratch"});
+                                .change = "give another folder with " + key});
   }
-  return found;
+  found->key_ = key;
+  return std::move(*found);
 }
 
 std::int64_t CheckpointReader::newest_listed(MPI_Comm world, const fs::path& directory) {
@@ -238,6 +249,7 @@ CheckpointReader CheckpointReader::open(MPI_Comm world, const fs::path& folder) 
   CheckpointReader reader(world, folder);
   try {
     const Manifest manifest = verify_folder(world, folder);
+    reader.manifest_hash_ = manifest.hash;
     require_same_file(world, reader.file_name_, ExitCode::system_error);
     collectively(world, [&] {
       reader.store_ = std::make_unique<VerifiedFile>(reader.file_name_, manifest);
@@ -305,8 +317,7 @@ void CheckpointReader::require_model(const deck::ModelConfig& wanted) const {
   fail(ExitCode::deck_error, {.what = "the checkpoint is of a different model",
                               .found = differences,
                               .where = folder_.string(),
-                              .change = "correct &model, or set checkpoint%resume = 'none' or another "
-                                        "checkpoint%directory"});
+                              .change = "correct &model, or give another one with " + key_});
 }
 
 std::string CheckpointReader::path_of(const StateGroup& group) const {

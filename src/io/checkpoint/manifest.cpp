@@ -190,6 +190,7 @@ Manifest parse_manifest(const std::string& text) {
   if (parsed.wrong_block)
     damaged(fmt::format("the manifest's hash of block {} is not 16 hexadecimal digits", *parsed.wrong_block));
   manifest.blocks = std::move(parsed.blocks);
+  manifest.hash = data::block_hash(text);
   return manifest;
 }
 

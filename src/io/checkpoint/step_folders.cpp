@@ -69,8 +69,7 @@ StepFolders list_step_folders(const std::filesystem::path& directory) {
 
 std::optional<Absence> absence_of(const std::filesystem::path& folder) {
   namespace fs = std::filesystem;
-  constexpr const char* name_one =
-      "give a folder step_XXXXXXXX, a run or a folder of checkpoints with checkpoint%resume, or 'auto'";
+  constexpr const char* name_one = "give a folder step_XXXXXXXX, a run or a folder of checkpoints";
   std::error_code error;
   static_cast<void>(fs::status(folder, error));
   if (error == std::errc::too_many_symbolic_link_levels || error == std::errc::filename_too_long)
@@ -81,7 +80,7 @@ std::optional<Absence> absence_of(const std::filesystem::path& folder) {
   if (files::exists(folder / manifest_file_name)) return std::nullopt;
   if (files::exists(folder / checkpoint_file_name))
     return Absence{fmt::format("half-written: {} without {}", checkpoint_file_name, manifest_file_name),
-                   "take an older checkpoint, or checkpoint%resume = 'auto', which does so"};
+                   "give an older checkpoint, or the folder of all, whose newest complete one is used,"};
   return Absence{
       fmt::format("there is no checkpoint in it: neither {} nor {}", checkpoint_file_name, manifest_file_name),
       name_one};

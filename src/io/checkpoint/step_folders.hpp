@@ -31,7 +31,7 @@ std::filesystem::path newest_published(const std::filesystem::path& directory);
 /// lacks a step folder that is there and that `latest` names.
 StepFolders list_step_folders(const std::filesystem::path& directory);
 
-/// Why a folder holds no checkpoint, and what the user can do.
+/// Why a folder holds no checkpoint, and what the user can do "with" what named it.
 struct Absence {
   std::string reason, change;
 };

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"
 #include "nanotron/base/types.hpp"
-#include "nanotron/comm/communicator.hpp"
-#include "nanotron/data/files/read_only_file.hpp"
-#include "nanotron/io/checkpoint/manifest.hpp"
+#include "nanotron/kernels/reduction/content_hash.hpp"
 #include "nanotron/model/adapters/adapters.hpp"
 #include "nanotron/trainer/checkpoint/state_tensors.hpp"
 #include "nanotron/trainer/data/training_stages.hpp"
@@ -15,57 +15,48 @@
 namespace nanotron::trainer {
 namespace {
 
-constexpr const char* base_key = ", \"base\": ";
-
-std::string json_string(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) out += c == '"' || c == '\\' ? std::string{'\\', c} : std::string(1, c);
-  return out + '"';
-}
-
 std::string adapters_text(const deck::LoraConfig& lora, const std::string& hash) {
-  return fmt::format("{{\"rank\": {}, \"alpha\": {}, \"targets\": {}, \"base_hash\": \"{}\"{}{}}}", lora.rank,
-                     lora.alpha, json_string(lora.targets), hash, base_key, json_string(whole_path(lora.base)));
+  const nlohmann::ordered_json all = {{"rank", lora.rank},
+                                      {"alpha", lora.alpha},
+                                      {"targets", lora.targets},
+                                      {"base_hash", hash},
+                                      {"base", whole_path(lora.base)}};
+  return all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // of bytes in paths that are no UTF-8
 }
 
-// All but the path.
-std::string compared(const std::string& adapters) { return adapters.substr(0, adapters.rfind(base_key)); }
-
-// Of the manifest, which has a hash of each block of the file.
-std::string hash_of(const io::CheckpointReader& reader, MPI_Comm world) {
-  std::uint64_t hash = 0;
-  int rank = 0;
-  NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
-  comm::collectively(world, [&] {
-    if (rank != 0) return;
-    const auto text = files::text_of(reader.folder() / io::manifest_file_name, std::size_t{1} << 28);
-    if (text) hash = data::block_hash({text->data(), text->size()});
-  });
-  NANOTRON_CHECK_MPI(MPI_Bcast(&hash, 1, MPI_UINT64_T, 0, world));
-  return fmt::format("{:016x}", hash);
+// In all but the path, which may be another one of the same weights.
+bool are_equal(const std::string& a, const std::string& b) {
+  if (a.empty() || b.empty()) return a == b;
+  const auto compared = [](const std::string& text) {
+    nlohmann::json all = nlohmann::json::parse(text, nullptr, false);
+    if (all.is_object()) all.erase("base");
+    return all;
+  };
+  return compared(a) == compared(b);
 }
 
-model::ParameterTable frozen_table(const model::ParameterTable& table) {
-  model::ParameterTable frozen = table;
-  std::erase_if(frozen.specs, [](const nn::ParameterSpec& spec) { return !spec.is_frozen; });
-  return frozen;
+// What the table lacks is not read, and not written.
+template <class Keep>
+model::ParameterTable only(const model::ParameterTable& table, const Keep& keep) {
+  model::ParameterTable some = table;
+  std::erase_if(some.specs, [&](const nn::ParameterSpec& spec) { return !keep(spec); });
+  return some;
 }
 
 template <class T>
 void read_frozen(io::CheckpointReader& reader, model::Transformer<T>& model) {
   using M = master_t<T>;
   const nn::ParameterBuffers<T>& p = model.parameters();
-  const model::ParameterTable frozen = frozen_table(model.table());
+  using Spec = nn::ParameterSpec;
+  const model::ParameterTable frozen = only(model.table(), [](const Spec& spec) { return spec.is_frozen; });
   const auto read_master = [&](const model::ParameterTable& table) {
     reader.read(state_tensors<M>(table, p.layouts.master, p.master.data(), Part::held), {}, scalar_type_of<M>);
   };
   if constexpr (std::is_same_v<T, M>) {
     read_master(frozen);
   } else {
-    model::ParameterTable of_1d = frozen, of_2d = frozen;
-    std::erase_if(of_1d.specs, [](const nn::ParameterSpec& spec) { return !spec.is_1d; });
-    std::erase_if(of_2d.specs, [](const nn::ParameterSpec& spec) { return spec.is_1d; });
-    read_master(of_1d);
+    read_master(only(frozen, [](const Spec& spec) { return spec.is_1d; }));
+    const model::ParameterTable of_2d = only(frozen, [](const Spec& spec) { return !spec.is_1d; });
     reader.read(state_tensors<T>(of_2d, p.layouts.frozen, p.frozen.data(), Part::held), {}, scalar_type_of<T>);
   }
 }
@@ -73,9 +64,7 @@ void read_frozen(io::CheckpointReader& reader, model::Transformer<T>& model) {
 }  // namespace
 
 model::ParameterTable trained_table(const model::ParameterTable& table) {
-  model::ParameterTable trained = table;
-  std::erase_if(trained.specs, [](const nn::ParameterSpec& spec) { return spec.is_frozen; });
-  return trained;
+  return only(table, [](const nn::ParameterSpec& spec) { return !spec.is_frozen; });
 }
 
 template <class T>
@@ -83,28 +72,41 @@ std::string read_base(const deck::Config& config, MPI_Comm world, model::Transfo
   if (!model.table().has_frozen()) return {};
   const deck::LoraConfig& lora = config.lora;
   if (lora.base == model::initial_base) return adapters_text(lora, model::initial_base);
-  auto reader = io::CheckpointReader::find(world, lora.base, lora.base, log);
-  if (!reader) {
-    fail(ExitCode::data_error, {.what = "there is no checkpoint with the frozen weights",
-                                .found = fmt::format("lora%base = '{}'", lora.base),
-                                .where = whole_path(lora.base),
-                                .change = "--set lora.base=<a step folder>"});
-  }
-  reader->require_model(model_of_checkpoint(config, reader->info()));
-  if (!reader->info().adapters.empty()) {
+  io::CheckpointReader reader = io::CheckpointReader::at(world, lora.base, "lora%base", log);
+  reader.require_model(model_of_checkpoint(config, reader.info()));
+  if (!reader.info().adapters.empty()) {
     fail(ExitCode::deck_error, {.what = "lora%base has adapters alone, not the weights of a model",
-                                .where = reader->folder().string(),
+                                .where = reader.folder().string(),
                                 .change = "name the checkpoint that it was trained on, or merge it: nanotron-convert "
                                           "merge"});
   }
-  read_frozen(*reader, model);
-  log.info("frozen weights from {}", reader->folder().string());
-  return adapters_text(lora, hash_of(*reader, world));
+  read_frozen(reader, model);
+  log.info("frozen weights from {}", reader.folder().string());
+  return adapters_text(lora, fmt::format("{:016x}", reader.manifest_hash()));
+}
+
+template <class T>
+std::uint64_t base_bits(const model::Transformer<T>& model, Device& device) {
+  std::uint64_t hash = 0;
+  if (!model.table().has_frozen()) return hash;
+  model.parameters().for_each_stored([&]<class U>(const nn::BufferLayout& layout, const Vector<U>& values) {
+    for (const nn::BufferLayout::Part& part : layout.within(model.table().dense().flat))
+      hash = 3 * hash + kernels::content_hash<U>(device, Vector<const U>(values.data() + part.at, part.range.size()));
+  });
+  return hash;
+}
+
+template <class T>
+void read_trained(io::CheckpointReader& reader, model::Transformer<T>& model, std::span<const io::StateGroup> moments) {
+  using M = master_t<T>;
+  const nn::ParameterBuffers<T>& p = model.parameters();
+  reader.read(state_tensors<M>(trained_table(model.table()), p.layouts.master, p.master.data(), Part::held), moments,
+              scalar_type_of<M>);
 }
 
 void require_adapters(const io::CheckpointReader& checkpoint, const std::string& adapters) {
   const std::string& found = checkpoint.info().adapters;
-  if (compared(found) == compared(adapters)) return;
+  if (are_equal(found, adapters)) return;
   const auto said = [](const std::string& text) { return text.empty() ? "all weights, no adapters" : text; };
   fail(ExitCode::deck_error,
        {.what = "the checkpoint does not have what this run trains",
@@ -115,8 +117,10 @@ void require_adapters(const io::CheckpointReader& checkpoint, const std::string&
                                 : "correct &lora; for all weights, merge: nanotron-convert merge"});
 }
 
-#define NANOTRON_INSTANTIATE(T) \
-  template std::string read_base(const deck::Config&, MPI_Comm, model::Transformer<T>&, Log&);
+#define NANOTRON_INSTANTIATE(T)                                                                \
+  template std::string read_base(const deck::Config&, MPI_Comm, model::Transformer<T>&, Log&); \
+  template std::uint64_t base_bits(const model::Transformer<T>&, Device&);                     \
+  template void read_trained(io::CheckpointReader&, model::Transformer<T>&, std::span<const io::StateGroup>);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

@@ -82,13 +82,9 @@ std::size_t neighbour_bytes(const deck::Config& config, comm::ProcessGrid& grid,
 }
 
 template <class T>
-void read_parameters(io::CheckpointReader& reader, model::Transformer<T>& model,
-                     std::span<const io::StateGroup> moments) {
-  using M = master_t<T>;
-  const nn::ParameterBuffers<T>& p = model.parameters();
-  if (!model.table().has_frozen()) require_adapters(reader, {});
-  reader.read(state_tensors<M>(trained_table(model.table()), p.layouts.master, p.master.data(), Part::held), moments,
-              scalar_type_of<M>);
+void read_parameters(io::CheckpointReader& reader, model::Transformer<T>& model) {
+  require_adapters(reader, {});
+  read_trained(reader, model, {});
 }
 
 Parts written_parts(comm::ProcessGrid& grid) {
@@ -101,12 +97,14 @@ Parts written_parts(comm::ProcessGrid& grid) {
 template <class T>
 Checkpointing<T>::Checkpointing(const deck::Config& config, const Provenance& provenance,
                                 const data::TokenizerId& tokenizer, const std::vector<io::DataFile>& data,
-                                comm::ProcessGrid& grid, TrainingState<T>& state, io::NeighbourCopies* copies, Log& log)
+                                comm::ProcessGrid& grid, Device& device, TrainingState<T>& state,
+                                io::NeighbourCopies* copies, Log& log)
     : config_(config),
       provenance_(provenance),
       tokenizer_(tokenizer),
       data_(data),
       grid_(grid),
+      device_(device),
       state_(state),
       copies_(copies),
       log_(log),
@@ -118,8 +116,16 @@ Checkpointing<T>::Checkpointing(const deck::Config& config, const Provenance& pr
 }
 
 template <class T>
-io::CheckpointState Checkpointing<T>::restore(std::optional<io::CheckpointReader> checkpoint) {
+void Checkpointing<T>::restore_base() {
+  const auto is_as_read = [&] { return std::int64_t{base_bits(state_.model, device_) == base_bits_}; };
+  if (!adapters_.empty() && comm::min(grid_.world(), is_as_read()) == 1) return;
   adapters_ = read_base(config_, grid_.world().mpi(), state_.model, log_);
+  base_bits_ = base_bits(state_.model, device_);
+}
+
+template <class T>
+io::CheckpointState Checkpointing<T>::restore(std::optional<io::CheckpointReader> checkpoint) {
+  restore_base();
   const bool is_given = checkpoint.has_value();
   auto found = is_given ? std::move(checkpoint) : newest_state(grid_.world().mpi(), config_, copies_, log_);
   if (found && !read_into(*found)) {
@@ -174,7 +180,7 @@ bool Checkpointing<T>::read_into(io::CheckpointReader& reader) {
       moment_groups(Part::held, [](const nn::BufferLayout& layout) { return layout; });
   if (!with_moments) std::erase_if(moments, [](const io::StateGroup& group) { return !group.or_parameters; });
   if (!reader.has_types_of(moments, scalar_type_of<M>)) return false;
-  read_parameters(reader, state_.model, moments);
+  read_trained(reader, state_.model, moments);
   read_compression(reader);
   state_.optimizer->set_steps(with_moments ? info.state.adam_step : 0);
   return true;
@@ -311,8 +317,7 @@ NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
   template std::size_t neighbour_bytes(const deck::Config&, comm::ProcessGrid&, const TrainingState<T>&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
-#define NANOTRON_INSTANTIATE(T) \
-  template void read_parameters(io::CheckpointReader&, model::Transformer<T>&, std::span<const io::StateGroup>);
+#define NANOTRON_INSTANTIATE(T) template void read_parameters(io::CheckpointReader&, model::Transformer<T>&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 NANOTRON_INSTANTIATE_CLASS(Checkpointing)

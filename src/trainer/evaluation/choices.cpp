@@ -2,13 +2,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <vector>
 
@@ -216,11 +216,15 @@ class ResultFile {
       const auto of_question =
           scores.subspan(static_cast<std::size_t>(q.choices.begin), static_cast<std::size_t>(q.choices.size()));
       const auto best = [&](ChoiceLength length) { return best_choice(file, q, scores, length); };
-      text += fmt::format(
-          "{{\"line\": {}, \"answer\": {}, \"best\": {}, \"best_norm\": {}, \"best_bytes\": {}, "
-          "\"tokens\": [{}], \"log_likelihoods\": [{}]}}\n",
-          q.line, q.answer, best(ChoiceLength::one), best(ChoiceLength::characters), best(ChoiceLength::bytes),
-          fmt::join(tokens, ", "), fmt::join(of_question, ", "));
+      const nlohmann::ordered_json line = {
+          {"line", q.line},
+          {"answer", q.answer},
+          {"best", best(ChoiceLength::one)},
+          {"best_norm", best(ChoiceLength::characters)},
+          {"best_bytes", best(ChoiceLength::bytes)},
+          {"tokens", tokens},
+          {"log_likelihoods", std::vector<double>(of_question.begin(), of_question.end())}};
+      text += line.dump() + '\n';
     }
     if (const int error = io::replace_text(path_, text); error != 0) failed("written", std::strerror(error));
   }

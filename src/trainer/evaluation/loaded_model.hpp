@@ -36,7 +36,7 @@ void with_loaded_model(const deck::Config& config, comm::ProcessGrid& grid, io::
   const comm::AbortOnException guard;
   const std::string adapters = read_base(config, grid.world().mpi(), state.model, log);
   require_adapters(reader, adapters);
-  read_parameters(reader, state.model);
+  read_trained(reader, state.model, {});
   state.model.refresh_compute_weights();
   schedule->compute_once_forward();
   use(LoadedModel<T>{device, state, *schedule, tokens});

@@ -14,10 +14,13 @@ MemoryCheck<T>::MemoryCheck(const deck::Config& config, comm::ProcessGrid& grid,
     : config_(config), grid_(grid), device_(device), state_(state), every_(config.run.check_memory_every) {
   if (every_ == 0) return;
   const nn::ParameterBuffers<T>& p = state.model.parameters();
-  add("master weights of", p.layouts.master, p.master);
   // Else they are places that layers share (ZeRO 3, FP8), filled for each use.
   const bool is_stored = p.layouts.compute == nn::BufferLayout::whole(state.model.table().size) &&
                          static_cast<const void*>(p.compute.data()) != p.master.data();
+  p.for_each_stored([&](const nn::BufferLayout& layout, const auto& values) {
+    if (!is_stored || static_cast<const void*>(values.data()) != p.compute.data())
+      add("master weights of", layout, values);
+  });
   if (is_stored) add("compute weights of", p.layouts.compute, p.compute);
   for (const optim::Moment<M>& moment : state.moments()) {
     std::visit([&](const auto& values) { add(moment.name + " of", moment.layout, values); }, moment.values);

@@ -10,6 +10,18 @@
 #include "nanotron/kernels/reduction/content_hash.hpp"
 
 namespace nanotron::trainer {
+namespace {
+
+// Appends the values in the range.
+template <class U>
+void add_hash(std::uint64_t& hash, Device& device, const nn::BufferLayout& layout, const Range& range,
+              const Vector<U>& values) {
+  for (const nn::BufferLayout::Part& part : layout.within(range)) {
+    hash = 3 * hash + kernels::content_hash<U>(device, Vector<const U>(values.data() + part.at, part.range.size()));
+  }
+}
+
+}  // namespace
 
 template <class T>
 ReplicaComparison<T>::ReplicaComparison(const deck::Config& config, comm::ProcessGrid& grid, Device& device,
@@ -28,19 +40,20 @@ ReplicaComparison<T>::ReplicaComparison(const deck::Config& config, comm::Proces
   }
 }
 
-// Ranks of a replicate group hold the same shard of master weights and moments. All data-parallel ranks hold the same
-// compute weights and 1-D parameters.
+// Ranks of a replicate group hold the same shard of master weights and moments; of weights without moments, which never
+// change, the same of all that they store. All data-parallel ranks hold the same compute weights and 1-D parameters.
 template <class T>
 void ReplicaComparison<T>::compare(SectionCheck& check, std::int64_t step) {
   const nn::ParameterBuffers<T>& p = state_.model.parameters();
   std::uint64_t hash = 0;
   const auto add = [&]<class U>(const nn::BufferLayout& layout, const Range& range, const Vector<U>& values) {
-    for (const nn::BufferLayout::Part& part : layout.within(range)) {
-      hash = 3 * hash + kernels::content_hash<U>(device_, Vector<const U>(values.data() + part.at, part.range.size()));
-    }
+    add_hash<U>(hash, device_, layout, range, values);
   };
   if (check.replicate.has_replicas()) {
-    add(p.layouts.master.common(p.layouts.moments), check.section.flat, p.master);
+    const bool is_updated = !p.layouts.moments.within(check.section.flat).empty();
+    p.for_each_stored([&]<class U>(const nn::BufferLayout& layout, const Vector<U>& values) {
+      add(is_updated ? layout.common(p.layouts.moments) : layout, check.section.flat, values);
+    });
     for (const optim::Moment<M>& moment : state_.moments()) {
       std::visit([&](const auto& values) { add(moment.layout, check.section.flat, values); }, moment.values);
     }
@@ -64,8 +77,10 @@ void ReplicaComparison<T>::compare_tensor_parallel(std::int64_t step) {
   for (const nn::ParameterSpec& spec : state_.model.table().specs) {
     if (spec.partition != nn::Partition::replicated || (state_.sharding.size() > 1 && !spec.is_1d)) continue;
     for (index_t l = 0; l < spec.local_layers(); ++l) {
-      const Vector<const M> values(p.master.data() + p.layouts.master.at(spec.offset_of(l)), spec.local_size());
-      hash = 3 * hash + kernels::content_hash<M>(device_, values);
+      const Range local{spec.offset_of(l), spec.offset_of(l) + spec.local_size()};
+      p.for_each_stored([&]<class U>(const nn::BufferLayout& layout, const Vector<U>& values) {
+        add_hash<U>(hash, device_, layout, local, values);
+      });
     }
   }
   tensor_parallel_.require_equal(hash, step);

@@ -34,7 +34,7 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       faults_(config, grid, device, state_, log),
       checkpoint_times_(config.checkpoint, nodes_of(grid), log),
       learning_rate_(config.schedule, config.optimizer.learning_rate, config.run.steps),
-      checkpointing_(config, provenance, loaders.tokenizer, loaders.data, grid, state_, copies, log),
+      checkpointing_(config, provenance, loaders.tokenizer, loaders.data, grid, device, state_, copies, log),
       save_request_(config.run.output_dir, log),
       counters_{.seed = config.run.seed},
       end_(config.run.steps),

@@ -25,9 +25,8 @@ void choose_bucket(deck::Config& config, comm::ProcessGrid& grid, Log& log) {
   const parallel::AllReduceSpeed slowest{.latency = comm::max(grid.world(), here.latency),
                                          .bytes_per_second = comm::min(grid.world(), here.bytes_per_second)};
   const std::size_t element = config.precision.compute == ScalarType::fp64 ? sizeof(double) : sizeof(float);
-  const double bytes =
-      static_cast<double>(comm::max(grid.world(), model::parameter_table_of(transformer_setup(config, grid)).size *
-                                                      static_cast<std::int64_t>(element)));
+  const index_t gradients = model::parameter_table_of(transformer_setup(config, grid)).trained_size();
+  const auto bytes = static_cast<double>(comm::max(grid.world(), gradients * static_cast<std::int64_t>(element)));
   config.parallel.bucket_mb = parallel::bucket_megabytes(slowest, bytes);
   log.info(
       "all-reduce over {} data-parallel ranks: {:.1f} us and {:.2f} GB/s; "
@@ -45,18 +44,16 @@ template <class T>
 class OneOfEachKind {
  public:
   OneOfEachKind(const deck::Config& config, comm::ProcessGrid& grid)
-      : device_(timers_), world_(grid.world()), kinds_(config.model) {
-    setup_ = {.model = deck::with_largest_buffers(config.model),  // untrained routers are uneven
-              .recompute = config.parallel.recompute,
-              .sequences = config.data.micro_batch_size,
-              .length = config.data.sequence_length,
-              .key_length = config.data.sequence_length,
-              .tp_mode = config.parallel.tp_mode,
-              .overlap = nn::tp_overlap(config.parallel),
-              .tp = &grid.tp(),
-              .cp = &grid.cp(),
-              .ep = &grid.ep(),
-              .cp_mode = config.parallel.cp_mode};
+      : device_(timers_, gemm_mode_of(config)), world_(grid.world()), kinds_(config.model) {
+    deck::Config whole = config;
+    whole.parallel.pp = 1;
+    setup_ = transformer_setup(whole, grid);
+    setup_.model = deck::with_largest_buffers(config.model);  // untrained routers are uneven
+    setup_.recompute = config.parallel.recompute;             // in all layers, or in none
+    setup_.objective = {};
+    setup_.document_mask = deck::DocumentMask::none;
+    setup_.sharding = {};
+    setup_.unit_shards = 1;
     const std::vector<std::int64_t> layers = kinds_.first_layers();
     setup_.model = deck::only_layers(setup_.model, layers);
     for (index_t l = 0; l < static_cast<index_t>(layers.size()); ++l) setup_.stages.push_back({.layers = {l, l + 1}});
@@ -65,7 +62,9 @@ class OneOfEachKind {
     arena_.emplace(planning.plan());
     memory_.emplace(setup_, device_, *arena_);
     const nn::ParameterBuffers<T>& p = memory_->model.parameters();
-    model::initialise<master_t<T>>(memory_->model.table(), 1, p.master, p.layouts.master);
+    p.for_each_stored([&]<class U>(const nn::BufferLayout& layout, const Vector<U>& values) {
+      model::initialise<U>(memory_->model.table(), 1, values, layout);
+    });
     memory_->model.refresh_compute_weights();
     fill_tokens();
   }

@@ -168,8 +168,9 @@ TrainingState<T>::TrainingState(const deck::Config& config, comm::ProcessGrid& g
 template <class T>
 void TrainingState<T>::initialise(std::int64_t seed) {
   const nn::ParameterBuffers<T>& p = model.parameters();
-  model::initialise<M>(model.table(), seed, p.master, p.layouts.master);
-  model::initialise<T>(model.table(), seed, p.frozen, p.layouts.frozen);
+  p.for_each_stored([&]<class U>(const nn::BufferLayout& layout, const Vector<U>& values) {
+    model::initialise<U>(model.table(), seed, values, layout);
+  });
   average.begin(model.table(), seed);
 }
 

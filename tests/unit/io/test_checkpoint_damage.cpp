@@ -102,7 +102,7 @@ TEST_F(Damage, AnAbsentOneIsNotCalledHalfWritten) {
   expect_refused((scratch / "step_00000099").string(), "there is no such folder");
   expect_refused((scratch / "file").string(), "it is a file, not a folder");
   expect_refused((scratch / "run/checkpoints").string(), "there is no checkpoint in it");
-  expect_refused((scratch / "run").string(), "there is no checkpoint to resume from");
+  expect_refused((scratch / "run").string(), "there is no checkpoint in the folder");
   expect_refused((scratch / "loop/step_00000001").string(), "symbolic links");
   on_root([&] { fs::remove(newest() / manifest_file_name); });
   expect_refused(newest().string(), "half-written");
@@ -246,7 +246,7 @@ TEST_F(Damage, WhenNoneIsGoodNothingIsStartedOver) {
     fs::resize_file(newest() / checkpoint_file_name, 100);
     fs::remove(scratch / "step_00000010/manifest.json");
   });
-  expect_error(ExitCode::data_error, "resume = 'none'", [&] { find("auto"); });
+  expect_error(ExitCode::data_error, "'none': start from scratch", [&] { find("auto"); });
   expect_error(ExitCode::data_error, "step_00000010", [&] { find("auto"); });
   on_root([&] {
     fs::remove_all(scratch / "step_00000010");

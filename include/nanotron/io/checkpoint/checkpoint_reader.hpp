@@ -23,13 +23,15 @@ namespace nanotron::io {
 /// and found; Error(system_error) if a read failed; no checkpoint is skipped for that.
 class CheckpointReader {
  public:
-  /// The checkpoint to resume from, or nothing. resume 'none': nothing. 'auto': the newest good one
-  /// in `directory`; damaged and half-written ones are logged by name and reason and skipped;
-  /// when there are complete folders but not one is good, Error(data_error). A path: that step
-  /// folder (or its checkpoint.h5, or the newest good one of a folder of checkpoints); damage there
-  /// is an Error(data_error) naming the bytes.
+  /// The checkpoint to resume from, or nothing. resume 'none': nothing. 'auto': the newest good one in `directory`;
+  /// damaged and half-written ones are logged by name and reason and skipped; when there are complete folders but not
+  /// one is good, Error(data_error). A path: at().
   static std::optional<CheckpointReader> find(MPI_Comm world, const std::filesystem::path& directory,
                                               const std::string& resume, Log& log);
+
+  /// The checkpoint at a path: that step folder (or its checkpoint.h5, or the newest good one of a folder of
+  /// checkpoints); damage there is an Error(data_error) naming the bytes. key: what gives the path, for messages.
+  static CheckpointReader at(MPI_Comm world, const std::filesystem::path& path, const std::string& key, Log& log);
 
   /// The step of the newest folder with a manifest, which is not opened; -1: none.
   static std::int64_t newest_listed(MPI_Comm world, const std::filesystem::path& directory);
@@ -45,6 +47,8 @@ class CheckpointReader {
   const std::filesystem::path& folder() const { return folder_; }
   bool is_of_copies() const { return image_ != nullptr; }
   const CheckpointInfo& info() const { return info_; }
+  /// Of the text of the manifest, which has a hash of each block of the file; of copies 0.
+  std::uint64_t manifest_hash() const { return manifest_hash_; }
   /// Whether read() can fill these types: always, except from copies, which are not converted.
   bool has_types_of(std::span<const StateGroup> moments, ScalarType master) const;
   /// Error(deck_error) naming each size in which the checkpoint's model is not the deck's.
@@ -73,11 +77,12 @@ class CheckpointReader {
 
   MPI_Comm world_;
   std::filesystem::path folder_;
-  std::string file_name_;
+  std::string file_name_, key_;  // key_: that names it
   std::unique_ptr<hdf5::ByteStore> store_;
   hdf5::File file_;                      // reads through store_
   std::unique_ptr<TensorSource> image_;  // null: a file, which the datasets are read from
   CheckpointInfo info_;
+  std::uint64_t manifest_hash_ = 0;
 };
 
 }  // namespace nanotron::io

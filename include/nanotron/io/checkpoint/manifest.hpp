@@ -28,6 +28,7 @@ struct Manifest {
   std::int64_t bytes = 0;
   std::int64_t block_bytes = manifest_block_bytes;
   std::vector<std::uint64_t> blocks;
+  std::uint64_t hash = 0;  // data::block_hash of the text, where it was parsed
 };
 
 std::string to_json(const Manifest& manifest);

@@ -21,11 +21,10 @@ namespace nanotron::trainer {
 /// What this rank writes: its share of what its replicate group owns.
 Parts written_parts(comm::ProcessGrid& grid);
 
-/// Reads the master weights, written on any grid. The compute weights are not refreshed. Collective over the
-/// reader's communicator.
+/// Reads the master weights of a whole model, written on any grid. The compute weights are not refreshed. Collective
+/// over the reader's communicator.
 template <class T>
-void read_parameters(io::CheckpointReader& reader, model::Transformer<T>& model,
-                     std::span<const io::StateGroup> moments = {});
+void read_parameters(io::CheckpointReader& reader, model::Transformer<T>& model);
 
 /// Bytes of the copies on other hosts and this one (io/copies/neighbour_copies.hpp) for each rank of a host: of its
 /// state and of its partner's, twice. 0 where there are none.
@@ -46,7 +45,7 @@ class Checkpointing {
   // Every checkpoint contains provenance, the tokenizer of the training file, what is known of all files and, as it was
   // read, what the converter kept of an imported model. copies: null where the run has none.
   Checkpointing(const deck::Config& config, const Provenance& provenance, const data::TokenizerId& tokenizer,
-                const std::vector<io::DataFile>& data, comm::ProcessGrid& grid, TrainingState<T>& state,
+                const std::vector<io::DataFile>& data, comm::ProcessGrid& grid, Device& device, TrainingState<T>& state,
                 io::NeighbourCopies* copies, Log& log);
 
   /// Reads `checkpoint`, or what checkpoint%resume names (a newer copy on the hosts, with 'auto'), into the state,
@@ -79,6 +78,7 @@ class Checkpointing {
   double seconds_waited() const { return pending_.waited; }
 
  private:
+  void restore_base();  // unless its weights are in memory as they were read
   bool has_our_moments(const io::CheckpointInfo& info) const;
   bool read_into(io::CheckpointReader& reader);  // false, and nothing read: types that are not converted
   void read_compression(io::CheckpointReader& reader);
@@ -92,9 +92,11 @@ class Checkpointing {
   Provenance provenance_;
   data::TokenizerId tokenizer_;
   std::vector<io::DataFile> data_;
-  std::string hugging_face_;  // of the checkpoint that the run resumed from, passed on
-  std::string adapters_;      // of this run, see io::CheckpointContents
+  std::string hugging_face_;     // of the checkpoint that the run resumed from, passed on
+  std::string adapters_;         // of this run, see io::CheckpointContents
+  std::uint64_t base_bits_ = 0;  // of the weights that a run with adapters does not change, as they were read
   comm::ProcessGrid& grid_;
+  Device& device_;
   TrainingState<T>& state_;
   io::NeighbourCopies* copies_;
   Log& log_;
