@@ -147,6 +147,16 @@ BatchLoader::BatchLoader(const deck::DataConfig& data, std::vector<File> files, 
           "the deck, group &data", "data%global_batch_size, data%micro_batch_size or parallel%dp"});
 }
 
+BatchLoader BatchLoader::each_once() const {
+  BatchLoader all = *this;
+  const std::vector<index_t> counts = sequences_of(files_);
+  all.blend_ = Blend({{0, std::vector<double>(counts.begin(), counts.end())}});
+  all.ramp_ = BatchRamp(global_batch_size_);
+  all.samples_ = number_of_sequences();
+  all.samples_of_ = all.blend_.counts_before(all.samples_);
+  return all;
+}
+
 std::vector<index_t> BatchLoader::sequences_of(const std::vector<File>& files) {
   std::vector<index_t> sequences;
   for (const File& file : files) sequences.push_back(file.sequences->count());
@@ -157,6 +167,12 @@ index_t BatchLoader::number_of_sequences() const {
   index_t sum = 0;
   for (const File& file : files_) sum += file.sequences->count();
   return sum;
+}
+
+std::vector<std::uint64_t> BatchLoader::contents() const {
+  std::vector<std::uint64_t> contents;
+  for (const File& file : files_) contents.push_back(file.sequences->content());
+  return contents;
 }
 
 double BatchLoader::filled() const {
@@ -176,12 +192,19 @@ BatchLoader::Source BatchLoader::source_of(index_t sample) const {
   if (samples_ == 0) {
     const Blend::Sample place = blend_.at(sample - first_sample_);
     const File& file = files_[place.file];
-    return {file.sequences.get(), file.order.sequence_of(place.index)};
+    return {file.sequences.get(), file.order.sequence_of(place.index), place.file};
   }
   const Blend::Sample place = blend_.at(sample % samples_);
   const Sequences* const own = files_[place.file].sequences.get();
   const index_t count = own->count(), samples = std::min(samples_of_[place.file], count);
-  return {own, spread(place.index % samples, samples, count)};
+  return {own, spread(place.index % samples, samples, count), place.file};
+}
+
+index_t BatchLoader::sequence_of(index_t sample) const {
+  const Source source = source_of(sample);
+  index_t before = 0;
+  for (std::size_t i = 0; i < source.file; ++i) before += files_[i].sequences->count();
+  return before + source.number;
 }
 
 std::uint64_t BatchLoader::load(index_t first_sample, index_t micro_batch, std::int32_t* inputs, std::int32_t* targets,
@@ -224,7 +247,7 @@ std::uint64_t BatchLoader::load(index_t first_sample, index_t micro_batch, std::
 }
 
 void BatchLoader::put_later(const Source& source, index_t j, const Later& later) {
-  const auto [sequences, sequence] = source;
+  const auto [sequences, sequence, file] = source;
   if (has_documents_) sequences->document_starts(sequence, start_);
   const index_t tokens = shard_.length(), filled = sequences->tokens(sequence);
   const auto is_of_document = [&](index_t at, index_t p) {
@@ -246,14 +269,14 @@ void BatchLoader::load_documents(index_t first_sample, std::span<std::int32_t> s
   if (mask_ == deck::DocumentMask::none) return;
   const auto length = static_cast<std::size_t>(sequence_length_);
   for (index_t j = 0; j < per_rank(first_sample); ++j) {
-    const auto [sequences, sequence] = source_of(sample_of(first_sample, j));
+    const auto [sequences, sequence, file] = source_of(sample_of(first_sample, j));
     sequences->document_starts(sequence, starts.subspan(static_cast<std::size_t>(j) * length, length));
   }
 }
 
 index_t BatchLoader::tokens_of(index_t sample) const {
   if (!counts(sample)) return 0;
-  const auto [sequences, sequence] = source_of(sample);
+  const auto [sequences, sequence, file] = source_of(sample);
   return sequences->tokens(sequence);
 }
 

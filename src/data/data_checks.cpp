@@ -66,6 +66,12 @@ void check_data(const deck::Config& c, deck::Findings& f) {
   if (c.data.goldfish_k == 1 && f.is_valid({"data.goldfish_k"})) {
     f.error({"data.goldfish_k"}, "goldfish_k = 1 drops every target", "0, or at least 2: one target in k is dropped");
   }
+  if (c.data.goldfish_k > 1 && c.data.sequences == deck::SequenceKind::pairs &&
+      f.is_valid({"data.goldfish_k", "data.sequences"})) {
+    f.error({"data.goldfish_k", "data.sequences"},
+            "the goldfish loss drops tokens, and all tokens of an answer count in its log-probability",
+            "goldfish_k = 0");
+  }
   if (c.data.goldfish_k > 1 && c.data.goldfish_h >= c.data.sequence_length &&
       f.is_valid({"data.goldfish_h", "data.sequence_length"})) {
     f.error({"data.goldfish_h", "data.goldfish_k"},
@@ -73,10 +79,12 @@ void check_data(const deck::Config& c, deck::Findings& f) {
                 " is not below sequence_length = " + text(c.data.sequence_length) + ": no target would be dropped",
             "a context shorter than a sequence");
   }
-  if (c.data.sequences == deck::SequenceKind::documents && c.data.document_mask == deck::DocumentMask::none &&
+  if (c.data.sequences != deck::SequenceKind::stream && c.data.document_mask == deck::DocumentMask::none &&
       f.is_valid({"data.sequences", "data.document_mask"})) {
+    const bool pairs = c.data.sequences == deck::SequenceKind::pairs;
     f.error({"data.sequences"},
-            "sequences = 'documents' packs documents into sequences, and they must not attend to each other",
+            pairs ? "sequences = 'pairs' has two answers in a sequence, and they must not attend to each other"
+                  : "sequences = 'documents' packs documents into sequences, and they must not attend to each other",
             "document_mask = 'block_diagonal'", "or sequences = 'stream'");
   }
   if (f.errors() == 0 && !c.run_of) check_stages(c, f);

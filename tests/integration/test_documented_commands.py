@@ -210,6 +210,10 @@ def adapters_deck(scratch):
     shown_rest_deck("runs/chats/adapted", scratch / "runs/chats/adapters.deck", steps=12, validation_every=6)
 
 
+def preferences_deck(scratch):
+    shown_rest_deck("runs/chats/preferred", scratch / "runs/chats/preferences.deck", steps=12)
+
+
 def first_deck(scratch):
     """The deck that doc/first_job.md shows, smaller."""
     shown = [lines for _, _, lines in blocks_of("doc/first_job.md") if lines[0] == "&run"]
@@ -230,6 +234,7 @@ BEFORE = {
     "cat runs/qwen/checkpoints/model.nml rest.deck > qwen.deck": qwen_deck,
     "cat runs/chats/tuned/checkpoints/model.nml runs/chats/rest.deck > runs/chats/tune.deck": chats_deck,
     "cat runs/chats/frozen/model.nml runs/chats/adapters.deck > runs/chats/lora.deck": adapters_deck,
+    "cat runs/chats/preferred/checkpoints/model.nml runs/chats/preferences.deck > runs/chats/dpo.deck": preferences_deck,
 }
 AFTER = {"build/release/bin/nanotron_hpc --print-defaults > input.deck": small_defaults}
 NEEDS = {"tokenizers": r"--train-bpe|--tokenizer|talks\.h5|--merge|runs/chats/", "matplotlib": r"nanotron[_-]plot", "tensorboard": r"tensorboard",

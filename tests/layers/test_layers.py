@@ -21,7 +21,7 @@ MAY_NAME_THE_WORLD = {"base", "comm", "apps"}
 # The folders of a layer, each of which includes those before it.
 FOLDERS = {
     "io": ("files", "blocks", "checkpoint", "copies", "metrics"),
-    "trainer": ("state", "faults", "hang", "report", "data", "checkpoint", "loop", "plan", "start", "evaluation"),
+    "trainer": ("state", "faults", "hang", "report", "data", "checkpoint", "preference", "loop", "plan", "start", "evaluation"),
 }
 
 

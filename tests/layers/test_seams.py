@@ -61,6 +61,9 @@ IDEAS = {
     "dropout": (r"hidden_dropout|attention_dropout", r"dropout", 4),
     "average of the weights": (r"ema_decay|weight_?average|\baverage\.", r"weight_average", 4),
     "later tokens": (r"nextn|mtp|multi_?token", r"later_tokens", 4),
+    # The deck's group in four files, a kind of sequences in three, what the state and the loop hold.
+    "training on pairs": (r"\.preference\b|PreferenceConfig|preference_rows|check_preference|PairLoss|pair_traffic|"
+                          r"SequenceKind::pairs|\.pairs\b|reward", r"preference|pair|reward", 15),
     "goldfish loss": (r"goldfish", r"goldfish", 4),
 }
 COMMENT = re.compile(r"//.*")

@@ -90,6 +90,7 @@ const std::vector<Axis> axes{
     {"optimizer",
      {"", "optimizer.name=ademamix optimizer.beta3=0.99 optimizer.alpha_warmup_steps=5",
       "optimizer.name=schedule_free_adamw"}},
+    {"pairs", {"", "preference.beta=0.4 data.sequences=pairs"}},
     {"later", {"", "model.num_nextn_predict_layers=1", "model.num_nextn_predict_layers=2"}},
     {"model", {"llama", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe"}},
 };
@@ -113,6 +114,7 @@ bool is_at_work(const Choice& choice, const deck::Config& config, std::size_t ax
   if (name.starts_with("parallel.tp_")) return p.tp > 1 && p.tp_mode == deck::TpMode::reduce_scatter;
   if (name == "parallel.recompute_layers") return p.recompute != deck::Recompute::none;
   if (name == "parallel.cp_mode") return p.cp > 1;
+  if (name == "data.sequences") return config.data.sequences != deck::SequenceKind::pairs;  // another axis
   if (name == "parallel.pp_schedule") return p.pp > 1;
   if (name == "parallel.zero_size") return p.zero_stage > 0;
   if (name == "parallel.zero_stage") return choice[axis] == 0 || p.dp * p.cp > 1;
@@ -182,6 +184,7 @@ class Matrix : public testing::Test {
       if (name.find('.') != std::string::npos) {
         set.push_back(name + "=" + value);
       } else {
+        if (name == "pairs" && !value.empty()) set.push_back("data.path=" + tokens_.path_of_pairs());
         std::istringstream keys(value);
         set.insert(set.end(), std::istream_iterator<std::string>(keys), {});
       }
@@ -212,10 +215,15 @@ TEST_F(Matrix, EveryPairOfOptionsFollowsTheSerialRun) {
   double worst = 0.0;
   for (const auto& [choice, config, pairs] : runs) {
     SCOPED_TRACE(text(choice));
+    // Each rank runs the serial run, and each run computes its own file of the reference model.
+    deck::Config alone = config, together = config;
+    if (config.preference.beta > 0.0) {
+      alone.preference.reference = tokens_.new_path(rank_), together.preference.reference = tokens_.new_path(0);
+    }
     test::Numbers& reference = references[{keys_of_model(choice), config.data.document_mask, config.data.sequences}];
-    if (reference.losses.empty()) reference = test::serial(config, steps);
+    if (reference.losses.empty()) reference = test::serial(alone, steps);
     test::in_legal_orders([&] {
-      const test::Numbers ours = test::run_training(config, test::world(), steps);
+      const test::Numbers ours = test::run_training(together, test::world(), steps);
       EXPECT_LT(test::worst_loss_difference(ours, reference), tolerance);
       EXPECT_EQ(ours.hashes, reference.hashes);
       if (config.optimizer.z_loss_coefficient > 0.0) {
@@ -224,6 +232,7 @@ TEST_F(Matrix, EveryPairOfOptionsFollowsTheSerialRun) {
       if (deck::appended_layers(config.model) > 0) {
         EXPECT_LT(test::largest_relative_difference(ours.later_losses, reference.later_losses), tolerance);
       }
+      EXPECT_EQ(ours.rewards_accuracy, reference.rewards_accuracy);
       EXPECT_EQ(ours.counted.tensor_parallel, ours.predicted.tensor_parallel);
       EXPECT_EQ(ours.counted.context_parallel, ours.predicted.context_parallel);
       EXPECT_EQ(ours.counted.data_parallel, ours.predicted.data_parallel);

@@ -82,8 +82,9 @@ Traffic counted(comm::ProcessGrid& grid) {
 }
 
 void add_scalars(const deck::Config& config, Traffic& traffic) {
-  const std::uint64_t losses =
-      1 + (config.optimizer.z_loss_coefficient > 0.0 ? 1 : 0) + (deck::appended_layers(config.model) > 0 ? 1 : 0);
+  const std::uint64_t losses = 1 + (config.optimizer.z_loss_coefficient > 0.0 ? 1 : 0) +
+                               (deck::appended_layers(config.model) > 0 ? 1 : 0) +
+                               (config.preference.beta > 0.0 ? 3 : 0);
   if (config.parallel.dp * config.parallel.cp > 1) traffic.data_parallel += losses * exact_sum + hash + count;
   if (deck::shard_group_size(config.parallel) > 1) traffic.data_parallel += exact_sum;  // norm of the gradient
   if (config.parallel.tp > 1) traffic.tensor_parallel += exact_sum;                     // norm
@@ -139,6 +140,10 @@ void write_loss_mask(const std::filesystem::path& path, const std::vector<std::u
   set_dataset(path, "/loss_mask", H5T_STD_U8LE, H5T_NATIVE_UINT8, mask);
 }
 
+void write_lines_of_pairs(const std::filesystem::path& path, const std::vector<std::uint64_t>& lines) {
+  set_dataset(path, "/pairs", H5T_STD_U64LE, H5T_NATIVE_UINT64, lines);
+}
+
 deck::Config golden_config(const std::string& name, const std::vector<std::string>& set) {
   const std::filesystem::path folder = test_folder() / "golden" / name;
   deck::Config config = trainer::read_deck((folder / "input.deck").string(), set);
@@ -183,6 +188,10 @@ Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bo
       numbers.routers.push_back(has_routers ? RouterNumbers{s[0], s[1], s[2], s[3]} : RouterNumbers{});
       numbers.z_losses.push_back(statistic(config, r, "z_loss"));
       numbers.later_losses.push_back(statistic(config, r, "mtp_loss"));
+      numbers.rewards_chosen.push_back(statistic(config, r, "rewards_chosen"));
+      numbers.rewards_rejected.push_back(statistic(config, r, "rewards_rejected"));
+      numbers.rewards_accuracy.push_back(statistic(config, r, "rewards_accuracy"));
+      numbers.rewards_margin.push_back(statistic(config, r, "rewards_margin"));
     }
     if (save) run.save();
     const trainer::TrainingState<T>& state = run.state();

@@ -45,7 +45,8 @@ struct Numbers {
   std::vector<double> losses, grad_norms;
   std::vector<std::uint64_t> hashes;
   std::vector<RouterNumbers> routers;
-  std::vector<double> z_losses, later_losses;  // 0 without one
+  std::vector<double> z_losses, later_losses;                                              // 0 without one
+  std::vector<double> rewards_chosen, rewards_rejected, rewards_accuracy, rewards_margin;  // of pairs, else 0
   Tensors parameters, exp_avg, exp_avg_sq, momentum;
   Tensors ema;                            // empty without an average of the weights
   std::map<std::string, Tensors> states;  // of the optimizer, by name; among them the last three
@@ -86,6 +87,9 @@ void write_documents(const std::filesystem::path& path, const std::vector<std::u
 
 // Sets /loss_mask of a token file.
 void write_loss_mask(const std::filesystem::path& path, const std::vector<std::uint8_t>& mask);
+
+// Sets /pairs of a token file.
+void write_lines_of_pairs(const std::filesystem::path& path, const std::vector<std::uint64_t>& lines);
 
 // The deck of a golden case with these keys, "group.name=value", and its paths made absolute.
 deck::Config golden_config(const std::string& name, const std::vector<std::string>& set = {});

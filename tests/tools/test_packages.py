@@ -9,7 +9,7 @@ import pytest
 
 from nanotron_tools import common
 
-TOOLS = ("choices", "convert", "export", "import", "ls", "plot", "report", "tokenize", "top", "verify")
+TOOLS = ("choices", "convert", "export", "import", "ls", "pairs", "plot", "report", "tokenize", "top", "verify")
 
 
 @pytest.mark.parametrize("name", TOOLS)

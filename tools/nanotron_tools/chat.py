@@ -279,6 +279,14 @@ class ChatEncoder:
                     np.concatenate([np.zeros(0, np.uint8), *masks]), ends)
         return (*self._whole(self.tokenizer, parts), ends)
 
+    def before_answer(self, record: Any) -> np.ndarray:
+        """Tokens of what comes before the first answer that counts, with what begins the turn."""
+        parts = [part for part in self.template.parts(messages_of(record, self.template), record) if part.text]
+        before = parts[:next((i for i, part in enumerate(parts) if part.counts), len(parts))]
+        if isinstance(self.tokenizer, ByteTokenizer):
+            return self.tokenizer.encode("".join(part.text for part in before).encode("utf-8"))
+        return self._whole(self.tokenizer, before)[0]
+
     def _count_left(self, messages: list[Message], record: dict[str, Any], text: str) -> None:
         """What the template leaves out."""
         self.left.update(f"{name} of messages" for message in messages for name in CALLS

@@ -20,6 +20,7 @@ SMALLEST_BLOCK, LARGEST_BLOCK = 64, 65536
 NAMES = ("tokens", "documents", "loss_mask")
 TABLES = ("choices/tokens", "choices/characters", "choices/bytes", "questions/choices", "questions/answer",
           "questions/line")  # of a file of choices; not in the hash of the content
+PAIRS = ("pairs",)  # the same of a file of pairs
 READ_VALUES = 1 << 22
 NONE = np.zeros(0, "<u8")
 
@@ -27,7 +28,7 @@ NONE = np.zeros(0, "<u8")
 def names_in(file: h5py.File) -> list[str]:
     """The datasets that have hashes."""
     names = [name for name in NAMES if name in file]
-    return [*names, *TABLES] if all(name in file for name in TABLES) else names
+    return names + [name for tables in (TABLES, PAIRS) if all(name in file for name in tables) for name in tables]
 
 
 def dtype_of(file: h5py.File, name: str) -> np.dtype:

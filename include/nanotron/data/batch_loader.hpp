@@ -43,7 +43,12 @@ class BatchLoader {
   BatchLoader(const deck::DataConfig& data, std::uint64_t seed, const TokenFile& file, Split split, int dp_rank,
               int dp_size);
 
+  /// Takes each sequence of these files once, in some order, as in validation.
+  BatchLoader each_once() const;
+
   index_t number_of_sequences() const;  // of all files
+  /// For each file Sequences::content.
+  std::vector<std::uint64_t> contents() const;
   index_t sequence_length() const { return sequence_length_; }
   /// Fraction of positions that have a target.
   double filled() const;
@@ -71,6 +76,8 @@ class BatchLoader {
             .shard = static_cast<std::int32_t>(dp_rank_)};
   }
   index_t sample_of(index_t first_sample, index_t j) const { return numbers_of(first_sample).of(j); }
+  /// The sequence of a sample, counted through all files in their order.
+  index_t sequence_of(index_t sample) const;
 
   /// inputs and targets, each (steps, micro_batch_size, tokens of the shard) <- for each position those of the
   /// positions 1, 2, ..., steps later in its sequence; no_token and no_target where that is past the end of the
@@ -100,6 +107,7 @@ class BatchLoader {
   struct Source {
     const Sequences* sequences;
     index_t number;
+    std::size_t file;
   };
   Source source_of(index_t sample) const;
   bool counts(index_t sample) const { return samples_ == 0 || sample < samples_; }
@@ -107,7 +115,7 @@ class BatchLoader {
   void put_later(const Source& source, index_t j, const Later& later);  // of the sequence in tokens_
 
   struct File {
-    std::unique_ptr<Sequences> sequences;
+    std::shared_ptr<const Sequences> sequences;
     SampleOrder order;
   };
   BatchLoader(const deck::DataConfig& data, std::vector<File> files, const std::vector<BlendPart>& blend,

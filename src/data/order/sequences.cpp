@@ -6,6 +6,7 @@
 
 #include "goldfish.hpp"
 #include "nanotron/data/order/documents.hpp"
+#include "nanotron/data/order/pairs.hpp"
 #include "nanotron/data/order/sample_order.hpp"
 
 namespace nanotron::data {
@@ -61,6 +62,8 @@ std::unique_ptr<Sequences> make_sequences(const deck::DataConfig& data, const To
   std::unique_ptr<Sequences> sequences;
   if (data.sequences == deck::SequenceKind::documents) {
     sequences = std::make_unique<PackedDocuments>(data, file, split);
+  } else if (data.sequences == deck::SequenceKind::pairs) {
+    sequences = std::make_unique<PairSequences>(file, data.sequence_length);
   } else {
     sequences = std::make_unique<Stream>(data, file, split);
   }

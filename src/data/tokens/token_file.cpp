@@ -266,7 +266,13 @@ void TokenFile::read_vocabulary() {
 }
 
 StoredArray TokenFile::open_column(const std::string& name) const {
-  NANOTRON_REQUIRE(stays_open(), "{} is one of a long list", path_);
+  if (!stays_open()) {
+    fail(ExitCode::data_error, {.what = fmt::format("/{} cannot be read of a file of a long list", name),
+                                .expected = "at most 16 files",
+                                .found = "more",
+                                .where = path_,
+                                .change = "join some of the files"});
+  }
   if (!hdf5::exists(file_.id(), name)) return {};
   auto dataset = hdf5::open_dataset(file_.id(), name, path_);
   hdf5::checked_shape(dataset, "/" + name, path_);

@@ -39,9 +39,12 @@ std::vector<Parameter> data_rows() {
         "Sequences per micro-batch on each data-parallel rank."),
     ENUM(shuffle, {"none", Shuffle::none}, {"global", Shuffle::global}).orders_data().says(
         "Order of the sequences: as in the file, or a new permutation of the whole file in each epoch."),
-    ENUM(sequences, {"stream", SequenceKind::stream}, {"documents", SequenceKind::documents}).orders_data().says(
-        "What a sequence is: consecutive tokens of the file ('stream'); or whole documents, packed with little padding "
-        "and split only where longer than a sequence ('documents'; needs document_mask = 'block_diagonal')."),
+    ENUM(sequences,
+        {"stream", SequenceKind::stream}, {"documents", SequenceKind::documents},
+        {"pairs", SequenceKind::pairs}).orders_data().says(
+        "What a sequence is: consecutive tokens of the file ('stream'); whole documents, packed with little padding "
+        "and split only where longer than a sequence ('documents'); or one pair of answers, of a file that "
+        "nanotron-pairs wrote ('pairs', for preference%beta). The last two need document_mask = 'block_diagonal'."),
     ENUM(document_mask,
         {"none", DocumentMask::none}, {"block_diagonal", DocumentMask::block_diagonal}).of_training().says(
         "Attention mask: a token attends to all earlier tokens of its sequence; or only to those of its own document, "

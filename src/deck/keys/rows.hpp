@@ -25,6 +25,7 @@ std::vector<Parameter> precision_rows();
 std::vector<Parameter> checkpoint_rows();
 std::vector<Parameter> output_rows();
 std::vector<Parameter> lora_rows();
+std::vector<Parameter> preference_rows();
 
 namespace rows {
 

@@ -11,7 +11,7 @@ namespace {
 std::vector<Parameter> all_rows() {
   std::vector<Parameter> all;
   for (auto rows : {run_rows, model_rows, moe_rows, parallel_rows, optimizer_rows, schedule_rows, data_rows,
-                    precision_rows, checkpoint_rows, output_rows, lora_rows}) {
+                    precision_rows, checkpoint_rows, output_rows, lora_rows, preference_rows}) {
     for (Parameter& p : rows()) all.push_back(std::move(p));
   }
   return all;

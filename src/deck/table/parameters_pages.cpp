@@ -64,6 +64,8 @@ constexpr GroupGuide guides[] = {
      "console = 'quiet', metrics_every = 10, timers = .true."},
     {"lora", "Adapters of low rank beside frozen weights. Guide: [adapters](fine_tuning.md#adapters-lora).",
      "rank = 0 ! or 16, with alpha = 32, targets = 'q_proj v_proj', base = 'base/step_00000000'"},
+    {"preference", "Training on pairs of answers. Guide: [preferences](fine_tuning.md#preferences-dpo).",
+     "beta = 0.0 ! or 0.1, with data%sequences = 'pairs'"},
 };
 
 std::string guide(const std::string& group) {

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "io/files/durable_files.hpp"
 #include "nanotron/base/files.hpp"
 
 namespace nanotron::io {
@@ -33,6 +34,14 @@ int replace_text(const std::filesystem::path& path, const std::string& text) {
   if (cause == 0 && std::rename(beside.c_str(), path.c_str()) != 0) cause = errno;
   if (cause != 0) ::unlink(beside.c_str());
   return cause;
+}
+
+void replace_text_durably(const std::filesystem::path& path, const std::string& text) {
+  const std::filesystem::path beside = path.string() + ".tmp";
+  ::unlink(beside.c_str());
+  write_durably(beside, text);
+  rename_or_fail(beside, path);
+  sync_to_disk(std::filesystem::absolute(path).parent_path());
 }
 
 int append_text(const std::filesystem::path& path, const std::string& text) {

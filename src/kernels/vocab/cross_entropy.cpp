@@ -242,7 +242,7 @@ void whole(Device& device, MatrixRef<T> logits, Vector<const std::int32_t> targe
         const auto of_row = sums(row, l);
         loss_per_row.data()[i] = loss_of(of_row.max, of_row.sum, l.target_logit(), l.id);
         if (has_lse2) lse2_per_row.data()[i] = lse2_of(of_row.max, of_row.sum, l.id);
-        l.gradient(row, of_row.max, of_row.sum, of);
+        l.gradient(row, of_row.max, of_row.sum, of.of_row(i));
       });
 }
 
@@ -284,12 +284,13 @@ template <class T>
 void cross_entropy_gradient(Device& device, MatrixRef<T> logits, Vector<const std::int32_t> targets,
                             index_t vocab_begin, Vector<const master_t<T>> max, Vector<const master_t<T>> sum,
                             const LossGradient& of) {
-  const KernelRegion kernel(device, "cross_entropy_gradient", reads(logits, targets, max, sum), writes(logits));
+  const KernelRegion kernel(device, "cross_entropy_gradient", reads(logits, targets, max, sum, of.row_weights),
+                            writes(logits));
   const index_t columns = logits.columns;
   for_each_row_of<T>(
       device, "cross_entropy_gradient", logits.rows, columns, KOKKOS_LAMBDA(const Row& row, const index_t i) {
         const LogitRow<T> l{logits.data + i * logits.leading, columns, targets.data()[i], vocab_begin};
-        l.gradient(row, max.data()[i], sum.data()[i], of);
+        l.gradient(row, max.data()[i], sum.data()[i], of.of_row(i));
       });
 }
 
@@ -306,7 +307,8 @@ template <class T>
 void cross_entropy_whole(Device& device, MatrixRef<T> logits, Vector<const std::int32_t> targets,
                          const LossGradient& of, Vector<double> loss_per_row, Vector<double> lse2_per_row,
                          const SumOrder& given) {
-  const KernelRegion kernel(device, "cross_entropy_whole", passes_over(device, logits, given, 1) + reads(targets),
+  const KernelRegion kernel(device, "cross_entropy_whole",
+                            passes_over(device, logits, given, 1) + reads(targets, of.row_weights),
                             writes(logits, loss_per_row, lse2_per_row));
   for_order(given, logits.columns,
             [&](const auto& sums) { whole<T>(device, logits, targets, of, loss_per_row, lse2_per_row, sums); });

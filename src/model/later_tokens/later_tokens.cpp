@@ -2,6 +2,7 @@
 
 #include "model/parameters/table_builder.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/nn/vocab/vocab_loss.hpp"
 #include "nanotron/tensor/layout_checks.hpp"
 
 namespace nanotron::model {
@@ -28,6 +29,11 @@ void check_later_tokens(const deck::Config& c, deck::Findings& f) {
   if (c.model.num_nextn_predict_layers == 0) {
     return refuse_unused(c, {"optimizer.mtp_loss_coefficient"}, "layers that predict later tokens",
                          "num_nextn_predict_layers more than 0", f);
+  }
+  if (nn::objective_of(c).of_sequences) {
+    f.error({"model.num_nextn_predict_layers"},
+            "layers that predict later tokens have a loss of tokens alone, and this run trains on pairs of sequences",
+            "num_nextn_predict_layers = 0");
   }
   if (c.precision.context_shards > 1) {  // the shards of a sequence would each add up several uses of the head
     refuse_layout(c, f, "precision.context_shards", "layers that predict later tokens and parts of sequences",

@@ -7,6 +7,7 @@
 #include "nanotron/base/flight_recorder.hpp"
 #include "nanotron/base/types.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
+#include "nanotron/nn/preference/pair_losses.hpp"
 #include "transformer_parts.hpp"
 
 namespace nanotron::model {
@@ -204,6 +205,7 @@ LayerTraffic Transformer<T>::traffic(index_t stage) const {
   }
   if (has_head(stage)) {
     ends += tp_region_->gather_traffic() + head_->loss.traffic(tokens()) + tp_region_->sum_traffic();
+    ends += nn::pair_traffic(setup_.objective, setup_.sequences, setup_.cp->size());
     ends += appended_traffic();
   }
   sum.backward += ends;

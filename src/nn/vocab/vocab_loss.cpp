@@ -34,10 +34,24 @@ template <class V>
 V slice(const V& v, index_t begin, index_t count) {
   return V(v.data() + begin, count);
 }
+template <class V>
+V slice_if_any(const V& v, index_t begin, index_t count) {
+  return v.extent(0) == 0 ? v : slice(v, begin, count);
+}
 
 }  // namespace
 
-Objective objective_of(const deck::Config& config) { return {.z_coefficient = config.optimizer.z_loss_coefficient}; }
+Objective objective_of(const deck::Config& config) {
+  return {.z_coefficient = config.optimizer.z_loss_coefficient, .of_sequences = config.preference.beta > 0.0};
+}
+
+void check_objective(const deck::Config& config, deck::Findings& findings) {
+  const Objective objective = objective_of(config);
+  if (!objective.of_sequences || !objective.has_auxiliary()) return;
+  findings.error({"optimizer.z_loss_coefficient"},
+                 "the z loss is a mean over tokens, and training on pairs minimises a mean over pairs",
+                 "z_loss_coefficient = 0");
+}
 
 LogitRule logit_rule(const deck::ModelConfig& model, const Objective& objective) {
   return {.multiplier = 1.0 / model.logits_scaling, .cap = model.final_logit_softcapping, .objective = objective};
@@ -80,7 +94,7 @@ struct VocabLoss<T>::Chunk {
         sum(slice(work.sum_and_target, 0, count)),
         target_logit(slice(work.sum_and_target, count, count)),
         losses(slice(all.loss, begin, count)),
-        lse2(all.auxiliary.extent(0) == 0 ? all.auxiliary : slice(all.auxiliary, begin, count)) {}
+        lse2(slice_if_any(all.auxiliary, begin, count)) {}
 };
 
 template <class T>
@@ -118,9 +132,10 @@ void VocabLoss<T>::draw_targets(Device& device, const Chunk& c, index_t begin, c
 }
 
 template <class T>
-kernels::LossGradient VocabLoss<T>::gradient_of(double scale, const LossRows& rows) const {
+kernels::LossGradient VocabLoss<T>::gradient_of(double scale, const LossRows& rows,
+                                                Vector<const double> weights) const {
   const double of_lse2 = rows.drawn.targets.extent(0) == 0 ? rule_.objective.z_coefficient : 0.0;
-  return {.scale = scale, .z_scale = scale * of_lse2, .cap = rule_.cap};
+  return {.scale = scale, .z_scale = scale * of_lse2, .cap = rule_.cap, .row_weights = weights};
 }
 
 template <class T>
@@ -143,17 +158,22 @@ template <class T>
 void VocabLoss<T>::forward_backward(Device& device, Matrix<const T> n, Vector<const std::int32_t> targets, double scale,
                                     const LossWorkspace<T>& work, const LossRows& rows, Matrix<T> dn) const {
   const auto tokens = static_cast<index_t>(n.extent(0));
+  Vector<const double> weights;
+  if (rows.weights != nullptr) {
+    forward(device, n, targets, work, rows.loss);
+    weights = rows.weights->of(device, rows.loss);
+  }
   for (index_t begin = 0; begin < tokens; begin += work.chunk()) {
     const index_t count = std::min(work.chunk(), tokens - begin);
     const Chunk c(begin, count, n, targets, work, rows);
+    const kernels::LossGradient gradient = gradient_of(scale, rows, slice_if_any(weights, begin, count));
     logits(device, c.n, c.logits);
     draw_targets(device, c, begin, rows.drawn);
     if (tp_->size() > 1) {
       loss_of_shards(device, c);
-      kernels::cross_entropy_gradient<T>(device, c.logits, c.targets, vocabulary_.begin, c.max, c.sum,
-                                         gradient_of(scale, rows));
+      kernels::cross_entropy_gradient<T>(device, c.logits, c.targets, vocabulary_.begin, c.max, c.sum, gradient);
     } else {
-      kernels::cross_entropy_whole<T>(device, c.logits, c.targets, gradient_of(scale, rows), c.losses, c.lse2,
+      kernels::cross_entropy_whole<T>(device, c.logits, c.targets, gradient, c.losses, c.lse2,
                                       order_of_softmax(device, orders_));
     }
     kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, rule_.multiplier, c.logits, head_.weight, 0.0,
@@ -164,6 +184,7 @@ void VocabLoss<T>::forward_backward(Device& device, Matrix<const T> n, Vector<co
     if (head_.bias.extent(0) > 0)
       kernels::bias_backward<T>(device, c.logits, head_.bias_gradient, work.bias_sums, orders_.tokens.shards_on_rank);
   }
+  if (rows.weights != nullptr) rows.weights->replace(device, rows.loss);
 }
 
 NANOTRON_INSTANTIATE_CLASS(LossWorkspace)

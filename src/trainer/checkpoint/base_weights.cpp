@@ -7,6 +7,8 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"
 #include "nanotron/base/types.hpp"
+#include "nanotron/data/files/read_only_file.hpp"
+#include "nanotron/deck/table/parameters.hpp"
 #include "nanotron/kernels/reduction/content_hash.hpp"
 #include "nanotron/model/adapters/adapters.hpp"
 #include "nanotron/trainer/checkpoint/state_tensors.hpp"
@@ -24,14 +26,15 @@ std::string adapters_text(const deck::LoraConfig& lora, const std::string& hash)
   return all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // of bytes in paths that are no UTF-8
 }
 
-// In all but the path, which may be another one of the same weights.
+// All but the path, which may be another one of the same weights.
+nlohmann::json compared(const std::string& text) {
+  nlohmann::json all = nlohmann::json::parse(text, nullptr, false);
+  if (all.is_object()) all.erase("base");
+  return all;
+}
+
 bool are_equal(const std::string& a, const std::string& b) {
   if (a.empty() || b.empty()) return a == b;
-  const auto compared = [](const std::string& text) {
-    nlohmann::json all = nlohmann::json::parse(text, nullptr, false);
-    if (all.is_object()) all.erase("base");
-    return all;
-  };
   return compared(a) == compared(b);
 }
 
@@ -115,6 +118,18 @@ void require_adapters(const io::CheckpointReader& checkpoint, const std::string&
         .where = checkpoint.folder().string(),
         .change = found.empty() ? "adapters begin from lora%base: give the run an output_dir of its own"
                                 : "correct &lora; for all weights, merge: nanotron-convert merge"});
+}
+
+std::string identity_of(const deck::Config& config, const io::CheckpointReader* checkpoint,
+                        const std::string& adapters) {
+  const std::string of_adapters = adapters.empty() ? "" : ", adapters " + compared(adapters).dump(-1, ' ', true);
+  if (checkpoint != nullptr) return "checkpoint " + fmt::format("{:016x}", checkpoint->manifest_hash()) + of_adapters;
+  std::string model;
+  for (const deck::Parameter& p : deck::parameters()) {
+    if (deck::is_stored(p, config)) model += p.name + "=" + deck::spelled(p.get(config)) + " ";
+  }
+  return fmt::format("run%seed {} of model {:016x}{}", config.run.seed, data::block_hash({model.data(), model.size()}),
+                     of_adapters);
 }
 
 #define NANOTRON_INSTANTIATE(T)                                                                \

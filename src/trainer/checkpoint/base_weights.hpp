@@ -25,6 +25,11 @@ std::uint64_t base_bits(const model::Transformer<T>& model, Device& device);
 /// read_trained().
 void require_adapters(const io::CheckpointReader& checkpoint, const std::string& adapters);
 
+/// What identifies the weights that a run starts with: of a checkpoint, or the initial ones (null), with these adapters
+/// (empty: without). A line of text.
+std::string identity_of(const deck::Config& config, const io::CheckpointReader* checkpoint,
+                        const std::string& adapters);
+
 /// The table without frozen parameters: what checkpoints of the run have.
 model::ParameterTable trained_table(const model::ParameterTable& table);
 

@@ -138,6 +138,10 @@ io::CheckpointState Checkpointing<T>::restore(std::optional<io::CheckpointReader
     if (auto file = newest_state(grid_.world().mpi(), config_, nullptr, log_))
       read_into(found.emplace(std::move(*file)));
   }
+  if (state_.pairs.exist()) {
+    start_ = {.deck = found ? found->info().deck : "",
+              .weights = identity_of(config_, found ? &*found : nullptr, adapters_)};
+  }
   // Moves other checkpoints aside and removes copies: only after all reads.
   if (copies_ != nullptr) copies_->keep_only(found ? &*found : nullptr);
   if (!found) {

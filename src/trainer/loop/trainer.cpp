@@ -39,11 +39,12 @@ Trainer<T>::Trainer(const deck::Config& config, const Provenance& provenance, co
       counters_{.seed = config.run.seed},
       end_(config.run.steps),
       tokens_(state_.inputs, state_.targets, state_.document_starts, state_.sequence_tokens, state_.later.inputs,
-              state_.later.targets) {
+              state_.later.targets),
+      references_(config, grid, device, state_, loaders.training, log) {
   state_.initialise(config.run.seed);
   state_.model.refresh_compute_weights();
   schedule_->compute_once();  // libraries load code now, not while other ranks wait in the first step
-  if (!loaders_.validation.empty()) schedule_->compute_once_forward();
+  if (!loaders_.validation.empty() || state_.pairs.exist()) schedule_->compute_once_forward();
   statistics_->start(0);
   state_.reducers.reset();
 }
@@ -55,6 +56,8 @@ void Trainer<T>::resume(std::optional<io::CheckpointReader> checkpoint) {
   counters_ = checkpointing_.restore(std::move(checkpoint));
   state_.optimizer->take_weights(device_, state_.model.parameters().master);
   state_.model.refresh_compute_weights();
+  references_.prepare(checkpointing_.start_of_weights(), *schedule_, tokens_);
+  if (state_.pairs.exist()) statistics_->start(0);  // forward passes have counted
   faults_.end_resume(counters_.step, counters_.recent_norms);
 }
 
@@ -128,7 +131,9 @@ void Trainer<T>::load(data::BatchLoader& loader, index_t first_sample) {
   const Region region(device_.timers(), "load tokens");
   loaded_ = tokens_.load(device_, loader, first_sample);
   loaded_.targets = comm::sum(grid_.data_parallel(), loaded_.targets);
+  loaded_.loss_terms = state_.pairs.exist() ? loaded_.samples : loaded_.targets;
   loaded_.sequences = loader.numbers_of(first_sample);
+  references_.load(first_sample);
   state_.set_loaded(loaded_);
 }
 
@@ -151,7 +156,7 @@ template <class T>
 void Trainer<T>::read_result(StepResult& r) {
   const kernels::UpdateScalars& decided = state_.decision.read(device_);
   r.loss = decided.loss, r.grad_norm = decided.norm, r.updated = decided.updates;
-  statistics_->collect(static_cast<double>(loaded_.targets), r.statistics);
+  statistics_->collect(static_cast<double>(loaded_.loss_terms), r.statistics);
 }
 
 // Load a global batch; forward and backward of its micro-batches; reduce, clip, update. All is queued before the host
@@ -176,7 +181,7 @@ StepResult Trainer<T>::train_step() {
     statistics_->start(static_cast<index_t>(state_.loaded_loss_rows().size()));
     state_.decision.decide(
         device_, state_.loaded_loss_rows(), state_.model.parameters().gradient,
-        {static_cast<double>(loaded_.targets), config_.optimizer.clip_grad_norm, faults_.largest_norm()});
+        {static_cast<double>(loaded_.loss_terms), config_.optimizer.clip_grad_norm, faults_.largest_norm()});
     faults_.before_update();
     checkpointing_.finish_copy();
     queue_update(r.learning_rate);

@@ -14,6 +14,7 @@
 #include "nanotron/model/parameters/layer_layout.hpp"
 #include "nanotron/model/parameters/parametrization.hpp"
 #include "nanotron/nn/checks.hpp"
+#include "nanotron/nn/preference/pair_losses.hpp"
 #include "nanotron/optim/lr_schedule.hpp"
 #include "nanotron/optim/optimizer.hpp"
 #include "nanotron/parallel/pipeline/pipeline_partition.hpp"
@@ -83,6 +84,7 @@ constexpr deck::Feature features[] = {
     {nn::check_moe, nn::fill_moe},
     {model::check_size},
     {model::check_lora},
+    {nn::check_preference},
     {check_stage_configs},
 };
 

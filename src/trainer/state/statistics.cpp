@@ -19,7 +19,8 @@ struct Statistic {
 template <class T>
 constexpr Statistic<T> statistics[] = {{load_columns, load_text, make_load_monitor<T>},
                                        {z_loss_columns, z_loss_text, make_z_loss_monitor<T>},
-                                       {later_tokens_columns, later_tokens_text, make_later_tokens_monitor<T>}};
+                                       {later_tokens_columns, later_tokens_text, make_later_tokens_monitor<T>},
+                                       {reward_columns, reward_text, make_reward_monitor<T>}};
 
 // Calls f(statistic, first of its values, their number) for the statistics that the run has.
 template <class T, class F>
@@ -40,8 +41,8 @@ class Statistics final : public StatisticsMonitor {
   void start(index_t rows) override {
     for (const Monitor& m : monitors_) m.monitor->start(rows);
   }
-  void collect(double targets, std::span<double> values) override {
-    for (const Monitor& m : monitors_) m.monitor->collect(targets, values.subspan(m.first, m.count));
+  void collect(double terms, std::span<double> values) override {
+    for (const Monitor& m : monitors_) m.monitor->collect(terms, values.subspan(m.first, m.count));
   }
   void after_update() override {
     for (const Monitor& m : monitors_) m.monitor->after_update();

@@ -8,9 +8,11 @@
 
 namespace nanotron::trainer {
 
-/// factor times the mean of rows, of which each target token has `rows_per_token`. One value.
-std::unique_ptr<StatisticsMonitor> make_auxiliary_mean(double factor, index_t rows_per_token, comm::ProcessGrid& grid,
-                                                       Device& device, const AuxiliaryRows& of);
+/// factor times the mean of rows, of which each term of the loss (a target token, a pair) has `rows_per_term`; there is
+/// a term in `tokens_per_term` tokens. One value.
+std::unique_ptr<StatisticsMonitor> make_auxiliary_mean(double factor, index_t rows_per_term, comm::ProcessGrid& grid,
+                                                       Device& device, const AuxiliaryRows& of,
+                                                       index_t tokens_per_term = 1);
 
 std::span<const io::ExtraColumn> load_columns(const deck::Config& config);
 std::string load_text(const deck::Config& config, std::span<const double> values);
@@ -29,5 +31,11 @@ std::string later_tokens_text(const deck::Config& config, std::span<const double
 template <class T>
 std::unique_ptr<StatisticsMonitor> make_later_tokens_monitor(const deck::Config& config, comm::ProcessGrid& grid,
                                                              Device& device, const TrainingState<T>& state);
+
+std::span<const io::ExtraColumn> reward_columns(const deck::Config& config);
+std::string reward_text(const deck::Config& config, std::span<const double> values);
+template <class T>
+std::unique_ptr<StatisticsMonitor> make_reward_monitor(const deck::Config& config, comm::ProcessGrid& grid,
+                                                       Device& device, const TrainingState<T>& state);
 
 }  // namespace nanotron::trainer

@@ -49,6 +49,12 @@ index_t routed_sequences_of_rank(const deck::Config& config) {
   return deck::feed_forward_sizes(config.model).is_routed() ? config.data.global_batch_size / config.parallel.dp : 0;
 }
 
+std::vector<Vector<double>> rows_of(const std::vector<AuxiliaryRows>& all) {
+  std::vector<Vector<double>> rows;
+  for (const AuxiliaryRows& of : all) rows.push_back(of.rows);
+  return rows;
+}
+
 index_t documents_of_rank(const deck::Config& config) {
   if (config.data.document_mask == deck::DocumentMask::none) return 0;
   return config.data.global_batch_size / config.parallel.dp * config.data.sequence_length;
@@ -154,6 +160,16 @@ TrainingState<T>::TrainingState(const deck::Config& config, comm::ProcessGrid& g
       later(config, model.table().appended_layers, arena, tokens_of_rank(config, grid)),
       document_starts(arena.take<std::int32_t>(MemoryKind::workspace, documents_of_rank(config))),
       sequence_tokens(arena.take<std::int32_t>(MemoryKind::workspace, routed_sequences_of_rank(config))),
+      rewards(reward_rows(config, arena)),
+      pairs({.beta = config.preference.beta,
+             .micro_batches = max_micro_batches(),
+             .sequences = config.data.micro_batch_size,
+             .rows = {.shard = sequence_layout(config)[grid.cp_rank()],
+                      .length = config.data.sequence_length,
+                      .document_starts = document_starts},
+             .rewards = rows_of(rewards),
+             .cp = &grid.cp()},
+            arena),
       decision({.norm = norm_parts(model, sharding, grid),
                 .model = {&grid.tp(), &grid.pp()},
                 .loss = {&grid.data_parallel(), &grid.pp()},

@@ -53,7 +53,7 @@ TEST(Parameters, TableIsComplete) {
       EXPECT_EQ(p.get(c), Scalar(choice)) << key;
     }
   }
-  EXPECT_EQ(parameter_groups().size(), 11U);
+  EXPECT_EQ(parameter_groups().size(), 12U);
 }
 
 TEST(Parameters, EachRowSetsItsOwnMember) {

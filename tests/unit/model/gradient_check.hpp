@@ -13,6 +13,7 @@
 #include "nanotron/deck/later_tokens.hpp"
 #include "nanotron/model/layers/partial_gradients.hpp"
 #include "nanotron/model/layers/transformer.hpp"
+#include "nanotron/nn/preference/pair_losses.hpp"
 #include "support/device_values.hpp"
 #include "support/world.hpp"
 
@@ -26,6 +27,7 @@ struct Variant {
   void (*change)(deck::ModelConfig&) = nullptr;  // to another architecture
   double z_loss = 0.0;
   const char* adapted = "";  // lora%targets, of rank 3; empty: no adapters
+  double beta = 0.0;         // the sequences are pairs, of 4 positions and the rest
 };
 
 inline deck::LoraConfig adapters(const Variant& v) {
@@ -60,7 +62,7 @@ class Gradient : public testing::TestWithParam<Variant> {
         grid_(world_, {.tp = world_.size()}, test::device_transport()),
         device_(timers_),
         setup_{.model = tiny(GetParam()),
-               .objective = {GetParam().z_loss},
+               .objective = {GetParam().z_loss, GetParam().beta > 0.0},
                .lora = adapters(GetParam()),
                .sequences = sequences,
                .length = length,
@@ -79,7 +81,10 @@ class Gradient : public testing::TestWithParam<Variant> {
         lse2_("lse2", tokens),
         later_inputs_("later_inputs", deck::appended_layers(setup_.model) * tokens),
         later_targets_("later_targets", later_inputs_.size()),
-        later_losses_("later_losses", later_inputs_.size()) {
+        later_losses_("later_losses", later_inputs_.size()),
+        starts_("starts", tokens),
+        pair_memory_(plan_of_pairs()),
+        pairs_(pair_setup(), pair_memory_) {
     initialise<double>(model_.table(), 5, model_.parameters().master, model_.parameters().layouts.master);
     perturb();
     for (const index_t m : {0, 1})
@@ -92,6 +97,29 @@ class Gradient : public testing::TestWithParam<Variant> {
     test::set_values(inputs_, inputs);
     test::set_values(targets_, targets);
     set_later();
+    set_pairs();
+  }
+
+  nn::PairSetup pair_setup() {
+    const auto rewards = [&] { return Vector<double>(rewards_.data(), sequences); };
+    return {.beta = GetParam().beta,
+            .micro_batches = 1,
+            .sequences = sequences,
+            .rows = {{{0, length}, {length, length}}, length, Vector<const std::int32_t>(starts_.data(), tokens)},
+            .rewards = {rewards(), rewards(), rewards()},
+            .cp = &grid_.cp()};
+  }
+  MemoryPlan plan_of_pairs() {
+    Arena planning = Arena::planning();
+    const nn::PairLosses pairs(pair_setup(), planning);
+    return planning.plan();
+  }
+  void set_pairs() {
+    if (!pairs_.exist()) return;
+    std::vector<std::int32_t> starts;
+    for (index_t i = 0; i < tokens; ++i) starts.push_back(i % length < 4 ? 0 : 4);
+    test::set_values(starts_, starts);
+    test::set_values(pairs_.reference(), std::vector<double>{-11.0, -14.5, -13.0, -12.0});
   }
 
   // Any tokens, and some positions without input or target.
@@ -133,6 +161,11 @@ class Gradient : public testing::TestWithParam<Variant> {
     model_.embed({}, Vector<const std::int32_t>(inputs_.data(), tokens));
     model_.forward({});
     model_.loss({}, Vector<const std::int32_t>(targets_.data(), tokens), Vector<double>(losses_.data(), tokens));
+    if (pairs_.exist()) {
+      pairs_.of(0)->of(device_, Vector<const double>(losses_.data(), tokens));
+      pairs_.of(0)->replace(device_, Vector<double>(losses_.data(), tokens));
+      device_.fence();
+    }
     const std::vector<double> losses = test::values_of(losses_);
     return std::accumulate(losses.begin(), losses.end(), 0.0) * scale + router_losses() + z_loss() + later_loss();
   }
@@ -217,7 +250,7 @@ class Gradient : public testing::TestWithParam<Variant> {
   }
 
   nn::LossRows loss_rows() const {
-    return {Vector<double>(losses_.data(), tokens), Vector<double>(lse2_.data(), tokens)};
+    return {Vector<double>(losses_.data(), tokens), Vector<double>(lse2_.data(), tokens), pairs_.of(0)};
   }
 
   // Adds `amount` to one logical element on every rank that holds it; the rank's gradient there, or 0.
@@ -246,6 +279,10 @@ class Gradient : public testing::TestWithParam<Variant> {
   Kokkos::View<double*, MemorySpace> losses_, lse2_;
   Kokkos::View<std::int32_t*, MemorySpace> later_inputs_, later_targets_;
   Kokkos::View<double*, MemorySpace> later_losses_;
+  Kokkos::View<std::int32_t*, MemorySpace> starts_;
+  Kokkos::View<double*, MemorySpace> rewards_{"rewards", sequences};
+  Arena pair_memory_;
+  nn::PairLosses pairs_;
 };
 
 TEST_P(Gradient, MeetsFiniteDifferences) {

@@ -61,6 +61,12 @@ void to_capped(deck::ModelConfig& m) {
   m.attention_multiplier = 0.8;
 }
 
+void to_capped_head(deck::ModelConfig& m) {
+  m.final_logit_softcapping = 1.5;
+  m.lm_head_bias = true;
+  m.tie_word_embeddings = false;
+}
+
 void to_alibi(deck::ModelConfig& m) { m.position_embedding_type = deck::PositionEmbedding::alibi; }
 
 void to_no_positions(deck::ModelConfig& m) { m.position_embedding_type = deck::PositionEmbedding::none; }
@@ -195,6 +201,15 @@ INSTANTIATE_TEST_SUITE_P(
                 in_layer_1(balanced(deck::AuxLossScale::per_layer))},
         Variant{"dense_first_split", false, false, false, deck::TpMode::reduce_scatter,
                 in_layer_1(grouped(deck::RouterScore::sigmoid))}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+INSTANTIATE_TEST_SUITE_P(
+    Pairs, Gradient,
+    testing::Values(
+        Variant{"pairs", false, false, false, deck::TpMode::all_reduce, {}, nullptr, 0.0, "", 0.8},
+        Variant{"pairs_split", true, true, true, deck::TpMode::reduce_scatter, {}, nullptr, 0.0, "", 0.8},
+        Variant{"pairs_adapted", false, false, false, deck::TpMode::all_reduce, {}, nullptr, 0.0, "*_proj", 0.8},
+        Variant{"pairs_capped_head", true, false, false, deck::TpMode::all_reduce, {}, to_capped_head, 0.0, "", 0.8}),
     [](const auto& info) { return std::string(info.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(

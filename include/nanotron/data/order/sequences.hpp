@@ -7,6 +7,7 @@
 //   'stream'      sequence k has inputs tokens[ks .. ks+s-1] and targets tokens[ks+1 .. ks+s]
 //   'documents'   whole documents, packed with few unused positions; only documents longer than a sequence are split
 //                 (data/order/documents.hpp)
+//   'pairs'       two answers to one prompt (data/order/pairs.hpp)
 
 #include <cstdint>
 #include <memory>
@@ -43,6 +44,8 @@ class Sequences {
   virtual index_t tokens(index_t sequence) const = 0;
   /// Fraction of the positions of all sequences that have a target, whether it counts or not.
   virtual double filled() const = 0;
+  /// Of sequences of pairs: what identifies the file, as TokenHashes::content; else 0.
+  virtual std::uint64_t content() const { return 0; }
 };
 
 /// file must outlive the result: the file at data.path, or for Split::validation with a validation_path one of those.

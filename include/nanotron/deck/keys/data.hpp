@@ -8,7 +8,7 @@ namespace nanotron::deck {
 
 enum class Shuffle { none, global };
 enum class DocumentMask { none, block_diagonal };
-enum class SequenceKind { stream, documents };
+enum class SequenceKind { stream, documents, pairs };
 enum class Verify { automatic, full, sample, none };
 enum class OtherTokenizer { refuse, accept };
 enum class OnChange { refuse, warn };

@@ -6,10 +6,8 @@
 namespace nanotron::deck {
 
 struct PreferenceConfig {
-  double beta = 0.0;  // 0: no pairs
-  double label_smoothing = 0.0;
-  std::string pairs{};      // a file
-  std::string reference{};  // a file of log-probabilities of the reference model
+  double beta = 0.0;        // 0: no pairs
+  std::string reference{};  // a file of log-probabilities of the reference model; empty: in run%output_dir
 };
 
 }  // namespace nanotron::deck

@@ -30,7 +30,15 @@ namespace nanotron::kernels {
 struct LossGradient {
   double scale = 1.0;
   double z_scale = 0.0;
-  double cap = 0.0;  // 0: none
+  double cap = 0.0;                       // 0: none
+  Vector<const double> row_weights = {};  // of each row, which multiplies scale; empty: 1
+
+  /// That of a row; its weights are not used.
+  NANOTRON_FUNCTION LossGradient of_row(index_t row) const {
+    LossGradient of = *this;
+    if (row_weights.data() != nullptr) of.scale *= row_weights.data()[row];
+    return of;
+  }
 };
 
 /// l <- cap tanh(l / cap), in place.

@@ -39,13 +39,28 @@ struct LossWorkspace {
   index_t chunk() const { return logits.rows; }
 };
 
-/// What training minimises per token: loss + z_coefficient lse^2.
+/// What training minimises per token: loss + z_coefficient lse^2; or, of_sequences, a function of the sums of losses
+/// over parts of a sequence.
 struct Objective {
   double z_coefficient = 0.0;
+  bool of_sequences = false;
 
   bool has_auxiliary() const { return z_coefficient > 0.0; }
 };
 Objective objective_of(const deck::Config& config);
+/// Refuses a term of tokens beside a loss of sequences.
+void check_objective(const deck::Config& config, deck::Findings& findings);
+
+/// Weights of tokens in the gradient, which follow from the losses of all tokens of a micro-batch.
+class TokenWeights {
+ public:
+  virtual ~TokenWeights() = default;
+  /// losses (tokens): of each token. Returns d(what training minimises)/d(loss) of each, valid until the next call.
+  /// Collective over the context-parallel group.
+  virtual Vector<const double> of(Device& device, Vector<const double> losses) const = 0;
+  /// After that: losses <- shares of what training minimises, which add up to it over tokens and ranks.
+  virtual void replace(Device& device, Vector<double> losses) const = 0;
+};
 
 /// What follows the GEMM of the logits.
 struct LogitRule {
@@ -63,10 +78,13 @@ struct DrawnTargets {
   kernels::LabelDraw draw{};
 };
 
-/// Per token, overwritten: the loss; and with Objective::has_auxiliary lse^2, else empty.
+/// Per token, overwritten: the loss; and with Objective::has_auxiliary lse^2, else empty. weights: with
+/// Objective::of_sequences, else null.
 struct LossRows {
-  LossRows(Vector<double> losses, Vector<double> of_auxiliary = {}) : loss(losses), auxiliary(of_auxiliary) {}
+  LossRows(Vector<double> losses, Vector<double> of_auxiliary = {}, const TokenWeights* token_weights = nullptr)
+      : loss(losses), auxiliary(of_auxiliary), weights(token_weights) {}
   Vector<double> loss, auxiliary;
+  const TokenWeights* weights;
   DrawnTargets drawn{};  // the targets of the loss
 };
 
@@ -80,9 +98,12 @@ class VocabLoss {
             const LogitRule& rule = {})
       : vocabulary_(vocabulary), head_(head), tp_(&tp), orders_(orders), rule_(rule) {}
 
-  /// For this many tokens: all-reduces of the maximum logit, and of the sum of exponentials with the target's logit.
+  /// For this many tokens: all-reduces of the maximum logit, and of the sum of exponentials with the target's logit;
+  /// with weights in each of two passes.
   comm::StepTraffic traffic(index_t tokens) const {
-    return {.tensor_parallel = comm::all_reduce_bytes(3 * tokens * static_cast<index_t>(sizeof(M)), tp_->size())};
+    const index_t passes = rule_.objective.of_sequences ? 2 : 1;
+    return {.tensor_parallel =
+                comm::all_reduce_bytes(passes * 3 * tokens * static_cast<index_t>(sizeof(M)), tp_->size())};
   }
 
   /// n (tokens, hidden), targets (tokens; negative: ignored) -> losses (tokens), overwritten, the same on
@@ -91,7 +112,8 @@ class VocabLoss {
                Vector<double> losses) const;
 
   /// Also the gradients of scale * (sum of what training minimises): this rank's partial sum of dn (tokens, hidden),
-  /// overwritten; the gradients of the head, accumulated.
+  /// overwritten; the gradients of the head, accumulated. With weights the logits are computed twice: for the losses of
+  /// all tokens, then for their gradients.
   void forward_backward(Device& device, Matrix<const T> n, Vector<const std::int32_t> targets, double scale,
                         const LossWorkspace<T>& work, const LossRows& rows, Matrix<T> dn) const;
 
@@ -102,7 +124,7 @@ class VocabLoss {
   struct Chunk;
   void loss_of_shards(Device& device, const Chunk& chunk) const;
   void draw_targets(Device& device, const Chunk& chunk, index_t begin, const DrawnTargets& drawn) const;
-  kernels::LossGradient gradient_of(double scale, const LossRows& rows) const;
+  kernels::LossGradient gradient_of(double scale, const LossRows& rows, Vector<const double> weights) const;
 
   Range vocabulary_;
   LinearWeights<T> head_;

@@ -37,6 +37,12 @@ std::size_t neighbour_bytes(const deck::Config& config, comm::ProcessGrid& grid,
 template <class T>
 std::size_t checkpoint_workspace(const deck::Config& config, comm::ProcessGrid& grid, const TrainingState<T>& state);
 
+/// What a run starts with.
+struct StartingPoint {
+  std::string deck{};     // of the checkpoint that it resumed from; empty: none
+  std::string weights{};  // what identifies them
+};
+
 template <class T>
 class Checkpointing {
  public:
@@ -53,6 +59,8 @@ class Checkpointing {
   /// Error(deck_error) if the deck's model differs, Error(data_error) if the tokenizer differs and data%other_tokenizer
   /// does not accept it; other data or another order of them: compare_data (run_data.hpp). Collective.
   io::CheckpointState restore(std::optional<io::CheckpointReader> checkpoint = {});
+  /// Of the last restore(), where sequences are pairs.
+  const StartingPoint& start_of_weights() const { return start_; }
 
   /// Writes the state after `counters.step` updates. Collective.
   SavedCheckpoint save(const io::CheckpointState& counters);
@@ -95,6 +103,7 @@ class Checkpointing {
   std::string hugging_face_;     // of the checkpoint that the run resumed from, passed on
   std::string adapters_;         // of this run, see io::CheckpointContents
   std::uint64_t base_bits_ = 0;  // of the weights that a run with adapters does not change, as they were read
+  StartingPoint start_;
   comm::ProcessGrid& grid_;
   Device& device_;
   TrainingState<T>& state_;

@@ -12,6 +12,7 @@
 #include "nanotron/trainer/faults/faults.hpp"
 #include "nanotron/trainer/loop/save_request.hpp"
 #include "nanotron/trainer/loop/stop_conditions.hpp"
+#include "nanotron/trainer/preference/references.hpp"
 #include "nanotron/trainer/report/progress.hpp"
 #include "nanotron/trainer/state/forward_backward.hpp"
 #include "nanotron/trainer/state/token_buffer.hpp"
@@ -105,6 +106,7 @@ class Trainer {
   std::optional<SavedCheckpoint> finished_;  // while a bad step was answered
   LoadedBatch loaded_;
   TokenBuffer tokens_;
+  References<T> references_;
 };
 
 }  // namespace nanotron::trainer

@@ -27,9 +27,9 @@ class StatisticsMonitor {
   /// Queues the copy to the host of the statistics since the last call. rows: tokens of this rank in the step.
   /// Collective over the world, as is collect.
   virtual void start(index_t rows) = 0;
-  /// values: of the columns, from what was copied, after a wait for the device; the same on all ranks. targets: of the
-  /// global batch.
-  virtual void collect(double targets, std::span<double> values) = 0;
+  /// values: of the columns, from what was copied, after a wait for the device; the same on all ranks. terms: of the
+  /// mean loss of the global batch.
+  virtual void collect(double terms, std::span<double> values) = 0;
   /// After an update of the weights: queues what the model derives from the statistics collected last.
   virtual void after_update() {}
 };

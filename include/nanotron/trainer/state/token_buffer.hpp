@@ -19,6 +19,7 @@ struct LoadedBatch {
   std::uint64_t token_hash = 0;  // this rank's share of the sum
   index_t samples = 0;           // over all ranks
   index_t targets = 0;           // on this rank: positions whose target is not no_target
+  index_t loss_terms = 0;        // over all ranks: what the loss is the mean of, targets or pairs
   index_t tokens = 0;            // over all ranks: positions that have a token
   index_t micro_batches = 0;     // of this rank
   /// With a document mask: nn::Packing::documents of each micro-batch. In this buffer's memory, until the next load.
@@ -26,8 +27,8 @@ struct LoadedBatch {
   /// Of a batch of training: this rank's sequences; else unknown.
   SampleNumbers sequences{};
 
-  /// The factor from the sum of losses to their mean, if targets counts those of all ranks; 0 without any.
-  double loss_scale() const { return targets > 0 ? 1.0 / static_cast<double>(targets) : 0.0; }
+  /// The factor from the sum of losses to their mean; 0 without any.
+  double loss_scale() const { return loss_terms > 0 ? 1.0 / static_cast<double>(loss_terms) : 0.0; }
 };
 
 class TokenBuffer {

@@ -8,6 +8,7 @@
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/model/layers/transformer.hpp"
+#include "nanotron/nn/preference/pair_losses.hpp"
 #include "nanotron/optim/optimizer.hpp"
 #include "nanotron/optim/update_decision.hpp"
 #include "nanotron/optim/weight_average.hpp"
@@ -31,6 +32,9 @@ struct AuxiliaryRows {
   Vector<kernels::ExactSum> sum;
   Vector<std::int64_t> top_place;
 };
+
+/// The same of the rewards of chosen and of rejected answers and of their comparison, a row for each pair.
+std::vector<AuxiliaryRows> reward_rows(const deck::Config& config, Arena& arena);
 
 /// Of the appended layers: inputs and targets of each, (micro-batches, layers, tokens of a micro-batch) like their
 /// losses; how much the sum of the losses of all of them counts in what training minimises. All empty without.
@@ -78,7 +82,7 @@ struct TrainingState {
             i < documents_.size() ? documents_[i] : 0, samples_.from(micro_batch * sequences_)};
   }
   nn::LossRows loss_rows_of(index_t micro_batch) const {
-    nn::LossRows rows(part(loss_rows, micro_batch), part(auxiliary.rows, micro_batch));
+    nn::LossRows rows(part(loss_rows, micro_batch), part(auxiliary.rows, micro_batch), pairs.of(micro_batch));
     if (draws_targets) rows.drawn = {part(targets, micro_batch), shard_, {seed_, packing_of(micro_batch).samples}};
     return rows;
   }
@@ -103,8 +107,10 @@ struct TrainingState {
   LaterRows later;
   Vector<std::int32_t> document_starts;  // of whole sequences; empty without a document mask
   Vector<std::int32_t> sequence_tokens;  // of each whole sequence; empty without experts
-  optim::UpdateDecision<M> decision;     // last: the size of its last vector may differ between ranks of a group
-  bool draws_targets = false;            // the loss rows are of targets drawn from the model, which overwrite these
+  std::vector<AuxiliaryRows> rewards;    // of pairs, see reward_rows(); empty where sequences are none
+  nn::PairLosses pairs;
+  optim::UpdateDecision<M> decision;  // last: the size of its last vector may differ between ranks of a group
+  bool draws_targets = false;         // the loss rows are of targets drawn from the model, which overwrite these
 
  private:
   template <class U>

@@ -117,6 +117,32 @@ TYPED_TEST(CrossEntropy, OnePassOverTheWholeVocabulary) {
   }
 }
 
+// A row with a weight has the gradient of one with so much more scale, also where the weight is negative.
+TYPED_TEST(CrossEntropy, WeightsOfRows) {
+  using T = TypeParam;
+  const index_t rows = 6, columns = 301;
+  auto logits = Array<T>::random(rows * columns, 1, 3.0);
+  const auto before = logits.host;
+  Array<std::int32_t> targets(rows);
+  for (index_t r = 0; r < rows; ++r) targets.host[r] = r == 4 ? -1 : static_cast<std::int32_t>(r * 41);
+  targets.push();
+  const auto weights = Array<double>::random(rows, 2, 2.0);
+  Array<double> loss(rows), lse2(rows);
+  kernels::cross_entropy_whole<T>(this->device_, logits.matrix(rows, columns), targets.read(),
+                                  {.scale = 0.5, .cap = 20.0, .row_weights = weights.read()}, loss.vector());
+  this->device_.fence();
+  logits.pull();
+  for (index_t r = 0; r < rows; ++r) {
+    double loss2 = 0.0, lse2_2 = 0.0;
+    std::vector<double> gradient2(columns);
+    const std::vector<T> row(logits.host.begin() + r * columns, logits.host.begin() + (r + 1) * columns);
+    kernels::reference::cross_entropy<T>({before.data() + r * columns, 1, columns}, targets.host.data() + r,
+                                         {.scale = 0.5 * weights.host[r], .cap = 20.0}, &loss2, &lse2_2,
+                                         matrix_of(gradient2, 1, columns));
+    expect_close(row, gradient2, 64 * unit_roundoff<master_t<T>>() + unit_roundoff<T>(), 0.5 / columns);
+  }
+}
+
 // Passes over memory of the logits, (reads, writes), that the calls count.
 template <class T>
 std::pair<double, double> passes(Processor processor, const SumOrder& order, bool whole) {
