@@ -7,6 +7,7 @@
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/table/parameters.hpp"
+#include "nanotron/nn/vocab/vocab_loss.hpp"
 #include "nanotron/tensor/layout_checks.hpp"
 #include "nanotron/tensor/shard.hpp"
 
@@ -118,6 +119,11 @@ bool stores_bf16(const deck::Config& c) {
 
 // Grouped GEMMs multiply bf16 on tensor cores, of which a load takes 8 elements, in sums that follow the rows.
 void check_losses(const deck::Config& c, deck::Findings& f) {
+  if (objective_of(c).of_sequences && deck::drops_tokens(c.model) && f.is_valid({"moe.capacity_factor"})) {
+    f.error({"moe.capacity_factor"},
+            "with a capacity of experts the log-probability of an answer depends on the other answers of the batch",
+            "capacity_factor = 0");
+  }
   if (c.optimizer.name != "sophia") return;
   for (const auto& [key, coefficient] : {std::pair{"router_aux_loss_coef", c.model.moe.router_aux_loss_coef},
                                          {"router_z_loss_coef", c.model.moe.router_z_loss_coef}}) {

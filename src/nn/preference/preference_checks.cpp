@@ -21,16 +21,6 @@ void check_pairs(const deck::Config& c, deck::Findings& f) {
     f.error({"preference.beta", "data.sequences"}, "beta > 0 trains on pairs of answers, and sequences are none",
             "sequences = 'pairs', with a data%path that nanotron-pairs wrote", "or beta = 0");
   }
-  if (deck::drops_tokens(c.model) && f.is_valid({"moe.capacity_factor"})) {
-    f.error({"moe.capacity_factor", "preference.beta"},
-            "with a capacity of experts the log-probability of an answer depends on the other answers of the batch",
-            "capacity_factor = 0");
-  }
-  if (c.optimizer.name == "sophia" && f.is_valid({"optimizer.name"})) {
-    f.error({"optimizer.name", "preference.beta"},
-            "'sophia' estimates the curvature of a loss of tokens, and training on pairs minimises one of answers",
-            "name = 'adamw'");
-  }
   if (c.parallel.cp > 1)
     refuse_layout(c, f, "parallel.cp", "sums over answers on several context-parallel ranks", "cp = 1");
 }

@@ -17,6 +17,7 @@
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/later_tokens.hpp"
 #include "nanotron/kernels/optim/element_update.hpp"
+#include "nanotron/nn/vocab/vocab_loss.hpp"
 #include "optim/element_optimizer.hpp"
 #include "optim/optimizers.hpp"
 
@@ -82,6 +83,10 @@ class Sophia final : public ElementOptimizer<M> {
 
 void check_sophia(const deck::Config& c, deck::Findings& f) {
   deck::refuse_unused(c, {"optimizer.eps"}, "optimizers that divide by it", "its default with name = 'sophia'", f);
+  if (nn::objective_of(c).of_sequences && f.is_valid({"optimizer.name"}))
+    f.error({"optimizer.name"},
+            "Sophia estimates the curvature of a loss of tokens, and training on pairs minimises one of answers",
+            "name = 'adamw'");
   if (deck::appended_layers(c.model) > 0 && f.is_valid({"optimizer.name"}))
     f.error({"optimizer.name"},
             "Sophia estimates the curvature of the loss of the next token alone, and layers that "

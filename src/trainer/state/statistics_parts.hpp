@@ -32,6 +32,8 @@ template <class T>
 std::unique_ptr<StatisticsMonitor> make_later_tokens_monitor(const deck::Config& config, comm::ProcessGrid& grid,
                                                              Device& device, const TrainingState<T>& state);
 
+/// Of the rewards of chosen and of rejected answers and of their comparison, a row for each pair; none without pairs.
+std::vector<AuxiliaryRows> reward_rows(const deck::Config& config, Arena& arena);
 std::span<const io::ExtraColumn> reward_columns(const deck::Config& config);
 std::string reward_text(const deck::Config& config, std::span<const double> values);
 template <class T>

@@ -11,6 +11,7 @@
 #include "nanotron/optim/update_decision.hpp"
 #include "nanotron/parallel/pipeline/pipeline.hpp"
 #include "nanotron/parallel/pipeline/pipeline_partition.hpp"
+#include "trainer/state/statistics_parts.hpp"
 
 namespace nanotron::trainer {
 namespace {

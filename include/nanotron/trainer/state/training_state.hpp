@@ -33,9 +33,6 @@ struct AuxiliaryRows {
   Vector<std::int64_t> top_place;
 };
 
-/// The same of the rewards of chosen and of rejected answers and of their comparison, a row for each pair.
-std::vector<AuxiliaryRows> reward_rows(const deck::Config& config, Arena& arena);
-
 /// Of the appended layers: inputs and targets of each, (micro-batches, layers, tokens of a micro-batch) like their
 /// losses; how much the sum of the losses of all of them counts in what training minimises. All empty without.
 struct LaterRows {
@@ -69,8 +66,7 @@ struct TrainingState {
   index_t micro_batches() const { return micro_batches_; }
   index_t max_micro_batches() const { return static_cast<index_t>(inputs.size()) / model.tokens(); }
   void set_loaded(const LoadedBatch& batch) {
-    micro_batches_ = batch.micro_batches;
-    step_tokens_ = batch.tokens;
+    micro_batches_ = batch.micro_batches, step_tokens_ = batch.tokens;
     documents_ = batch.documents;
     samples_ = batch.sequences;
   }
@@ -100,14 +96,13 @@ struct TrainingState {
   parallel::Reducers<T> reducers;
   // This rank's tokens of a step, the largest, in sample order: (micro-batches, sequences, tokens of the sequence on
   // this rank).
-  Vector<std::int32_t> inputs;
-  Vector<std::int32_t> targets;
+  Vector<std::int32_t> inputs, targets;
   Vector<double> loss_rows;
   AuxiliaryRows auxiliary;
   LaterRows later;
   Vector<std::int32_t> document_starts;  // of whole sequences; empty without a document mask
   Vector<std::int32_t> sequence_tokens;  // of each whole sequence; empty without experts
-  std::vector<AuxiliaryRows> rewards;    // of pairs, see reward_rows(); empty where sequences are none
+  std::vector<AuxiliaryRows> rewards;    // of pairs: chosen, rejected, their comparison; empty where sequences are none
   nn::PairLosses pairs;
   optim::UpdateDecision<M> decision;  // last: the size of its last vector may differ between ranks of a group
   bool draws_targets = false;         // the loss rows are of targets drawn from the model, which overwrite these
