@@ -213,7 +213,8 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
   shared.shared_expert_intermediate_size = 96;
   constexpr auto muon = "muon";
   const auto beside_frozen_weights = [](deck::Config& c) {
-    c.lora = {.rank = c.precision.compute == ScalarType::fp8 ? 0 : 4, .base = "initial"};
+    c.lora =
+        c.precision.compute == ScalarType::fp8 ? deck::LoraConfig{} : deck::LoraConfig{.rank = 4, .base = "initial"};
   };
   constexpr auto split = deck::TpMode::reduce_scatter;
   const std::vector<Mode> modes{
