@@ -210,9 +210,9 @@ std::unique_ptr<const nn::FeedForward<T>> Experts<T>::make(const FeedForwardSour
     const MlpSpecs specs = table.expert(e);
     gate_up.push_back(weights(specs.first, specs.first_rows));
     down.push_back(weights(specs.down, specs.down.local_rows()));
-    if (gate_up.back().bias.extent(0) > 0) {
-      biases.push_back({std::exchange(gate_up.back().bias, {}), std::exchange(down.back().bias, {}),
-                        gate_up.back().bias_gradient, down.back().bias_gradient});
+    if (nn::LinearWeights<T>& first = gate_up.back(), &second = down.back(); first.bias.extent(0) > 0) {
+      biases.push_back({std::exchange(first.bias, {}), std::exchange(second.bias, {}),
+                        std::exchange(first.bias_gradient, {}), std::exchange(second.bias_gradient, {})});
     }
   }
   const auto experts = [&](const std::vector<nn::LinearWeights<T>>& w, const nn::LinearOrders& order) {
