@@ -117,7 +117,6 @@ bool stores_bf16(const deck::Config& c) {
   return with_scalar_type(c.precision.compute, []<class T>(std::type_identity<T>) { return std::is_same_v<T, bf16>; });
 }
 
-// Grouped GEMMs multiply bf16 on tensor cores, of which a load takes 8 elements, in sums that follow the rows.
 void check_losses(const deck::Config& c, deck::Findings& f) {
   if (objective_of(c).of_sequences && deck::drops_tokens(c.model) && f.is_valid({"moe.capacity_factor"})) {
     f.error({"moe.capacity_factor"},
@@ -135,6 +134,7 @@ void check_losses(const deck::Config& c, deck::Findings& f) {
   }
 }
 
+// Grouped GEMMs multiply bf16 on tensor cores, of which a load takes 8 elements, in sums that follow the rows.
 void check_gemms(const deck::Config& c, deck::Findings& f) {
   const std::string key = "run.expert_gemms";
   if (c.run.expert_gemms == deck::ExpertGemms::library || !f.is_valid({key})) return;
