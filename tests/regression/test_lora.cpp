@@ -14,6 +14,7 @@
 #include "nanotron/trainer/plan/plan.hpp"
 #include "support/comparison.hpp"
 #include "support/device_values.hpp"
+#include "support/grid.hpp"
 #include "support/test_folder.hpp"
 #include "support/trainer_run.hpp"
 #include "support/world.hpp"
@@ -21,13 +22,9 @@
 namespace nanotron {
 namespace {
 
-constexpr std::int64_t steps = 10;
+using test::Grid;
 
-struct Grid {
-  int tp = 1, pp = 1, cp = 1, zero = 0;
-  deck::TpMode mode = deck::TpMode::all_reduce;
-  deck::Recompute recompute = deck::Recompute::none;
-};
+constexpr std::int64_t steps = 10;
 
 template <class F>
 std::string error_of(const F& run) {
@@ -41,11 +38,6 @@ std::string error_of(const F& run) {
 
 std::string error_of(const deck::Config& config) {
   return error_of([&] { test::run_training(config, test::world(), 1); });
-}
-
-std::string text(const Grid& g) {
-  return fmt::format("tp {} pp {} cp {} zero {} mode {} recompute {}", g.tp, g.pp, g.cp, g.zero,
-                     static_cast<int>(g.mode), static_cast<int>(g.recompute));
 }
 
 class Lora : public testing::Test {
@@ -66,16 +58,8 @@ class Lora : public testing::Test {
     return config;
   }
 
-  std::optional<deck::Config> on(deck::Config config, const Grid& g) const {
-    config.parallel.tp = g.tp;
-    config.parallel.pp = g.pp;
-    config.parallel.cp = g.cp;
-    config.parallel.dp = ranks_ / (g.tp * g.pp * g.cp);
-    config.parallel.zero_stage = g.zero;
-    config.parallel.tp_mode = g.mode;
-    config.parallel.recompute = g.recompute;
-    if (g.tp * g.pp * g.cp * config.parallel.dp != ranks_) return std::nullopt;
-    return config;
+  std::optional<deck::Config> on(const deck::Config& config, const Grid& g) const {
+    return test::on_grid(config, g, ranks_);
   }
 
   int ranks_ = 1, rank_ = 0;

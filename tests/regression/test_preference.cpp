@@ -13,25 +13,16 @@
 
 #include "nanotron/trainer/plan/plan.hpp"
 #include "support/comparison.hpp"
+#include "support/grid.hpp"
 #include "support/test_folder.hpp"
 #include "support/world.hpp"
 
 namespace nanotron {
 namespace {
 
+using test::Grid;
+
 constexpr std::int64_t steps = 10;
-
-struct Grid {
-  int tp = 1, pp = 1, cp = 1, zero = 0;
-  deck::TpMode mode = deck::TpMode::all_reduce;
-  deck::Recompute recompute = deck::Recompute::none;
-  int micro_batch = 1;
-};
-
-std::string text(const Grid& g) {
-  return fmt::format("tp {} pp {} cp {} zero {} mode {} recompute {} micro-batch {}", g.tp, g.pp, g.cp, g.zero,
-                     static_cast<int>(g.mode), static_cast<int>(g.recompute), g.micro_batch);
-}
 
 const std::vector<Grid> grids{{},
                               {.micro_batch = 2},
@@ -77,18 +68,8 @@ class Preference : public testing::Test {
     MPI_Barrier(test::world());
   }
 
-  std::optional<deck::Config> on(deck::Config config, const Grid& g) const {
-    config.parallel.tp = g.tp;
-    config.parallel.pp = g.pp;
-    config.parallel.cp = g.cp;
-    config.parallel.dp = ranks_ / (g.tp * g.pp * g.cp);
-    config.parallel.zero_stage = g.zero;
-    config.parallel.tp_mode = g.mode;
-    config.parallel.recompute = g.recompute;
-    config.data.micro_batch_size = g.micro_batch;
-    if (g.tp * g.pp * g.cp * config.parallel.dp != ranks_) return std::nullopt;
-    if (config.data.global_batch_size % (config.parallel.dp * g.micro_batch) != 0) return std::nullopt;
-    return config;
+  std::optional<deck::Config> on(const deck::Config& config, const Grid& g) const {
+    return test::on_grid(config, g, ranks_);
   }
 
   // Each grid computes the file of the reference model itself.

@@ -2,7 +2,9 @@
 """nanotron-pairs: the tokens of TRL's DPOTrainer, with texts and with messages, and mistakes by their lines."""
 
 import json
+import os
 import re
+import stat
 
 import conftest
 import h5py
@@ -116,6 +118,12 @@ def test_wrong_lines(tmp_path, tool, line, words):
     (tmp_path / "p.jsonl").write_text(json.dumps(TEXTS[0]) + "\n" + line + "\n")
     error = tool("pairs", tmp_path / "p.jsonl", "-o", tmp_path / "p.h5", rc=65).stderr
     assert "line 2: expected" in error and words in error and not (tmp_path / "p.h5").exists()
+
+
+def test_only_files_are_replaced(tmp_path, tool):
+    os.mkfifo(tmp_path / "pipe")
+    error = tool("pairs", write(tmp_path / "p.jsonl", TEXTS), "-o", tmp_path / "pipe", rc=65).stderr
+    assert "a folder or a device" in error and stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
 def test_answers_without_tokens(tmp_path, tool):

@@ -31,17 +31,15 @@ Exit codes: 0 done; 2 or 64 wrong command line; 65 unusable questions or tokeniz
 from __future__ import annotations
 
 import argparse
-import json
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-import h5py
 import numpy as np
 
-from . import common, hdf5, token_file, token_hashes
+from . import common, document_file
 from .foreign import TokenFile
+from .json_lines import read_objects, refuse
 from .tokenizers import ByteTokenizer, HuggingFaceTokenizer, Tokenizer, load_tokenizer, say_bos
 
 
@@ -66,19 +64,7 @@ class Columns:
     lines: list[int] = field(default_factory=list)
 
 
-def refuse(where: str, expected: str, found: str) -> common.ToolError:
-    return common.ToolError(f"{where}: expected {expected}\n  found:  {found}")
-
-
-def question_of(text: str, where: str, line: int) -> Question:
-    try:
-        row = common.from_json(text)
-    except ValueError as error:
-        raise refuse(where, "a line of JSON", f"{text[:60]!r} ({error})") from None
-    if not isinstance(row, dict):
-        raise refuse(where, "an object with the fields context, choices and answer", f"{text[:60]!r}")
-    if lone := common.lone_surrogate(json.dumps(row, ensure_ascii=False)):
-        raise refuse(where, "texts", lone)
+def question_of(row: dict[str, Any], where: str, line: int) -> Question:
     names = [name for name in ("context", "question") if name in row]
     if len(names) != 1 or not isinstance(row[names[0]], str):
         raise refuse(where, "one text, in the field context or question",
@@ -89,18 +75,6 @@ def question_of(text: str, where: str, line: int) -> Question:
     if isinstance(answer, bool) or not isinstance(answer, int) or not 0 <= answer < len(choices):
         raise refuse(where, f"a number from 0 to {len(choices) - 1} in the field answer", repr(answer)[:60])
     return Question(line, row[names[0]], choices, answer)
-
-
-def read_questions(path: Path) -> Iterator[Question]:
-    if not path.is_file():
-        raise common.ToolError(f"{path}: no such file")
-    with open(path, encoding="utf-8", errors="strict") as file:
-        try:
-            for number, text in enumerate(file, 1):
-                if text.strip():
-                    yield question_of(text, f"{path}, line {number}", number)
-        except UnicodeDecodeError as error:
-            raise refuse(str(path), "text in UTF-8", str(error)) from None
 
 
 def encode_pair(tokenizer: Tokenizer, context: str, choice: str) -> tuple[np.ndarray, int]:
@@ -133,29 +107,11 @@ def add_question(columns: Columns, tokenizer: Tokenizer, question: Question, del
 
 
 def write_file(path: Path, columns: Columns, tokenizer: Tokenizer) -> None:
-    temporary = common.beside(path)
-    tokens = np.concatenate(columns.tokens).astype(token_file.token_dtype(tokenizer.vocab_size))
-    begins = np.cumsum([0, *(len(piece) for piece in columns.tokens[:-1])])
-    counts = np.bincount(tokens, minlength=tokenizer.vocab_size)
-    try:
-        with h5py.File(temporary, "w", libver=("earliest", "v110")) as file:
-            file.create_dataset("tokens", data=tokens)
-            for name, values in (("documents", begins), ("choices/tokens", columns.scored),
-                                 ("choices/characters", columns.characters), ("choices/bytes", columns.bytes),
-                                 ("questions/choices", columns.counts), ("questions/answer", columns.answers),
-                                 ("questions/line", columns.lines)):
-                file.create_dataset(name, data=np.asarray(values, dtype="<u8"))
-            token_file.write_vocabulary(file, tokenizer.vocabulary())
-            token_file.write_token_attributes(
-                file, vocab_size=tokenizer.vocab_size, tokenizer=tokenizer.name, tokenizer_sha256=tokenizer.sha256,
-                special={"eos_token_id": tokenizer.eos, "bos_token_id": tokenizer.bos},
-                entropy=token_file.unigram_entropy(counts), provenance=hdf5.tool_provenance("nanotron_choices"))
-            token_hashes.put(file, *token_hashes.compute(file))
-        with open(temporary, "rb+") as written:
-            os.fsync(written.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with document_file.written(path, columns.tokens, tokenizer, "nanotron_choices") as file:
+        for name, values in (("choices/tokens", columns.scored), ("choices/characters", columns.characters),
+                             ("choices/bytes", columns.bytes), ("questions/choices", columns.counts),
+                             ("questions/answer", columns.answers), ("questions/line", columns.lines)):
+            file.create_dataset(name, data=np.asarray(values, dtype="<u8"))
 
 
 def choose_tokenizer(options: argparse.Namespace) -> Tokenizer:
@@ -209,11 +165,10 @@ def main(argv: list[str] | None = None) -> int:
     options = parse(argv)
     tokenizer = choose_tokenizer(options)
     columns = Columns()
-    for question in read_questions(options.questions):
-        add_question(columns, tokenizer, question, options.delimiter, f"{options.questions}, line {question.line}")
+    for line, where, row in read_objects(options.questions, "context, choices and answer"):
+        add_question(columns, tokenizer, question_of(row, where, line), options.delimiter, where)
     if not columns.counts:
         raise common.ToolError(f"{options.questions}: expected questions, found none")
-    options.output.parent.mkdir(parents=True, exist_ok=True)
     write_file(options.output, columns, tokenizer)
     longest = max(len(tokens) for tokens in columns.tokens)
     print(f"{options.output}: {len(columns.counts):,} questions, {len(columns.scored):,} choices, "

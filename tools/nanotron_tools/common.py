@@ -43,6 +43,8 @@ def wrong(where: object, expected: str, found: str, change: str, exit_code: int 
 
 def beside(path: Path) -> Path:
     """<path>.tmp, for what becomes `path` when it is complete: whatever has that name, as a link, is gone."""
+    if path.exists() and not path.is_file():
+        raise wrong(path, "a file, or a name that is free", "a folder or a device", "give another name")
     temporary = path.with_name(path.name + ".tmp")
     temporary.unlink(missing_ok=True)
     return temporary

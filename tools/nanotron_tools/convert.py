@@ -52,14 +52,24 @@ from typing import Any
 
 import h5py
 
-from . import adapters, average, common, from_megatron, hdf5, layouts, to_megatron, to_nanotron, tokenizers
+from . import (
+    adapter_commands,
+    adapters,
+    average,
+    common,
+    from_megatron,
+    hdf5,
+    layouts,
+    to_megatron,
+    to_nanotron,
+    tokenizers,
+)
 from . import checkpoint as checkpoint_file
 from . import hf_config as hf
 from . import safetensors as st
 from .from_nanotron import add_command as add_from_nanotron
 from .model_sizes import ModelSizes
 
-DTYPES = {"fp64": "F64", "fp32": "F32", "bf16": "BF16"}
 TORCH_NAMES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16"}
 ORIGIN_FILE = "hugging_face.json"
 SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
@@ -273,30 +283,6 @@ def shards_of(entries: list[Entry], shard_bytes: int) -> list[list[Entry]]:
     return shards
 
 
-def merge(options: argparse.Namespace) -> int:
-    source = checkpoint_file.resolve_checkpoint(options.source)
-    folder = Path(options.target) / source.name
-    check_target(folder, options)
-    adapters.write_merged(source, options.base, folder)
-    print(f"{folder}: the weights of {source} merged into those of its base")
-    return 0
-
-
-def from_peft(options: argparse.Namespace) -> int:
-    check_target(Path(options.target) / "step_00000000", options)
-    print(adapters.from_peft(Path(options.source), Path(options.base), Path(options.target), options.seed), end="")
-    return 0
-
-
-def to_peft(options: argparse.Namespace) -> int:
-    folder, target = checkpoint_file.resolve_checkpoint(options.source), Path(options.target)
-    if (target / adapters.PEFT_CONFIG).exists() and not options.overwrite:
-        raise common.ToolError(f"{target}: holds an adapter already; --overwrite replaces it")
-    adapters.to_peft(folder, options.base, target, DTYPES[options.dtype])
-    print(f"{target}: adapters as {options.dtype}, from {folder}")
-    return 0
-
-
 def to_hugging_face(options: argparse.Namespace) -> int:
     source, target = checkpoint_file.resolve_checkpoint(options.source), Path(options.target)
     if (target / "config.json").exists() and not options.overwrite:
@@ -306,7 +292,7 @@ def to_hugging_face(options: argparse.Namespace) -> int:
 
 
 def export(folder: Path, target: Path, options: argparse.Namespace) -> int:
-    dtype = DTYPES[options.dtype]
+    dtype = st.DTYPES[options.dtype]
     with checkpoint_file.open_checkpoint(folder) as file:
         say_tokenizer(file, target)
         if "parameters" not in file:
@@ -358,10 +344,11 @@ def main(argv: list[str] | None = None) -> int:
     read.add_argument("--seed", type=int, default=1234, help="seed noted in the checkpoint")
     read.set_defaults(run=from_hugging_face)
     taken = add_from_nanotron(commands, check_target)
-    write = average.with_ema(commands.add_parser("to-hf", help="checkpoint -> Hugging Face folder"))
+    write = adapter_commands.with_base(commands.add_parser("to-hf", help="checkpoint -> Hugging Face folder"))
+    average.with_ema(write)
     write.add_argument("source", help="step folder, checkpoints folder or run folder")
     write.add_argument("target", help="folder that gets config.json and safetensors")
-    write.add_argument("--dtype", choices=list(DTYPES), default="fp32")
+    write.add_argument("--dtype", choices=list(st.DTYPES), default="fp32")
     write.add_argument("--shard-gb", type=float, default=5.0, metavar="GB")
     write.add_argument("--max-positions", type=int, metavar="N",
                        help="max_position_embeddings (default: the imported model's, or the run's sequence_length)")
@@ -369,33 +356,14 @@ def main(argv: list[str] | None = None) -> int:
     write.add_argument("--eos-id", type=id_or_none, metavar="ID|none", help="eos_token_id")
     write.add_argument("--token-file", type=Path, metavar="FILE", help="token file that says bos and eos")
     write.set_defaults(run=to_hugging_face)
-    merged = commands.add_parser("merge", help="adapters of a run with &lora -> checkpoint with whole weights")
-    merged.add_argument("source", help="step folder, checkpoints folder or run folder with adapters")
-    merged.add_argument("target", help="folder that gets the step folder")
-    merged.add_argument("--beside-later", action="store_true", help="even where the folder has later checkpoints")
-    merged.set_defaults(run=merge)
-    read_peft = commands.add_parser("from-peft", help="PEFT's folder -> checkpoint with adapters")
-    read_peft.add_argument("source", help=f"folder with {adapters.PEFT_CONFIG} and {adapters.PEFT_WEIGHTS}")
-    read_peft.add_argument("base", help="checkpoint with the weights that they belong to")
-    read_peft.add_argument("target", help="folder that gets step_00000000 and lora.nml")
-    read_peft.add_argument("--seed", type=int, default=1234, help="seed noted in the checkpoint")
-    read_peft.add_argument("--beside-later", action="store_true", help="even where the folder has later checkpoints")
-    read_peft.set_defaults(run=from_peft)
-    write_peft = commands.add_parser("to-peft", help="adapters of a run with &lora -> PEFT's folder")
-    write_peft.add_argument("source", help="step folder, checkpoints folder or run folder with adapters")
-    write_peft.add_argument("target", help=f"folder that gets {adapters.PEFT_CONFIG} and {adapters.PEFT_WEIGHTS}")
-    write_peft.add_argument("--dtype", choices=list(DTYPES), default="fp32")
-    write_peft.set_defaults(run=to_peft)
-    for command in (write, merged, write_peft):
-        command.add_argument("--base", type=Path, metavar="FOLDER",
-                             help="checkpoint that adapters were trained on, if it has moved")
+    adapted = adapter_commands.add_commands(commands, check_target)
     for command in (read, taken):
         command.add_argument("--beside-later", action="store_true",
                              help="import even where the folder has later checkpoints, which 'auto' resumes from")
     others = (from_megatron.add_command(commands), to_megatron.add_command(commands),
               to_nanotron.add_command(commands),
               average.add_command(commands, check_target))
-    for command in (read, taken, write, merged, read_peft, write_peft, *others):
+    for command in (read, taken, write, *adapted, *others):
         command.add_argument("--overwrite", action="store_true")
     options = parser.parse_args(argv)
     for name in ("shard_gb", "max_positions"):

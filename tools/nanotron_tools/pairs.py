@@ -28,18 +28,15 @@ Exit codes: 0 done; 2 or 64 wrong command line; 65 unusable pairs or tokenizer; 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
-from . import chat, common, hdf5, model_chat, token_file, token_hashes, tokenize, tokenize_options
+from . import chat, common, document_file, model_chat, tokenize, tokenize_options
 from .chat import ChatEncoder, WrongChat
+from .json_lines import read_objects, refuse
 from .tokenizers import HuggingFaceTokenizer, Tokenizer
 
 
@@ -69,10 +66,6 @@ class Columns:
         return max(map(sum, zip(sizes[::2], sizes[1::2])))
 
 
-def refuse(where: str, expected: str, found: str) -> common.ToolError:
-    return common.ToolError(f"{where}: expected {expected}\n  found:  {found}")
-
-
 def shared_beginning(chosen: Any, rejected: Any) -> int:
     """Length of the prompt that both begin with, as TRL's extract_prompt finds it."""
     size = next((i for i, (a, b) in enumerate(zip(chosen, rejected)) if a != b), min(len(chosen), len(rejected)))
@@ -80,15 +73,7 @@ def shared_beginning(chosen: Any, rejected: Any) -> int:
     return size - 1 if is_blank else size
 
 
-def pair_of(text: str, where: str, line: int) -> Pair:
-    try:
-        row = common.from_json(text)
-    except ValueError as error:
-        raise refuse(where, "a line of JSON", f"{text[:60]!r} ({error})") from None
-    if not isinstance(row, dict):
-        raise refuse(where, "an object with the fields prompt, chosen and rejected", f"{text[:60]!r}")
-    if lone := common.lone_surrogate(json.dumps(row, ensure_ascii=False)):
-        raise refuse(where, "texts", lone)
+def pair_of(row: dict[str, Any], where: str, line: int) -> Pair:
     chosen: Any = row.get("chosen")
     rejected: Any = row.get("rejected")
     kind = type(chosen)
@@ -103,18 +88,6 @@ def pair_of(text: str, where: str, line: int) -> Pair:
         raise refuse(where, f"a {'text' if kind is str else 'list of messages'} in the field prompt, as in the others",
                      f"{prompt!r:.60}")
     return Pair(line, prompt, chosen, rejected)
-
-
-def read_pairs(path: Path) -> Iterator[Pair]:
-    if not path.is_file():
-        raise common.ToolError(f"{path}: no such file")
-    with open(path, encoding="utf-8", errors="strict") as file:
-        try:
-            for number, text in enumerate(file, 1):
-                if text.strip():
-                    yield pair_of(text, f"{path}, line {number}", number)
-        except UnicodeDecodeError as error:
-            raise refuse(str(path), "text in UTF-8", str(error)) from None
 
 
 class PairEncoder:
@@ -176,27 +149,9 @@ def add_pair(columns: Columns, encoder: PairEncoder, pair: Pair, max_length: int
 
 
 def write_file(path: Path, columns: Columns, tokenizer: Tokenizer) -> None:
-    temporary = common.beside(path)
-    tokens = np.concatenate(columns.tokens).astype(token_file.token_dtype(tokenizer.vocab_size))
-    begins = np.cumsum([0, *(len(piece) for piece in columns.tokens[:-1])])
-    counts = np.bincount(tokens, minlength=tokenizer.vocab_size)
-    try:
-        with h5py.File(temporary, "w", libver=("earliest", "v110")) as file:
-            file.create_dataset("tokens", data=tokens)
-            file.create_dataset("documents", data=begins.astype("<u8"))
-            file.create_dataset("loss_mask", data=np.concatenate(columns.masks))
-            file.create_dataset("pairs", data=np.asarray(columns.lines, dtype="<u8"))
-            token_file.write_vocabulary(file, tokenizer.vocabulary())
-            token_file.write_token_attributes(
-                file, vocab_size=tokenizer.vocab_size, tokenizer=tokenizer.name, tokenizer_sha256=tokenizer.sha256,
-                special={"eos_token_id": tokenizer.eos, "bos_token_id": tokenizer.bos},
-                entropy=token_file.unigram_entropy(counts), provenance=hdf5.tool_provenance("nanotron_pairs"))
-            token_hashes.put(file, *token_hashes.compute(file))
-        with open(temporary, "rb+") as written:
-            os.fsync(written.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with document_file.written(path, columns.tokens, tokenizer, "nanotron_pairs") as file:
+        file.create_dataset("loss_mask", data=np.concatenate(columns.masks))
+        file.create_dataset("pairs", data=np.asarray(columns.lines, dtype="<u8"))
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -222,12 +177,11 @@ def main(argv: list[str] | None = None) -> int:
     options = parse(argv)
     tokenizer, template = tokenize.choose_tokenizer(options, tokenize.template_of(options), lambda: ())
     columns, encoder = Columns(), PairEncoder(tokenizer, template)
-    for pair in read_pairs(options.pairs):
-        add_pair(columns, encoder, pair, options.max_length, f"{options.pairs}, line {pair.line}")
+    for line, where, row in read_objects(options.pairs, "prompt, chosen and rejected"):
+        add_pair(columns, encoder, pair_of(row, where, line), options.max_length, where)
     if not columns.lines:
         short = f" whose prompt is shorter than {options.max_length} tokens" if columns.left_out else ""
         raise common.ToolError(f"{options.pairs}: expected pairs, found none{short}")
-    options.output.parent.mkdir(parents=True, exist_ok=True)
     write_file(options.output, columns, tokenizer)
     print(f"{options.output}: {len(columns.lines):,} pairs, {sum(map(len, columns.tokens)):,} tokens, "
           f"{sum(int(mask.sum()) for mask in columns.masks):,} of answers, vocabulary {tokenizer.vocab_size} "

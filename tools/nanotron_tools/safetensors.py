@@ -24,6 +24,7 @@ MAX_HEADER_BYTES = 100 << 20  # the limit of the safetensors library
 FLOATS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 BYTES_OF = FLOATS | {"BOOL": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "U32": 4, "I32": 4, "U64": 8, "I64": 8,
                      "F8_E4M3": 1, "F8_E5M2": 1}  # the others are of buffers, which are not read
+DTYPES = {"fp64": "F64", "fp32": "F32", "bf16": "BF16"}  # of --dtype
 STORED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
