@@ -100,19 +100,19 @@ nn::MoeParts<T> parts_of(const TransformerSetup& setup, const ParameterTable& ta
   parts.orders = orders_in_experts(setup);
   parts.ep_size = setup.ep->size();
   parts.cp = setup.cp;
-  parts.sizes = {.tokens = tokens,
-                 .sequences = setup.sequences,
-                 .hidden = setup.model.hidden_size,
-                 .experts = moe.num_experts,
-                 .columns = deck::feed_forward_sizes(setup.model).routed_outputs,
-                 .top_k = moe.num_experts_per_tok,
-                 .width = table.expert_width.size(),
-                 .shared_width = table.shared_width.size(),
-                 .rows = max_rows(setup, parts.routing, tokens * moe.num_experts_per_tok),
-                 .is_sigmoid = moe.router_score == deck::RouterScore::sigmoid,
-                 .bias_segments = moe.router_bias ? parts.orders.tokens.shards_on_rank : 0,
-                 .gemms = setup.expert_gemms,
-                 .cuts = cuts_of(setup, parts.orders.tokens)};
+  parts.sizes = nn::MoeSizes{.tokens = tokens,
+                             .sequences = setup.sequences,
+                             .hidden = setup.model.hidden_size,
+                             .experts = moe.num_experts,
+                             .columns = deck::feed_forward_sizes(setup.model).routed_outputs,
+                             .top_k = moe.num_experts_per_tok,
+                             .width = table.expert_width.size(),
+                             .shared_width = table.shared_width.size(),
+                             .rows = max_rows(setup, parts.routing, tokens * moe.num_experts_per_tok),
+                             .is_sigmoid = moe.router_score == deck::RouterScore::sigmoid,
+                             .bias_segments = moe.router_bias ? parts.orders.tokens.shards_on_rank : 0,
+                             .gemms = setup.expert_gemms,
+                             .cuts = cuts_of(setup, parts.orders.tokens)};
   if (moe.router_bias)
     parts.sizes.bias_workspace =
         kernels::bias_workspace_size(arena.processor(), tokens, moe.num_experts, parts.sizes.bias_segments);

@@ -28,7 +28,7 @@ struct MasterStates {
 
   template <int n>
   NANOTRON_FUNCTION void store_all(index_t i, Width<n> width, const Chunk<M, n> (&s)[count]) const {
-    for_each<count>([&](const auto j) { store(at[j()] + i, width, [&](const int k) { return s[j()][k]; }); });
+    for_each<count>([&](const auto j) { store(at[j.value] + i, width, [&](const int k) { return s[j.value][k]; }); });
   }
 };
 
@@ -50,9 +50,10 @@ struct Bf16States {
   NANOTRON_FUNCTION void store_all(index_t i, Width<n> width, const Chunk<float, n> (&s)[count]) const {
     Chunk<std::uint32_t, n> bits;  // 16 of each word for a state
     for_each<count>([&](const auto j) {
-      if constexpr (j() % 2 == 0) bits = random(i, width, noise.stream + j() / 2);
-      store(at[j()] + i, width,
-            [&](const int k) { return rounded_stochastically(s[j()][k], bits[k] >> (j() % 2 * 16) & 0xffffu); });
+      if constexpr (j.value % 2 == 0) bits = random(i, width, noise.stream + j.value / 2);
+      store(at[j.value] + i, width, [&](const int k) {
+        return rounded_stochastically(s[j.value][k], bits[k] >> (j.value % 2 * 16) & 0xffffu);
+      });
     });
   }
 

@@ -40,12 +40,12 @@ void run(Device& device, const char* label, const UpdateOperands<M>& o, const St
           Chunk<M, n> p = load(parameter + i, width);
           const Chunk<M, n> g = load(gradient + i, width);
           Chunk<M, n> s[Rule::states];
-          for_each<Rule::states>([&](const auto j) { s[j()] = load(held.at[j()] + i, width); });
+          for_each<Rule::states>([&](const auto j) { s[j.value] = load(held.at[j.value] + i, width); });
           for (int k = 0; k < n; ++k) {
             M of_element[Rule::states];
-            for_each<Rule::states>([&](const auto j) { of_element[j()] = s[j()][k]; });
+            for_each<Rule::states>([&](const auto j) { of_element[j.value] = s[j.value][k]; });
             p.at[k] = updated(p[k], clip * g[k], of_element);
-            for_each<Rule::states>([&](const auto j) { s[j()].at[k] = of_element[j()]; });
+            for_each<Rule::states>([&](const auto j) { s[j.value].at[k] = of_element[j.value]; });
           }
           held.store_all(i, width, s);
           store(parameter + i, width, [&](const int k) { return p[k]; });

@@ -32,10 +32,10 @@ using StateVector = std::variant<Vector<M>, Vector<bf16>>;
 /// p and the states are updated if scalars (1) allow it, g is read: (n) each. The states are of one type.
 template <class M>
 struct UpdateOperands {
-  Vector<M> p;
-  Vector<const M> g;
+  Vector<M> p{};
+  Vector<const M> g{};
   std::vector<StateVector<M>> states;  // in the order of the rule
-  Vector<const UpdateScalars> scalars;
+  Vector<const UpdateScalars> scalars{};
   Vector<bf16> copy{};      // (n) or empty: p rounded to bf16
   RoundingNoise noise{};    // of states in bf16
   std::int64_t update = 1;  // its number, from 1
