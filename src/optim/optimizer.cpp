@@ -8,6 +8,7 @@
 #include "nanotron/deck/table/parameters.hpp"
 #include "optim/element_optimizer.hpp"
 #include "optim/optimizers.hpp"
+#include "optim/qk_clip/qk_clip.hpp"
 
 namespace nanotron::optim {
 namespace {
@@ -63,6 +64,7 @@ void check_optimizer(const deck::Config& c, deck::Findings& f) {
   check_moments(c, kind, f);
   check_keys_of_others(c, f);
   check_weight_decay(c, f);
+  check_qk_clip(c, kind, f);
 }
 
 std::vector<UpdatePart> update_parts(const Range& range, const nn::ParameterLayouts& layouts) {
@@ -126,8 +128,16 @@ std::unique_ptr<Optimizer<M>> make_optimizer(const deck::Config& config, const O
   return kind_named(config.optimizer.name).maker<M>()(config, setup, arena);
 }
 
-#define NANOTRON_INSTANTIATE(M) \
-  template std::unique_ptr<Optimizer<M>> make_optimizer(const deck::Config&, const OptimizerSetup&, Arena&);
+template <class M>
+std::unique_ptr<WeightRule<M>> make_weight_rule(const deck::Config& config, const OptimizerSetup& setup,
+                                                const nn::ScoreMaxima& maxima, Arena& arena) {
+  return config.optimizer.qk_clip > 0.0 ? make_qk_clip<M>(config, setup, maxima, arena) : nullptr;
+}
+
+#define NANOTRON_INSTANTIATE(M)                                                                              \
+  template std::unique_ptr<Optimizer<M>> make_optimizer(const deck::Config&, const OptimizerSetup&, Arena&); \
+  template std::unique_ptr<WeightRule<M>> make_weight_rule(const deck::Config&, const OptimizerSetup&,       \
+                                                           const nn::ScoreMaxima&, Arena&);
 NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

@@ -30,6 +30,9 @@ IDEAS = {
     "Sophia": (r"sophia|\brho\b|hessian", r"sophia", 4),
     "drawn labels": (r"_curvature|draws_targets|LabelDraw|DrawnTargets", r"drawn_labels|sophia|vocab_loss", 4),
     "schedule-free": (r"schedule_?free", r"schedule_free", 2),
+    "QK-clip": (r"qk_?clip", r"qk_clip|score_maxima", 3),
+    # Pointers from the state to the kernels of attention; the report, the plan.
+    "largest scores": (r"score_?maxima|scores\.maxima", r"score_maxima|score_map|qk_clip", 12),
     "weights to use": (r"are_weights|load_weights|take_weights|weights_to_use|WeightsFor", r"schedule_free", 6),
     "layer patterns": (r"window_layers|rope_layers|rope_local|local_theta", r"layer_kinds|layer_set", 4),
     "norm placement": (r"norm_?placement|sandwich|pre_feedforward", r"norm|layer_layout", 2),

@@ -248,7 +248,7 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
            .optimizer = "ademamix",
            .more =
                [](deck::Config& c) {
-                 c.optimizer.ema_decay = 0.99;
+                 c.optimizer.ema_decay = 0.99, c.optimizer.qk_clip = 0.01, c.model.qk_norm = false;
                  c.model.hidden_dropout = c.model.attention_dropout = 0.1;
                  c.model.num_nextn_predict_layers = c.precision.compute == ScalarType::fp8 ? 0 : 2;
                }},

@@ -30,6 +30,7 @@ const std::vector<Case> cases{
     {"llama", {"precision.compute=bf16", "parallel.zero_stage=1"}},
     {"llama", {"precision.compute=bf16", "parallel.zero_stage=2", "optimizer.name=muon"}},
     {"llama", {"precision.compute=fp32", "parallel.zero_stage=3"}},
+    {"llama", {"precision.compute=bf16", "optimizer.name=muon", "optimizer.qk_clip=0.01"}},
     {"qwen2", {"precision.compute=bf16", "parallel.tp=2"}},
     {"llama", {"precision.compute=fp32", "parallel.pp=2", "data.micro_batch_size=1"}},
     {"mixtral", {"precision.compute=bf16"}},

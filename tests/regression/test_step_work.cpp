@@ -46,7 +46,7 @@ struct Case {
 const std::vector<Case> cases{
     {"llama", {}},
     {"llama", {"parallel.recompute=full", "data.micro_batch_size=1"}},
-    {"llama", {"parallel.zero_stage=2", "optimizer.name=muon"}},
+    {"llama", {"parallel.zero_stage=2", "optimizer.name=muon", "optimizer.qk_clip=0.1"}},
     {"gpt2", {"parallel.recompute=selective"}},
     {"qwen2", {"parallel.tp=2", "parallel.tp_mode=reduce_scatter"}},
     {"qwen3", {"parallel.cp=2"}},

@@ -33,7 +33,8 @@ class WeightAverage : public testing::Test {
             {"parallel.pp=2", "data.micro_batch_size=1"},
             {"parallel.cp=2"},
             {"parallel.ep=2"},
-            {"parallel.tp=2", "parallel.zero_stage=1", "optimizer.name=muon"}};
+            {"parallel.tp=2", "parallel.zero_stage=1", "optimizer.name=muon"},
+            {"parallel.zero_stage=1", "optimizer.name=lion", "optimizer.qk_clip=0.3"}};
   }
   std::optional<deck::Config> config_of(const std::string& golden, const Keys& grid, double decay) const {
     Keys set{fmt::format("optimizer.ema_decay={}", decay), "precision.compute=fp64"};

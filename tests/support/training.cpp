@@ -192,6 +192,8 @@ Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bo
       numbers.rewards_rejected.push_back(statistic(config, r, "rewards_rejected"));
       numbers.rewards_accuracy.push_back(statistic(config, r, "rewards_accuracy"));
       numbers.rewards_margin.push_back(statistic(config, r, "rewards_margin"));
+      numbers.max_scores.push_back(statistic(config, r, "max_attention_score"));
+      numbers.clipped_heads.push_back(statistic(config, r, "clipped_heads"));
     }
     if (save) run.save();
     const trainer::TrainingState<T>& state = run.state();

@@ -47,6 +47,7 @@ struct Numbers {
   std::vector<RouterNumbers> routers;
   std::vector<double> z_losses, later_losses;                                              // 0 without one
   std::vector<double> rewards_chosen, rewards_rejected, rewards_accuracy, rewards_margin;  // of pairs, else 0
+  std::vector<double> max_scores, clipped_heads;                                           // with QK-clip, else 0
   Tensors parameters, exp_avg, exp_avg_sq, momentum;
   Tensors ema;                            // empty without an average of the weights
   std::map<std::string, Tensors> states;  // of the optimizer, by name; among them the last three

@@ -15,6 +15,7 @@
 #include "nanotron/kernels/optim/update_scalars.hpp"
 #include "nanotron/model/parameters/parameter_table.hpp"
 #include "nanotron/model/parameters/sharding.hpp"
+#include "nanotron/nn/attention/score_maxima.hpp"
 #include "nanotron/tensor/device.hpp"
 
 namespace nanotron::optim {
@@ -119,6 +120,21 @@ struct OptimizerSetup {
 /// The optimizer that the deck names; config is resolved. Moments start at zero.
 template <class M>
 std::unique_ptr<Optimizer<M>> make_optimizer(const deck::Config& config, const OptimizerSetup& setup, Arena& arena);
+
+/// What holds of the weights after each update, whatever the optimizer.
+template <class M>
+class WeightRule {
+ public:
+  virtual ~WeightRule() = default;
+  /// Queues it after an update of these weights, if `scalars` carry that out. No communication.
+  virtual void apply(Device& device, const UpdatedWeights<M>& weights,
+                     Vector<const kernels::UpdateScalars> scalars) = 0;
+};
+
+/// Null: none. maxima: of the step whose gradient an update is of.
+template <class M>
+std::unique_ptr<WeightRule<M>> make_weight_rule(const deck::Config& config, const OptimizerSetup& setup,
+                                                const nn::ScoreMaxima& maxima, Arena& arena);
 
 /// What an optimizer requires of other keys, such as precision%reproducible and precision%moments.
 void check_optimizer(const deck::Config& config, deck::Findings& findings);

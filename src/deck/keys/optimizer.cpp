@@ -35,6 +35,11 @@ std::vector<Parameter> optimizer_rows() {
     KEY(momentum).at_least(0).below(1).says("Decay of the momentum of 'muon'."),
     KEY(newton_schulz_steps).at_least(1).at_most(100).in("steps").says(
         "Newton-Schulz iterations with which 'muon' orthogonalises the momentum of a 2-D parameter."),
+    KEY(qk_clip).at_least(0).says(
+        "QK-clip: after an update, query and key projections of heads whose largest attention score of the step was "
+        "above this value (Kimi K2: 100) are scaled down to it; 0: none. With every optimizer but "
+        "'schedule_free_adamw'. A GPU computes the scores once more for it, by GEMMs that write them to memory: one "
+        "seventh more FLOPs in attention; a CPU has them."),
     KEY(weight_decay).at_least(0).says("Decoupled weight decay; not applied to 1-D parameters."),
     KEY(no_weight_decay).says(
         "Names of parameters without weight decay besides those of one dimension, with * for any characters, such as "

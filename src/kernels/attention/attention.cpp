@@ -3,6 +3,7 @@
 #include "kernels/attention/attention_backend.hpp"
 #include "kernels/attention/attention_fused.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/kernels/attention/score_maxima.hpp"
 #include "nanotron/tensor/kernel_region.hpp"
 
 namespace nanotron::kernels {
@@ -95,6 +96,7 @@ void attention_backward(Device& device, const AttentionShape& shape, MatrixRef<c
                         Vector<std::byte> workspace) {
   check(shape, workspace.extent(0), attention_workspace_bytes<T>(shape, device.processor()));
   const detail::AttentionGradients<T> tensors{q, k, v, out, dout, lse, dq, dk, dv};
+  if (device.processor() == Processor::gpu) blocked::raise_maxima<T>(device, shape, q, k, workspace);
   const fused::Library library =
       fused::library_of<T>(device, shape, {q, k, v, out, dout, dq, dk, dv}, there_is_for_backward(device, shape));
   if (plans_blocks(device, library)) return blocked::attention_backward<T>(device, shape, tensors, workspace);

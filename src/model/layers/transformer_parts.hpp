@@ -75,13 +75,15 @@ std::vector<nn::AttentionGeometry<T>> make_geometries(const TransformerSetup& se
   std::vector<nn::AttentionGeometry<T>> geometries;
   for (const index_t number : layer_numbers(setup.stages)) {
     const auto layer = static_cast<index_t>(geometries.size());
+    kernels::ScoreMap scores = nn::score_map(setup.model);
+    scores.maxima = setup.score_maxima.of_layer(number);
     geometries.push_back({.heads = table.heads,
                           .head_dim = setup.model.head_dim,
                           .norm_eps = setup.model.rms_norm_eps,
                           .window = kinds[number].window,
                           .document_stride = setup.document_mask == deck::DocumentMask::none ? 0 : setup.length,
                           .backward = setup.attention_backward,
-                          .scores = nn::score_map(setup.model),
+                          .scores = scores,
                           .mask = nn::probability_mask(setup.model, number, setup.seed),
                           .rotation = rotations[kinds.of(number)],
                           .denominator = make_denominator(table, buffers, layer),

@@ -142,6 +142,7 @@ class ScheduleFreeAdamw final : public ElementOptimizer<M> {
 OptimizerKind schedule_free_adamw() {
   OptimizerKind kind = kind_of<ScheduleFreeAdamw>("schedule_free_adamw");
   kind.has_bf16_states = false;  // two of them are weights
+  kind.derives_weights = true;
   return kind;
 }
 

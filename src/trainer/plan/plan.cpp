@@ -162,7 +162,7 @@ StepPlan plan_step(const deck::Config& config, const comm::GridCoordinate& at, P
     TrainingState<T> state(config, grid, device, arena);
     return StepPlan{.memory = arena.plan(),
                     .traffic = make_forward_backward<T>(config, grid, device, state)->traffic() +
-                               state.reducers.traffic() + state.optimizer->traffic(),
+                               state.reducers.traffic() + state.optimizer->traffic() + state.score_maxima.traffic(),
                     .checkpoint_bytes = checkpoint_workspace<T>(config, grid, state),
                     .neighbour_bytes = neighbour_bytes<T>(config, grid, state)};
   });

@@ -20,7 +20,8 @@ template <class T>
 constexpr Statistic<T> statistics[] = {{load_columns, load_text, make_load_monitor<T>},
                                        {z_loss_columns, z_loss_text, make_z_loss_monitor<T>},
                                        {later_tokens_columns, later_tokens_text, make_later_tokens_monitor<T>},
-                                       {reward_columns, reward_text, make_reward_monitor<T>}};
+                                       {reward_columns, reward_text, make_reward_monitor<T>},
+                                       {score_maxima_columns, score_maxima_text, make_score_maxima_monitor<T>}};
 
 // Calls f(statistic, first of its values, their number) for the statistics that the run has.
 template <class T, class F>

@@ -40,4 +40,10 @@ template <class T>
 std::unique_ptr<StatisticsMonitor> make_reward_monitor(const deck::Config& config, comm::ProcessGrid& grid,
                                                        Device& device, const TrainingState<T>& state);
 
+std::span<const io::ExtraColumn> score_maxima_columns(const deck::Config& config);
+std::string score_maxima_text(const deck::Config& config, std::span<const double> values);
+template <class T>
+std::unique_ptr<StatisticsMonitor> make_score_maxima_monitor(const deck::Config& config, comm::ProcessGrid& grid,
+                                                             Device& device, const TrainingState<T>& state);
+
 }  // namespace nanotron::trainer

@@ -61,6 +61,11 @@ index_t documents_of_rank(const deck::Config& config) {
   return config.data.global_batch_size / config.parallel.dp * config.data.sequence_length;
 }
 
+model::TransformerSetup with_score_maxima(model::TransformerSetup setup, const nn::ScoreMaxima& maxima) {
+  setup.score_maxima = maxima;
+  return setup;
+}
+
 }  // namespace
 
 index_t neighbouring_sequences(const deck::Config& config) {
@@ -147,10 +152,14 @@ AuxiliaryRows::AuxiliaryRows(Arena& arena, index_t tokens)
 template <class T>
 TrainingState<T>::TrainingState(const deck::Config& config, comm::ProcessGrid& grid, Device& device, Arena& arena)
     : sharding(sharding_of(config, grid)),
-      model(transformer_setup(config, grid), device, arena),
+      score_maxima(config, grid.data_parallel(), grid.tp(), arena),
+      model(with_score_maxima(transformer_setup(config, grid), score_maxima), device, arena),
       optimizer(optim::make_optimizer<M>(
           config,
           {.table = model.table(), .layouts = model.parameters().layouts, .sharding = sharding, .tp = &grid.tp()},
+          arena)),
+      weight_rule(optim::make_weight_rule<M>(
+          config, {.table = model.table(), .layouts = model.parameters().layouts, .sharding = sharding}, score_maxima,
           arena)),
       average(config.optimizer, model.table(), model.parameters().layouts, arena),
       reducers(config, model, sharding, grid, device, arena),
@@ -194,7 +203,9 @@ void TrainingState<T>::initialise(std::int64_t seed) {
 template <class T>
 void TrainingState<T>::queue_update(Device& device, double learning_rate) {
   const nn::ParameterBuffers<T>& p = model.parameters();
-  optimizer->update(device, {p.master, model.compute_copy()}, p.gradient, learning_rate, decision.scalars());
+  const optim::UpdatedWeights<M> weights{p.master, model.compute_copy()};
+  optimizer->update(device, weights, p.gradient, learning_rate, decision.scalars());
+  if (weight_rule) weight_rule->apply(device, weights, decision.scalars());
   average.update(device, p.master, decision.scalars());
 }
 

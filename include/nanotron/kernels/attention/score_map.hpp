@@ -17,10 +17,18 @@
 
 namespace nanotron::kernels {
 
+/// The largest x of each query head of the model, in device memory: attention_backward raises those of its query heads
+/// to the x of the pairs of a query and a key that it attends to.
+struct ScoreMaxima {
+  double* data = nullptr;
+  index_t heads = 0;  // 0: not wanted
+};
+
 struct ScoreMap {
   double scale = 0.0;       // 0: 1 / sqrt(head_dim)
   double cap = 0.0;         // 0: none
   index_t alibi_heads = 0;  // query heads of the model; 0: no ALiBi
+  ScoreMaxima maxima{};     // only with a map that is a scale
 
   /// Whether a score is a multiple of the product.
   NANOTRON_FUNCTION bool is_scale() const { return cap == 0.0 && alibi_heads == 0; }

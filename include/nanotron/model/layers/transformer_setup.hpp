@@ -10,6 +10,7 @@
 #include "nanotron/model/layers/activations.hpp"
 #include "nanotron/model/parameters/parameter_table.hpp"
 #include "nanotron/model/parameters/sharding.hpp"
+#include "nanotron/nn/attention/score_maxima.hpp"
 #include "nanotron/nn/attention/token_batch.hpp"
 #include "nanotron/nn/linear/tensor_parallel_region.hpp"
 
@@ -39,6 +40,7 @@ struct TransformerSetup {
   Sharding sharding{};     // over the data-parallel ranks
   int unit_shards = 1;     // shards of a unit, a multiple of the shard group's size
   std::uint64_t seed = 0;  // of random masks
+  nn::ScoreMaxima score_maxima{};
   deck::CpMode cp_mode = deck::CpMode::ring;
   deck::DocumentMask document_mask = deck::DocumentMask::none;
   int tensor_shards = 0;   // shards of sums over features and heads; 0: as many as ranks (tensor/sum_order.hpp)

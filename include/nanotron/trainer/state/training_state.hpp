@@ -46,7 +46,6 @@ struct LaterRows {
 template <class T>
 struct TrainingState {
   using M = master_t<T>;
-
   /// config is resolved; the grid may be a planned one. All but the arena must outlive it.
   TrainingState(const deck::Config& config, comm::ProcessGrid& grid, Device& device, Arena& arena);
 
@@ -90,12 +89,13 @@ struct TrainingState {
   Vector<double> loaded_loss_rows() const { return Vector<double>(loss_rows.data(), micro_batches_ * model.tokens()); }
 
   model::Sharding sharding;
+  nn::ScoreMaxima score_maxima;
   model::Transformer<T> model;
   std::unique_ptr<optim::Optimizer<M>> optimizer;
+  std::unique_ptr<optim::WeightRule<M>> weight_rule;  // null: none
   optim::WeightAverage<M> average;
   parallel::Reducers<T> reducers;
-  // This rank's tokens of a step, the largest, in sample order: (micro-batches, sequences, tokens of the sequence on
-  // this rank).
+  // Tokens of a step, the largest, in sample order: (micro-batches, sequences, tokens of the sequence on this rank).
   Vector<std::int32_t> inputs, targets;
   Vector<double> loss_rows;
   AuxiliaryRows auxiliary;

@@ -4,6 +4,7 @@
 
 #include "kernels/attention/attention_backend.hpp"
 #include "kernels/attention/attention_tiles.hpp"
+#include "kernels/attention/host/score_maxima_tiles.hpp"
 #include "kernels/attention/host/score_tiles.hpp"
 #include "kernels/dropout/masked_tiles.hpp"
 #include "kernels/gemm/gemm_tiles.hpp"
@@ -230,6 +231,7 @@ void backward_tile(const AttentionShape& s, const BackwardBuffers<M>& w, const E
     const index_t padded = std::min(key_tile, round_up(key_rows, vector_width<M>));
     tile_gemm<M>(rows, padded, s.head_dim, {w.query, e.width, 1}, w.key_t + j, e.keys, w.p, key_tile, false);
     tile_gemm<M>(rows, padded, s.head_dim, {w.dout, e.width, 1}, w.value_t + j, e.keys, w.ds, key_tile, false);
+    raise_maxima(s, sequence, head, M(1), {w.p, key_tile, queries, keys, first, j});
     const MaskedTile tile{sequence, head, first, j, queries, keys};
     if (s.mask.is_on()) mask_tile(s, tile, static_cast<M>(s.mask.factor()), w.ds, key_tile);
     if (!s.scores.is_scale()) {

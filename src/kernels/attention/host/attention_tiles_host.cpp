@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/attention/host/score_maxima_tiles.hpp"
 #include "kernels/attention/host/score_tiles.hpp"
 #include "kernels/dropout/masked_tiles.hpp"
 #include "kernels/gemm/bf16_tiles.hpp"
@@ -261,6 +262,7 @@ void backward_tile(const AttentionShape& s, const BackwardBuffers& w, index_t se
         multiply_block(w.value + a, strip, w.dout_t + b, strip, depth, w.dp + i * query_tile + q, query_tile, false);
       }
     }
+    raise_maxima(s, sequence, head, scale_of(s), {w.scores, query_tile, keys, queries, first, j, true});
     const MaskedTile tile{sequence, head, first, j, keys, queries, true};
     if (s.mask.is_on()) mask_tile(s, tile, static_cast<float>(s.mask.factor()), w.dp, query_tile);
     if (!s.scores.is_scale()) {
