@@ -231,5 +231,15 @@ TEST_F(QkClip, CountsTheScoresOfTrainingOnce) {
   EXPECT_EQ(scores(true), scores(false));
 }
 
+// Pairs, z loss or later tokens, which a deck has not together, and experts.
+TEST_F(QkClip, HasColumnsBesideAllOthers) {
+  deck::Config config = config_of(experts);
+  config.optimizer.z_loss_coefficient = config.preference.beta = 0.1;
+  config.model.num_nextn_predict_layers = 1;
+  const std::vector<io::ExtraColumn> columns = trainer::statistics_columns(config);
+  EXPECT_LE(columns.size(), io::ExtraValues{}.size());
+  EXPECT_STREQ(columns.back().name, "clipped_heads");
+}
+
 }  // namespace
 }  // namespace nanotron

@@ -12,7 +12,7 @@ struct ExtraColumn {
   const char *name, *unit, *description;
 };
 /// The values of a step, in the order of MetricsStart::extra.
-using ExtraValues = std::array<double, 8>;
+using ExtraValues = std::array<double, 12>;
 
 /// One step. Datasets of the same names: int64 step and tokens, uint64 token_hash, float64 the
 /// rest.
