@@ -54,7 +54,9 @@ void WeightAverage<M>::update(Device& device, Vector<const M> master, Vector<con
 template <class M>
 std::vector<Moment<M>> WeightAverage<M>::states() const {
   if (decay_ == 0.0) return {};
-  return {{.name = "ema", .over = Covers::all, .layout = layout_, .values = values_, .or_weights = true}};
+  Moment<M> average{"ema", Covers::all, layout_, values_};
+  average.or_weights = true;
+  return {average};
 }
 
 #define NANOTRON_INSTANTIATE(M) \

@@ -39,16 +39,14 @@ void add_part(const std::vector<index_t>& global_shape, const io::StatePart& p, 
   }
 }
 
-// The logical tensors of which the ranks of `world` hold between them what `place`, of the buffer, says. Without `over`
-// those of parameters.
+// The logical tensors of which the ranks of `world` hold between them what `place`, of the buffer, says.
 template <class S>
-Tensors gather(const model::ParameterTable& table, std::optional<optim::Covers> over, const Vector<S>& values,
-               const nn::BufferLayout& place, const trainer::Parts& part, MPI_Comm world) {
+Tensors gather(const std::vector<nn::ParameterSpec>& specs, const Vector<S>& values, const nn::BufferLayout& place,
+               const trainer::Parts& part, MPI_Comm world) {
   const auto host = Kokkos::create_mirror_view(values);
   Kokkos::deep_copy(host, values);
   Tensors all;
-  for (const io::StateTensor& t : over ? trainer::moment_tensors<S>(table, *over, place, host.data(), part)
-                                       : trainer::state_tensors<S>(table, place, host.data(), part)) {
+  for (const io::StateTensor& t : trainer::moment_tensors<S>(specs, place, host.data(), part)) {
     const auto size = std::accumulate(t.global_shape.begin(), t.global_shape.end(), index_t{1}, std::multiplies<>());
     std::vector<double> logical(static_cast<std::size_t>(size), 0.0);
     for (const io::StatePart& p : t.parts) add_part<S>(t.global_shape, p, logical);
@@ -206,13 +204,14 @@ Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bo
     const auto all = [&](const optim::Moment<M>& moment) {
       return std::visit(
           [&]<class S>(const Vector<S>& values) {
-            return gather<S>(table, moment.over, values, moment.layout.common(owned), owner, world);
+            return gather<S>(moment.tensors(table), values, moment.part_of(owned), owner, world);
           },
           moment.values);
     };
-    numbers.parameters = gather<M>(table, {}, parameters.master, parameters.layouts.master.common(owned), owner, world);
+    numbers.parameters =
+        gather<M>(table.specs, parameters.master, parameters.layouts.master.common(owned), owner, world);
     for (const optim::Moment<M>& moment : state.optimizer->moments()) {
-      numbers.states[moment.name] = all(moment);
+      numbers.states[moment.name].merge(all(moment));  // which several sets of parameters may have
     }
     for (const optim::Moment<M>& average : state.average.states()) numbers.ema = all(average);
     numbers.exp_avg = numbers.states["exp_avg"];

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "nanotron/comm/group.hpp"
@@ -16,6 +15,7 @@
 #include "nanotron/model/parameters/parameter_table.hpp"
 #include "nanotron/model/parameters/sharding.hpp"
 #include "nanotron/nn/attention/score_maxima.hpp"
+#include "nanotron/optim/moment.hpp"
 #include "nanotron/tensor/device.hpp"
 
 namespace nanotron::optim {
@@ -35,26 +35,6 @@ std::vector<UpdatePart> update_parts(const Range& range, const nn::ParameterLayo
 
 /// The same for the whole flat space, split also at the boundaries of model::update_ranges.
 std::vector<UpdatePart> update_parts(const model::ParameterTable& table, const nn::ParameterLayouts& layouts);
-
-/// Which tensors an optimizer has moments of. hidden_matrices: the 2-D parameters of the layers.
-enum class Covers { all, hidden_matrices, others };
-
-inline bool covers(Covers what, const nn::ParameterSpec& spec) {
-  if (!spec.has_gradient) return false;
-  const bool is_hidden = spec.is_stacked && !spec.is_1d;
-  return what == Covers::all || is_hidden == (what == Covers::hidden_matrices);
-}
-
-/// A state shaped as the parameters, such as a running mean of gradients, stored in a checkpoint as /optimizer/<name>.
-template <class M>
-struct Moment {
-  std::string name;
-  Covers over = Covers::all;
-  nn::BufferLayout layout;
-  std::variant<Vector<M>, Vector<bf16>> values;
-  bool or_weights = false;   // a checkpoint without it gives its weights; else it must be of the same optimizer
-  bool are_weights = false;  // those to use, see WeightsFor: a checkpoint stores them as the parameters
-};
 
 /// What an update changes: the master weights at layouts.master and, unless it is empty, a copy of all in bf16.
 template <class M>

@@ -46,17 +46,16 @@ template <class T>
 std::size_t written_bytes(comm::ProcessGrid& grid, const TrainingState<T>& state) {
   const auto replicas = static_cast<std::size_t>(written_parts(grid)[comm::ReplicaSet::data_parallel].replicas);
   const nn::BufferLayout owned = model::owned_layout(state.model.table(), state.sharding);
-  const auto elements_of = [&](const nn::BufferLayout& buffer) {
+  const auto elements_in = [](const nn::BufferLayout& written) {
     std::size_t elements = 0;
-    const nn::BufferLayout written = buffer.common(owned);
     for (const nn::BufferLayout::Part& part : written.parts()) elements += static_cast<std::size_t>(part.range.size());
     return elements;
   };
-  std::size_t bytes = elements_of(state.model.parameters().layouts.master) * sizeof(master_t<T>);
+  std::size_t bytes = elements_in(state.model.parameters().layouts.master.common(owned)) * sizeof(master_t<T>);
   for (const auto& moment : state.moments()) {
     if (moment.are_weights) continue;
-    bytes +=
-        elements_of(moment.layout) * std::visit([]<class S>(const Vector<S>&) { return sizeof(S); }, moment.values);
+    const auto size = std::visit([]<class S>(const Vector<S>&) { return sizeof(S); }, moment.values);
+    bytes += elements_in(moment.part_of(owned)) * size;
   }
   bytes /= replicas;
   for (const parallel::PersistentState<master_t<T>>& section : state.reducers.persistent_state())
@@ -181,7 +180,7 @@ bool Checkpointing<T>::read_into(io::CheckpointReader& reader) {
     log_.warn("{}", text);
   const bool with_moments = has_our_moments(info);
   std::vector<io::StateGroup> moments =
-      moment_groups(Part::held, [](const nn::BufferLayout& layout) { return layout; });
+      moment_groups(Part::held, [](const optim::Moment<M>& moment) { return moment.layout; });
   if (!with_moments) std::erase_if(moments, [](const io::StateGroup& group) { return !group.or_parameters; });
   if (!reader.has_types_of(moments, scalar_type_of<M>)) return false;
   read_trained(reader, state_.model, moments);
@@ -205,7 +204,7 @@ std::vector<io::StateGroup> Checkpointing<T>::moment_groups(const Parts& part, c
     std::visit(
         [&]<class S>(const Vector<S>& values) {
           groups.push_back({moment.name, scalar_type_of<S>,
-                            moment_tensors<S>(table, moment.over, layout(moment.layout), values.data(), part),
+                            moment_tensors<S>(moment.tensors(table), layout(moment), values.data(), part),
                             moment.or_weights});
         },
         moment.values);
@@ -241,7 +240,8 @@ void Checkpointing<T>::with_contents(io::CheckpointState counters, const Write& 
   const auto parameters =
       state_tensors<M>(trained_table(state_.model.table()), owned_part(of_state ? of_state->layout : p.layouts.master),
                        of_state ? std::get<Vector<M>>(of_state->values).data() : p.master.data(), part);
-  const auto moments = moment_groups(part, [&](const nn::BufferLayout& layout) { return owned_part(layout); });
+  const nn::BufferLayout owned = model::owned_layout(state_.model.table(), state_.sharding);
+  const auto moments = moment_groups(part, [&](const optim::Moment<M>& moment) { return moment.part_of(owned); });
   const auto carried = persistent_.tensors();
   counters.adam_step = state_.optimizer->steps();
   write({.parameters = parameters,

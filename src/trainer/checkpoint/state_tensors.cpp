@@ -142,10 +142,10 @@ std::vector<io::StatePart> state_parts(const nn::ParameterSpec& spec, const nn::
 }  // namespace
 
 template <class S>
-std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, const nn::BufferLayout& layout, S* data,
-                                           const Parts& part) {
+std::vector<io::StateTensor> moment_tensors(const std::vector<nn::ParameterSpec>& specs, const nn::BufferLayout& layout,
+                                            S* data, const Parts& part) {
   std::vector<io::StateTensor> tensors;
-  for (const nn::ParameterSpec& spec : table.specs) {
+  for (const nn::ParameterSpec& spec : specs) {
     tensors.push_back({.name = spec.name,
                        .global_shape = shape_of(spec),
                        .parts = {},
@@ -167,18 +167,16 @@ std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, c
 }
 
 template <class S>
-std::vector<io::StateTensor> moment_tensors(const model::ParameterTable& table, optim::Covers over,
-                                            const nn::BufferLayout& layout, S* data, const Parts& part) {
-  model::ParameterTable covered = table;
-  std::erase_if(covered.specs, [&](const nn::ParameterSpec& spec) { return !optim::covers(over, spec); });
-  return state_tensors<S>(covered, layout, data, part);
+std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, const nn::BufferLayout& layout, S* data,
+                                           const Parts& part) {
+  return moment_tensors<S>(table.specs, layout, data, part);
 }
 
-#define NANOTRON_INSTANTIATE(S)                                                                                  \
-  template std::vector<io::StateTensor> state_tensors(const model::ParameterTable&, const nn::BufferLayout&, S*, \
-                                                      const Parts&);                                             \
-  template std::vector<io::StateTensor> moment_tensors(const model::ParameterTable&, optim::Covers,              \
-                                                       const nn::BufferLayout&, S*, const Parts&);
+#define NANOTRON_INSTANTIATE(S)                                                                                        \
+  template std::vector<io::StateTensor> state_tensors(const model::ParameterTable&, const nn::BufferLayout&, S*,       \
+                                                      const Parts&);                                                   \
+  template std::vector<io::StateTensor> moment_tensors(const std::vector<nn::ParameterSpec>&, const nn::BufferLayout&, \
+                                                       S*, const Parts&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

@@ -14,24 +14,27 @@ MemoryCheck<T>::MemoryCheck(const deck::Config& config, comm::ProcessGrid& grid,
     : config_(config), grid_(grid), device_(device), state_(state), every_(config.run.check_memory_every) {
   if (every_ == 0) return;
   const nn::ParameterBuffers<T>& p = state.model.parameters();
+  const std::vector<nn::ParameterSpec>& specs = state.model.table().specs;
   // Else they are places that layers share (ZeRO 3, FP8), filled for each use.
   const bool is_stored = p.layouts.compute == nn::BufferLayout::whole(state.model.table().size) &&
                          static_cast<const void*>(p.compute.data()) != p.master.data();
   p.for_each_stored([&](const nn::BufferLayout& layout, const auto& values) {
     if (!is_stored || static_cast<const void*>(values.data()) != p.compute.data())
-      add("master weights of", layout, values);
+      add("master weights of", specs, layout, values);
   });
-  if (is_stored) add("compute weights of", p.layouts.compute, p.compute);
+  if (is_stored) add("compute weights of", specs, p.layouts.compute, p.compute);
   for (const optim::Moment<M>& moment : state.moments()) {
-    std::visit([&](const auto& values) { add(moment.name + " of", moment.layout, values); }, moment.values);
+    const std::vector<nn::ParameterSpec> tensors = moment.tensors(state.model.table());
+    std::visit([&](const auto& values) { add(moment.name + " of", tensors, moment.layout, values); }, moment.values);
   }
   hashes_ = Kokkos::View<std::uint64_t*, MemorySpace>("memory check", pieces_.size());
 }
 
 template <class T>
 template <class U>
-void MemoryCheck<T>::add(const std::string& what, const nn::BufferLayout& layout, const Vector<U>& values) {
-  for (const nn::ParameterSpec& spec : state_.model.table().specs) {
+void MemoryCheck<T>::add(const std::string& what, const std::vector<nn::ParameterSpec>& specs,
+                         const nn::BufferLayout& layout, const Vector<U>& values) {
+  for (const nn::ParameterSpec& spec : specs) {
     for (index_t l = 0; l < spec.local_layers(); ++l) {
       const index_t begin = spec.offset_of(l);
       for (const nn::BufferLayout::Part& part : layout.within({begin, begin + spec.local_size()})) {

@@ -55,7 +55,8 @@ void ReplicaComparison<T>::compare(SectionCheck& check, std::int64_t step) {
       add(is_updated ? layout.common(p.layouts.moments) : layout, check.section.flat, values);
     });
     for (const optim::Moment<M>& moment : state_.moments()) {
-      std::visit([&](const auto& values) { add(moment.layout, check.section.flat, values); }, moment.values);
+      for (const Range& range : moment.ranges_of(check.section))
+        std::visit([&](const auto& values) { add(moment.layout, range, values); }, moment.values);
     }
     check.replicate.require_equal(hash, step);
   }
@@ -64,6 +65,7 @@ void ReplicaComparison<T>::compare(SectionCheck& check, std::int64_t step) {
   add(p.layouts.compute, check.section.flat, p.compute);
   add(p.layouts.master, check.section.params_1d, p.master);  // not sharded
   for (const optim::Moment<M>& moment : state_.moments()) {
+    if (!moment.own_tensors.empty()) continue;  // of 2-D parameters
     std::visit([&](const auto& values) { add(moment.layout, check.section.params_1d, values); }, moment.values);
   }
   check.data.require_equal(hash, step);

@@ -7,7 +7,7 @@
 #include "nanotron/io/checkpoint/checkpoint.hpp"
 #include "nanotron/model/parameters/parameter_table.hpp"
 #include "nanotron/nn/parameters/parameter.hpp"
-#include "nanotron/optim/optimizer.hpp"
+#include "nanotron/optim/moment.hpp"
 
 namespace nanotron::trainer {
 
@@ -36,9 +36,9 @@ template <class S>
 std::vector<io::StateTensor> state_tensors(const model::ParameterTable& table, const nn::BufferLayout& layout, S* data,
                                            const Parts& part);
 
-/// The same for a moment: only the tensors that it covers. layout: the layout of the moment, or a part of it.
+/// The same for these tensors, such as those of a moment. layout: the layout of the moment, or a part of it.
 template <class S>
-std::vector<io::StateTensor> moment_tensors(const model::ParameterTable& table, optim::Covers over,
-                                            const nn::BufferLayout& layout, S* data, const Parts& part);
+std::vector<io::StateTensor> moment_tensors(const std::vector<nn::ParameterSpec>& specs, const nn::BufferLayout& layout,
+                                            S* data, const Parts& part);
 
 }  // namespace nanotron::trainer

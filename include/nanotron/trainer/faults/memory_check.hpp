@@ -37,7 +37,8 @@ class MemoryCheck {
     std::size_t bytes;
   };
   template <class U>
-  void add(const std::string& what, const nn::BufferLayout& layout, const Vector<U>& values);
+  void add(const std::string& what, const std::vector<nn::ParameterSpec>& specs, const nn::BufferLayout& layout,
+           const Vector<U>& values);
   std::vector<std::uint64_t> hashes();
 
   const deck::Config& config_;

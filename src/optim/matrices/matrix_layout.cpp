@@ -1,9 +1,8 @@
-#include "muon_layout.hpp"
+#include "matrix_layout.hpp"
 
 #include <algorithm>
 #include <numeric>
 
-#include "nanotron/kernels/optim/muon.hpp"
 #include "nanotron/optim/optimizer.hpp"
 
 namespace nanotron::optim {
@@ -21,25 +20,17 @@ MatrixShard matrix_shard(const nn::ParameterSpec& spec, index_t unit_begin) {
           .column = by_columns ? spec.owned.begin : 0};
 }
 
-// FLOPs of the GEMMs of an orthogonalisation, up to a constant factor.
-double work_of(const HiddenMatrix& m) {
-  const auto rows = static_cast<double>(m.rows), columns = static_cast<double>(m.columns);
-  const double side = std::min(rows, columns);
-  return side * side * (2.0 * std::max(rows, columns) + side);
-}
-
-// Longest processing time first: each matrix to the rank with the least work so far (Graham 1969).
-void deal_out(std::vector<HiddenMatrix>& matrices, int tp_size, int shards) {
+// Longest processing time first: each matrix to the place with the least work so far (Graham 1969).
+void deal_out(std::vector<HiddenMatrix>& matrices, int places, MatrixWork work_of) {
+  const auto of = [&](std::size_t i) { return work_of(matrices[i].rows, matrices[i].columns); };
   std::vector<std::size_t> order(matrices.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, std::ranges::greater{}, [&](std::size_t i) { return work_of(matrices[i]); });
-  std::vector<double> work(static_cast<std::size_t>(tp_size * shards), 0.0);
+  std::ranges::stable_sort(order, std::ranges::greater{}, of);
+  std::vector<double> work(static_cast<std::size_t>(places), 0.0);
   for (const std::size_t i : order) {
     const auto least = std::ranges::min_element(work);
-    *least += work_of(matrices[i]);
-    const auto rank = static_cast<int>(least - work.begin());
-    matrices[i].tp_owner = rank % tp_size;
-    matrices[i].shard_owner = rank / tp_size;
+    *least += of(i);
+    matrices[i].place = static_cast<int>(least - work.begin());
   }
 }
 
@@ -49,8 +40,17 @@ bool is_matrix_of(comm::ReplicaSet replicas, const nn::ParameterSpec& spec) {
   return covers(Covers::hidden_matrices, spec) && spec.replicas == replicas && spec.local_layers() > 0;
 }
 
-MuonLayout muon_layout(const deck::ModelConfig& model, model::TableLayout of_table, comm::ReplicaSet replicas) {
-  MuonLayout layout;
+MatrixOwner MatrixLayout::owner(const HiddenMatrix& matrix, std::size_t layer) const {
+  const std::size_t ranks = static_cast<std::size_t>(tp_size) * static_cast<std::size_t>(shards);
+  const std::size_t turn = ranks > matrices.size() ? matrices.size() : 1;
+  const auto rank = static_cast<int>((static_cast<std::size_t>(matrix.place) + layer * turn) % ranks);
+  return {rank % tp_size, rank / tp_size};
+}
+
+MatrixLayout matrix_layout(const deck::ModelConfig& model, model::TableLayout of_table, comm::ReplicaSet replicas,
+                           int shards, MatrixWork work) {
+  MatrixLayout layout;
+  layout.tp_size = of_table.tp_size, layout.shards = shards;
   of_table.layers.clear();
   for (int rank = 0; rank < of_table.tp_size; ++rank) {
     of_table.tp_rank = rank;
@@ -69,12 +69,11 @@ MuonLayout muon_layout(const deck::ModelConfig& model, model::TableLayout of_tab
                                    .at = layout.whole_size,
                                    .shards = {}});
         layout.whole_size += (spec.rows * spec.columns + alignment - 1) / alignment * alignment;
-        layout.workspace = std::max(layout.workspace, kernels::orthogonalise_workspace(spec.rows, spec.columns));
       }
       layout.matrices[i++].shards.push_back(matrix_shard(spec, unit.begin));
     }
   }
-  deal_out(layout.matrices, of_table.tp_size, of_table.shards_of(replicas));
+  deal_out(layout.matrices, layout.tp_size * layout.shards, work);
   return layout;
 }
 
