@@ -26,6 +26,8 @@ else()
   find_package(NanotronDnnl REQUIRED)   # nanotron::dnnl
 endif()
 
+find_package(NanotronLapack REQUIRED)  # nanotron::lapack
+
 # Small helpers ------------------------------------------------------------------------------------
 find_package(fmt REQUIRED)
 add_library(nanotron_fmt INTERFACE)

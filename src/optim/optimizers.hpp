@@ -47,10 +47,10 @@ OptimizerKind kind_of(std::string name) {
           }};
 }
 
-OptimizerKind adamw(), muon(), ademamix(), lion(), schedule_free_adamw(), sophia();
+OptimizerKind adamw(), muon(), ademamix(), lion(), schedule_free_adamw(), sophia(), soap();
 
 inline std::vector<OptimizerKind> optimizer_kinds() {
-  return {adamw(), muon(), ademamix(), lion(), schedule_free_adamw(), sophia()};
+  return {adamw(), muon(), ademamix(), lion(), schedule_free_adamw(), sophia(), soap()};
 }
 
 /// AdamW of the parameters in setup.layouts.moments. over: which tensors these belong to.

@@ -11,6 +11,8 @@ authors:
     schedule_free_adamw   facebookresearch/schedule_free, adamw_schedulefree_reference.py
     sophia                Liuhong99/Sophia, sophia.py, and its README for the estimates; labels are drawn as in
                           kernels/vocab/drawn_labels.hpp
+    soap                  nikhilvyas/SOAP, soap.py (a1e5535), for the 2-D parameters of layers; AdamW for the others.
+                          What rounding errors decide there is chosen as in kernels/optim/eigenbasis.hpp
 
 Weight decay applies to 2-D parameters. Keys of the files, besides those of golden.json:
     keys      of &optimizer, where they are not those of make_golden.py
@@ -32,10 +34,15 @@ from philox import fnv1a, philox
 CASES = ("llama", "qwen3")
 SEED = 1234  # run%seed of a deck
 BETA3, ALPHA, BETA3_WARMUP, ALPHA_WARMUP = 0.99, 4.0, 12, 8
+ROUNDING = 16 * torch.finfo(torch.float64).eps
 
 
 class Rule:
     """States of one parameter, and its update t = 1, 2, ..."""
+
+    @classmethod
+    def of(cls, name, p):
+        return cls(p)
 
     def __init__(self, p, **states):
         self.p, self.decay, self.states = p, golden.WEIGHT_DECAY if p.ndim > 1 else 0.0, states
@@ -125,6 +132,84 @@ class Sophia(Rule):
         self.states["hessian"].mul_(golden.BETA2).addcmul_(g, g, value=(1 - golden.BETA2) * targets)
 
 
+class AdamW(Rule):
+    def __init__(self, p):
+        super().__init__(p, exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
+
+    def step(self, t, lr):
+        p, g, (mean, square) = self.p, self.p.grad, self.states.values()
+        p.mul_(1 - lr * self.decay)
+        mean.lerp_(g, 1 - golden.BETA1)
+        square.mul_(golden.BETA2).addcmul_(g, g, value=1 - golden.BETA2)
+        denominator = (square.sqrt() / math.sqrt(1 - golden.BETA2**t)).add_(golden.EPS)
+        p.addcdiv_(mean, denominator, value=-lr / (1 - golden.BETA1**t))
+
+
+def completed(columns, null, size):
+    """Orthonormal columns. Those that are null, or no more than rounding errors of matrices of this size beside the
+    columns before them, are zeros, which Householder's QR completes to a basis. Diagonal of R: positive."""
+    while True:
+        q, r = torch.linalg.qr(torch.where(null, torch.zeros(()), columns))
+        more = ~null & (r.diagonal().abs() <= ROUNDING * size)
+        if not more.any():
+            return q * torch.where(r.diagonal() < 0, -1.0, 1.0)
+        null = null | more
+
+
+class Soap(Rule):
+    keys = {"learning_rate": 3e-3, "precondition_every": 4, "max_precondition_size": 64}
+
+    @classmethod
+    def of(cls, name, p):
+        return cls(p) if p.ndim > 1 and ".layers." in name else AdamW(p)
+
+    def __init__(self, p):
+        super().__init__(p, exp_avg=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p))
+        for axis, side in enumerate(("left", "right")):
+            if p.shape[axis] <= self.keys["max_precondition_size"]:
+                self.states[f"GG_{side}"] = p.new_zeros(p.shape[axis], p.shape[axis])
+                self.states[f"Q_{side}"] = p.new_zeros(p.shape[axis], p.shape[axis])
+
+    def rotated(self, x, back=False):
+        for side, turn in (("left", False), ("right", True)):
+            q = self.states.get(f"Q_{side}")
+            if q is not None:
+                x = x @ (q.T if back else q) if turn else (q if back else q.T) @ x
+        return x
+
+    def step(self, t, lr):
+        p, g, beta1, beta2 = self.p, self.p.grad, golden.BETA1, golden.BETA2
+        if t > 1:
+            mean, square = self.states["exp_avg"], self.states["exp_avg_sq"]
+            mean.mul_(beta1).add_(g, alpha=1 - beta1)
+            turned = self.rotated(g)
+            square.mul_(beta2).addcmul_(turned, turned, value=1 - beta2)
+            rate = lr * math.sqrt(1 - beta2 ** (t - 1)) / (1 - beta1 ** (t - 1))
+            p.sub_(self.rotated(self.rotated(mean) / (square.sqrt() + golden.EPS), back=True), alpha=rate)
+            p.mul_(1 - lr * self.decay)
+        for axis, (side, product) in enumerate((("left", g @ g.T), ("right", g.T @ g))):
+            if f"GG_{side}" not in self.states:
+                continue
+            gg = self.states[f"GG_{side}"].lerp_(product, 1 - beta2)
+            if t == 1:
+                values, columns = torch.linalg.eigh(gg)
+                columns = columns.flip(1)
+                largest = columns.gather(0, columns.abs().argmax(0, keepdim=True))
+                self.states[f"Q_{side}"] = completed(columns * largest.sign(), values.flip(0) <= ROUNDING * values[-1], 0.0)
+            elif (t - 1) % self.keys["precondition_every"] == 0:
+                self.turn(side, axis, gg)
+
+    def turn(self, side, axis, gg):
+        """One step of the power iteration."""
+        q = self.states[f"Q_{side}"]
+        values = (q * (gg @ q)).sum(0)
+        largest = values.max()
+        values = torch.where(values <= ROUNDING * largest, 0.0, values)
+        values, order = values.sort(descending=True, stable=True)
+        self.states["exp_avg_sq"] = self.states["exp_avg_sq"].index_select(axis, order)
+        self.states[f"Q_{side}"] = completed((gg @ q)[:, order], values == 0, largest)
+
+
 def drawn_labels(logits, first_sample):
     samples, length, vocabulary = logits.shape
     fours = -(-vocabulary // 4)
@@ -136,14 +221,15 @@ def drawn_labels(logits, first_sample):
     return (logits.detach() - torch.log(-torch.log(torch.from_numpy(u)))).argmax(-1)
 
 
-OPTIMIZERS = {"ademamix": AdEMAMix, "lion": Lion, "schedule_free_adamw": ScheduleFreeAdamW, "sophia": Sophia}
+OPTIMIZERS = {"ademamix": AdEMAMix, "lion": Lion, "schedule_free_adamw": ScheduleFreeAdamW, "sophia": Sophia,
+              "soap": Soap}
 
 
 def train(case, kind):
     sizes = golden.CASES[case]
     tokens = golden.make_tokens(sizes.vocab_size, golden.SEEDS[case])
     model = golden.build(sizes, golden.initial_weights(sizes, golden.SEEDS[case]), torch.float64)
-    rules = {name: kind(p) for name, p in model.named_parameters()}
+    rules = {name: kind.of(name, p) for name, p in model.named_parameters()}
     scale = kind.keys.get("learning_rate", golden.LEARNING_RATE) / golden.LEARNING_RATE
     losses, norms = [], []
     for step in range(golden.STEPS):
@@ -163,11 +249,22 @@ def train(case, kind):
             with torch.no_grad():
                 for rule in rules.values():
                     rule.curvature(targets.numel())
-    def of(values):
-        return golden.summary(golden.stacked(sizes, values))
-    states = {state: of({name: rule.states[state] for name, rule in rules.items()})
-              for state in next(iter(rules.values())).states}
-    return {"losses": losses, "grad_norms": norms, "parameters": of(dict(model.named_parameters())), "states": states}
+    names = sorted({state for rule in rules.values() for state in rule.states} - {"Q_left", "Q_right"})
+    states = {state: stacked(sizes, {name: rule.states[state] for name, rule in rules.items() if state in rule.states})
+              for state in names}
+    return {"losses": losses, "grad_norms": norms, "parameters": stacked(sizes, dict(model.named_parameters())),
+            "states": states}
+
+
+def stacked(sizes, values):
+    """Summary of the stacks that the values, by Hugging Face's names, are layers of."""
+    stacks = {}
+    for name, shape in sizes.parameter_shapes().items():
+        layers = [values.get(full) for full, _ in
+                  golden.checkpoint_file.hugging_face_tensors(name, shape, sizes.layers_of(name))]
+        if layers[0] is not None:
+            stacks[name] = np.stack([x.detach().double().numpy() for x in layers])
+    return golden.summary(stacks)
 
 
 def main():

@@ -28,6 +28,9 @@ IDEAS = {
     "AdEMAMix": (r"ademamix|\bbeta3|alpha_warmup", r"ademamix", 3),
     "Lion": (r"\blion\b|LionRule", r"lion", 3),
     "Sophia": (r"sophia|\brho\b|hessian", r"sophia", 4),
+    # The deck's members and rows, the table of optimizers, the check of adapters.
+    "SOAP": (r"\bsoap|precondition", r"soap", 4),
+    "states with own tensors": (r"own_tensors|ranges_of\(check|\.part_of\(owned|moment\.tensors\(", r"moment\.hpp|matrix_state", 4),
     "drawn labels": (r"_curvature|draws_targets|LabelDraw|DrawnTargets", r"drawn_labels|sophia|vocab_loss", 4),
     "schedule-free": (r"schedule_?free", r"schedule_free", 2),
     "QK-clip": (r"qk_?clip", r"qk_clip|score_maxima", 3),

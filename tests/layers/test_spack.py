@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Spack's names, by what find_package is asked for.
 PACKAGES = {"MPI": "mpi", "NanotronHdf5": "hdf5", "NanotronKokkos": "kokkos", "NanotronCblas": "openblas",
+            "NanotronLapack": "openblas",
             "NanotronDnnl": "onednn", "fmt": "fmt", "nlohmann_json": "nlohmann-json", "CLI11": "cli11",
             "CUDAToolkit": "cuda", "NanotronNccl": "nccl", "NanotronCudnn": "cudnn", "GTest": "googletest", "Threads": ""}
 

@@ -107,7 +107,7 @@ const std::vector<Axis> axes{
     {"optimizer",
      {"", "optimizer.name=ademamix optimizer.beta3=0.99 optimizer.alpha_warmup_steps=5",
       "optimizer.name=schedule_free_adamw", "optimizer.name=ademamix optimizer.beta3=0.9 optimizer.qk_clip=0.01",
-      "optimizer.qk_clip=0.005"}},
+      "optimizer.qk_clip=0.005", "optimizer.name=soap optimizer.precondition_every=2"}},
     {"pairs", {"", "preference.beta=0.4 data.sequences=pairs"}},
     {"later", {"", "model.num_nextn_predict_layers=1", "model.num_nextn_predict_layers=2"}},
     {"model", {"llama", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe"}},

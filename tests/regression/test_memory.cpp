@@ -229,6 +229,8 @@ TEST_F(Memory, NothingIsAllocatedInTheStepLoop) {
       Mode{.tp = 1, .tp_mode = {}, .optimizer = muon},
       Mode{.tp = 2, .tp_mode = {}, .optimizer = muon},
       Mode{.tp = 1, .tp_mode = {}, .zero_stage = 2, .optimizer = muon},
+      Mode{.tp = 1, .tp_mode = {}, .optimizer = "soap"},
+      Mode{.tp = 2, .tp_mode = {}, .zero_stage = 2, .optimizer = "soap"},
       Mode{.tp = 2, .tp_mode = split, .chunks = 3},
       Mode{.tp = 2, .tp_mode = split, .chunks = 16, .inputs = deck::GatheredInputs::keep},
       Mode{.tp = 1, .tp_mode = {}, .compression = deck::Compression::fp16},

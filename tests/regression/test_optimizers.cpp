@@ -179,7 +179,7 @@ TEST_P(Optimizers, InterruptedContinueBitForBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Optimizers, testing::Values("ademamix", "lion", "schedule_free_adamw", "sophia"),
+INSTANTIATE_TEST_SUITE_P(All, Optimizers, testing::Values("ademamix", "lion", "schedule_free_adamw", "sophia", "soap"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

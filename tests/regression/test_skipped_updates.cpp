@@ -26,6 +26,8 @@ const std::vector<Case> cases{
     {"llama", {"precision.compute=fp64", "optimizer.clip_grad_norm=0"}},
     {"llama", {"precision.compute=bf16", "precision.moments=bf16"}},
     {"llama", {"precision.compute=fp32", "optimizer.name=muon"}},
+    {"llama", {"precision.compute=fp32", "optimizer.name=soap", "optimizer.precondition_every=1"}},
+    {"llama", {"precision.compute=bf16", "optimizer.name=soap", "precision.moments=bf16", "parallel.zero_stage=1"}},
     {"llama", {"precision.compute=fp8"}},
     {"llama", {"precision.compute=bf16", "parallel.zero_stage=1"}},
     {"llama", {"precision.compute=bf16", "parallel.zero_stage=2", "optimizer.name=muon"}},

@@ -11,9 +11,9 @@ namespace nanotron::deck {
 // clang-format off
 std::vector<Parameter> optimizer_rows() {
   return {
-    KEY(name).one_of({"adamw", "muon", "ademamix", "lion", "schedule_free_adamw", "sophia"}).says(
-        "Optimizer: AdamW, AdEMAMix, Lion, schedule-free AdamW or Sophia-G for all parameters; or Muon for the 2-D "
-        "parameters of the layers and AdamW for embedding, head, norms and biases."),
+    KEY(name).one_of({"adamw", "muon", "ademamix", "lion", "schedule_free_adamw", "sophia", "soap"}).says(
+        "Optimizer: AdamW, AdEMAMix, Lion, schedule-free AdamW or Sophia-G for all parameters; or Muon or SOAP for the "
+        "2-D parameters of the layers and AdamW for embedding, head, norms and biases."),
     KEY(learning_rate).at_least(0).says("Peak learning rate of the schedule."),
     KEY(beta1).at_least(0).below(1).says("Decay of the first moment; of 'lion', weight of the momentum in the update."),
     KEY(beta2).at_least(0).below(1).says(
@@ -31,6 +31,11 @@ std::vector<Parameter> optimizer_rows() {
     KEY(hessian_every).at_least(1).in("updates").says(
         "With 'sophia', updates from one estimate of the curvature to the next; each is a second forward and backward "
         "of the batch."),
+    KEY(precondition_every).at_least(1).in("updates").says(
+        "With 'soap', updates from one step of the power iteration for the eigenvectors to the next."),
+    KEY(max_precondition_size).at_least(1).at_most(32000).says(
+        "With 'soap', the largest side of a 2-D parameter that has eigenvectors; a larger side has none, and with two "
+        "of these SOAP is Adam, whose first update changes no weight."),
     KEY(eps).above(0).says("Added to the square root of the second moment."),
     KEY(momentum).at_least(0).below(1).says("Decay of the momentum of 'muon'."),
     KEY(newton_schulz_steps).at_least(1).at_most(100).in("steps").says(

@@ -36,7 +36,7 @@ void check_model(const deck::Config& c, deck::Findings& f) {
     f.error({"lora.rank"}, "layers that predict later tokens have no frozen weights", "rank = 0");
 }
 
-bool updates_elements(const deck::Config& c) { return c.optimizer.name != "muon"; }
+bool updates_elements(const deck::Config& c) { return c.optimizer.name != "muon" && c.optimizer.name != "soap"; }
 
 bool multiplies_as_stored(const deck::Config& c) {
   const ScalarType compute = c.precision.compute;

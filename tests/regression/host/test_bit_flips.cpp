@@ -68,6 +68,7 @@ const std::vector<Grid> grids{
     {"ep", {"parallel.ep=2"}, "mixtral"},
     {"ep and tp", {"parallel.ep=2", "parallel.tp=2"}, "mixtral"},
     {"Muon", {"optimizer.name=muon", "parallel.zero_stage=1"}},
+    {"SOAP", {"optimizer.name=soap", "optimizer.precondition_every=3"}},
     {"in a fixed order", {"precision.reproducible=layout"}},
 };
 

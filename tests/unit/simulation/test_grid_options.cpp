@@ -76,6 +76,7 @@ INSTANTIATE_TEST_SUITE_P(
         Trained{"lion", {"precision.compute=bf16", "optimizer.name=lion"}, 0.7},
         Trained{"ademamix", {"precision.compute=bf16", "optimizer.name=ademamix"}, 0.7},
         Trained{"muon", {"precision.compute=bf16", "optimizer.name=muon"}, 0.5},
+        Trained{"soap", {"precision.compute=bf16", "optimizer.name=soap"}, 0.3},
         Trained{"adapters", {"precision.compute=bf16", "lora.rank=4", "lora.base=initial"}, 0.3},
         Trained{"experts", {"precision.compute=bf16", "moe.num_experts=4", "moe.moe_intermediate_size=256"}, 0.5}),
     [](const auto& trained) { return std::string(trained.param.name); });

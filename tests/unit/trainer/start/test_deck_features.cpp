@@ -52,6 +52,13 @@ TEST(DeckFeatures, KeysOfOneOptimizer) {
   decks.expect_refused({"optimizer.name=sophia", "model.num_nextn_predict_layers=1"},
                        "curvature of the loss of the next token");
   decks.expect_refused({"optimizer.name=sophia", "parallel.compression=powersgd"}, "has to be a whole one");
+  const std::string soap = "optimizer.name=soap", every = "optimizer.precondition_every=2",
+                    size = "optimizer.max_precondition_size=64";
+  EXPECT_EQ(decks.message(small_deck, {soap, every, size}), "");
+  EXPECT_EQ(decks.message(small_deck, {soap, "precision.compute=bf16", "precision.moments=bf16"}), "");
+  decks.expect_refused({every}, "precondition_every belongs to name = 'soap'");
+  decks.expect_refused({size}, "max_precondition_size belongs to name = 'soap'");
+  decks.expect_refused({soap, "model.num_nextn_predict_layers=1"}, "SOAP needs layers with the same matrices");
   decks.expect_refused({"optimizer.name=schedule_free_adamw", "precision.compute=bf16", "precision.moments=bf16"},
                        "moments = 'bf16'");
   const std::string momentum = "optimizer.momentum=0.9", steps = "optimizer.newton_schulz_steps=6";

@@ -38,7 +38,8 @@ TEST(LoraDecks, Refused) {
       adapted({"model.kv_lora_rank=8", "model.qk_nope_head_dim=4", "model.qk_rope_head_dim=4", "model.v_head_dim=4"}),
       "compressed tokens");
   decks.expect_refused(adapted({"lora.targets=!q_proj"}), "fits no linear layer");
-  decks.expect_refused(adapted({"optimizer.name=muon"}), "whole weights of layers");
+  for (const char* name : {"muon", "soap"})
+    decks.expect_refused(adapted({std::string("optimizer.name=") + name}), "whole weights of layers");
   decks.expect_refused(adapted({"precision.compute=fp8"}), "no GEMMs of adapters with compute = 'fp8'");
   decks.expect_refused(adapted({"precision.reproducible=layout"}), "'layout' does not work with adapters");
 }

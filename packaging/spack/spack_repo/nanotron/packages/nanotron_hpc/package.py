@@ -41,8 +41,8 @@ class NanotronHpc(CMakePackage, CudaPackage):
     depends_on("xxhash@0.8:")
 
     depends_on("kokkos@3.7:+serial cxxstd=20")
+    depends_on("openblas@0.3.20:")
     with when("~cuda"):
-        depends_on("openblas@0.3.20:")
         depends_on("onednn@2.6:")
     with when("+openmp~cuda"):
         depends_on("kokkos+openmp")

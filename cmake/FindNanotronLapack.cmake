@@ -1,0 +1,15 @@
+# nanotron::lapack: LAPACK with 32-bit integers, for eigenvectors on the host; also in builds for GPUs.
+# BLA_VENDOR chooses the vendor as in CMake's FindLAPACK; without it the libraries of the BLAS, if they have LAPACK.
+if(NOT BLA_VENDOR AND NOT DEFINED ENV{BLA_VENDOR})
+  set(BLA_VENDOR OpenBLAS)
+  find_package(LAPACK QUIET)
+  unset(BLA_VENDOR)
+endif()
+if(NOT LAPACK_FOUND)
+  find_package(LAPACK REQUIRED)
+endif()
+add_library(nanotron_lapack INTERFACE)
+add_library(nanotron::lapack ALIAS nanotron_lapack)
+target_link_libraries(nanotron_lapack INTERFACE ${LAPACK_LINKER_FLAGS} ${LAPACK_LIBRARIES} Threads::Threads)
+message(STATUS "LAPACK: ${LAPACK_LIBRARIES}")
+set(NanotronLapack_FOUND TRUE)
