@@ -112,5 +112,26 @@ if(NANOTRON_ENABLE_CUDA AND NOT "CUDA" IN_LIST NANOTRON_KOKKOS_DEVICES)
   message(FATAL_ERROR "NANOTRON_ENABLE_CUDA needs a Kokkos with the CUDA backend; the one found "
     "(${NANOTRON_KOKKOS_VERSION}) has: ${NANOTRON_KOKKOS_DEVICES}. Set Kokkos_ROOT to its folder.")
 endif()
+
+# nvcc 12.9 and newer drops [[no_unique_address]] from what the host compiler sees and keeps it for the device: kernels read
+# another View than was passed. Kokkos has known since kokkos/mdspan#434; from an older one the attribute is taken, which
+# leaves the layout on the host, and so its libraries, as they are.
+if(NANOTRON_ENABLE_CUDA)
+  include(CheckSourceCompiles)
+  set(CMAKE_REQUIRED_LIBRARIES nanotron_kokkos)
+  check_source_compiles(${NANOTRON_KOKKOS_LANGUAGE} "#include <Kokkos_Core.hpp>
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+#if !defined(MDSPAN_IMPL_NO_UNIQUE_ADDRESS) || __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ < 1209
+#error it has no such attribute
+#endif
+static_assert(sizeof(TEXT(MDSPAN_IMPL_NO_UNIQUE_ADDRESS)) > 1);
+int main() {}" NANOTRON_KOKKOS_VIEWS_DIFFER_IN_KERNELS)
+  unset(CMAKE_REQUIRED_LIBRARIES)
+  if(NANOTRON_KOKKOS_VIEWS_DIFFER_IN_KERNELS)
+    target_compile_definitions(nanotron_kokkos INTERFACE MDSPAN_IMPL_USE_ATTRIBUTE_NO_UNIQUE_ADDRESS=1
+      MDSPAN_IMPL_NO_UNIQUE_ADDRESS=)
+  endif()
+endif()
 message(STATUS "Kokkos: ${NANOTRON_KOKKOS_VERSION}, backends ${NANOTRON_KOKKOS_DEVICES}")
 set(NanotronKokkos_FOUND TRUE)

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/tensor/tensor.hpp"
 
 // Of the OpenMP runtime; null where no library of the program has one.
 extern "C" int omp_get_max_threads() __attribute__((weak));
@@ -26,6 +27,25 @@ void require_runnable_threads() {
                               .change = "export OMP_NUM_THREADS=<cores of a rank>"});
 }
 
+// A kernel reads the Views that it captures as its compiler lays them out, and the host writes them as its own does.
+void require_one_layout_of_views() {
+  constexpr std::size_t on_host = sizeof(Vector<double>) + sizeof(Matrix<double>);
+  std::size_t in_kernels = on_host;
+  if constexpr (built_for == Processor::gpu) {
+    Kokkos::parallel_reduce(
+        "size_of_views", Kokkos::RangePolicy<ExecutionSpace>(0, 1),
+        KOKKOS_LAMBDA(const int, std::size_t& sum) { sum += sizeof(Vector<double>) + sizeof(Matrix<double>); },
+        in_kernels);
+  }
+  if (in_kernels == on_host) return;
+  fail(ExitCode::system_error,
+       {.what = "kernels of this build misread their arguments: nvcc lays a View out in another way than the host",
+        .expected = fmt::format("a vector and a matrix of {} bytes", on_host),
+        .found = fmt::format("{}", in_kernels),
+        .where = fmt::format("Kokkos {}", KOKKOS_VERSION),
+        .change = "build with a Kokkos that knows of it (kokkos/mdspan#434), or with Kokkos_ENABLE_IMPL_VIEW_LEGACY"});
+}
+
 }  // namespace
 
 KokkosSession::KokkosSession(int gpu) {
@@ -37,6 +57,7 @@ KokkosSession::KokkosSession(int gpu) {
   int count = static_cast<int>(arguments.size());
   arguments.push_back(nullptr);
   Kokkos::initialize(count, arguments.data());
+  require_one_layout_of_views();
 }
 
 }  // namespace nanotron

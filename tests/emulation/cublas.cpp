@@ -142,6 +142,10 @@ void require_alignment(const char* name, const void* data, std::uint32_t alignme
   }
 }
 
+// cuBLASLt 13.1 on a GPU: "The workspace pointer must be aligned to at least a multiple of 256 bytes" (its log; the
+// manual says 16), and CUBLAS_STATUS_INVALID_VALUE.
+void require_workspace(const void* workspace) { require_alignment("the workspace", workspace, 256); }
+
 // Of an FP8 GEMM on Hopper, by the manual of cublasLtMatmul.
 void require_fp8(const Gemm& gemm, std::initializer_list<const void*> operands) {
   const auto demand = [&](bool holds, const char* rule) {
@@ -304,7 +308,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
   require_alignment("B", b, chosen_for.alignment[1]);
   require_alignment("C", c, chosen_for.alignment[2]);
   require_alignment("D", d, chosen_for.alignment[3]);
-  require_alignment("the workspace", workspace, 16);
+  require_workspace(workspace);
   if (chosen_for.workspace > workspace_bytes) fault("cublasLtMatmul: less workspace than its algorithm was chosen for");
   require_device(workspace, workspace_bytes, "a GEMM's workspace");
   Gemm gemm{.op_a = op.a,
@@ -352,6 +356,7 @@ cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream) {
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t, void* workspace, size_t bytes) {
+  require_workspace(workspace);
   require_device(workspace, bytes, "cublasSetWorkspace");
   return CUBLAS_STATUS_SUCCESS;
 }

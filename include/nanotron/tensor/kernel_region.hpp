@@ -11,7 +11,7 @@ namespace nanotron {
 
 template <class View>
 double bytes_of(const View& x) {
-  return static_cast<double>(x.size()) * static_cast<double>(sizeof(typename View::value_type));
+  return static_cast<double>(elements_of(x)) * static_cast<double>(sizeof(typename View::value_type));
 }
 template <class T>
 double bytes_of(const MatrixRef<T>& x) {

@@ -30,6 +30,18 @@ using Matrix = Kokkos::View<T**, Kokkos::LayoutRight, MemorySpace, Kokkos::Memor
 template <class View>
 using HostMirror = decltype(Kokkos::create_mirror_view(std::declval<const View&>()));
 
+/// The number of elements of a vector or a matrix, also of one without memory, in a plan. (Kokkos' own size() is 0
+/// there from 4.6 on.)
+template <class View>
+index_t elements_of(const View& x) {
+  return static_cast<index_t>(x.extent(0)) * static_cast<index_t>(x.extent(1));
+}
+/// All elements of a matrix, row by row.
+template <class T>
+Vector<T> flat(const Matrix<T>& x) {
+  return Vector<T>(x.data(), elements_of(x));
+}
+
 template <class T>
 struct MatrixRef {
   T* data = nullptr;

@@ -71,7 +71,7 @@ void AppendedLayers<T>::normalise(Device& device, index_t depth, Matrix<T> y) co
 template <class T>
 void AppendedLayers<T>::normalise_backward(Device& device, index_t depth, Matrix<const T> y, Matrix<T> dx,
                                            Vector<M> sums) const {
-  kernels::fill<T>(device, Vector<T>(dx.data(), dx.size()), 0.0);
+  kernels::fill<T>(device, flat(dx), 0.0);
   at(depth).output_norm->backward(device, gradient(depth), y, at(depth).output_statistics, dx, sums);
 }
 
@@ -88,7 +88,7 @@ void AppendedLayers<T>::join_backward(Device& device, index_t depth, Matrix<cons
   kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, token_rows(dx), token_rows(layer.joined),
                       1.0, MatrixRef<M>(layer.projection.gradient), token_order_);
   multiply(0);
-  kernels::fill<T>(device, Vector<T>(de.data(), de.size()), 0.0);
+  kernels::fill<T>(device, flat(de), 0.0);
   layer.input_norm->backward(device, work, layer.embedded, layer.input_statistics, de, sums);
   multiply(hidden_);
   layer.hidden_norm->backward(device, work, n, layer.hidden_statistics, gradient(depth - 1), sums);

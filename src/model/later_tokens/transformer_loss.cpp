@@ -105,7 +105,7 @@ void Transformer<T>::backward_after_loss(const Slot& slot, index_t step, Matrix<
   if (d == 0) {
     for (index_t k = 1; k <= depths; ++k)
       appended_->embed_backward(*device_, k, at({.stage = appended_stage(k)}).residual.front());
-    kernels::fill<T>(*device_, Vector<T>(dx.data(), dx.size()), 0.0);
+    kernels::fill<T>(*device_, flat(dx), 0.0);
     head_->norm->backward(*device_, appended_->gradient(0), output(slot), act_.final_statistics, dx, work.sums);
     return;
   }

@@ -67,7 +67,7 @@ void InputEmbedding<T>::backward(Device& device, index_t slot, Vector<const std:
   if (norm_) {
     const NormInput& of_slot = norm_inputs_[static_cast<std::size_t>(slot)];
     kernels::copy_matrix<T>(device, Matrix<const T>(dx), work.dn);
-    kernels::fill<T>(device, Vector<T>(dx.data(), dx.size()), 0.0);
+    kernels::fill<T>(device, flat(dx), 0.0);
     norm_->backward(device, work.dn, of_slot.x, of_slot.statistics, dx, work.sums);
   }
   const Matrix<const T> all_dx = region_->gather(device, dx);

@@ -60,7 +60,7 @@ nn::HiddenStates<T> ParallelLayer<T>::forward(Device& device, const nn::TokenBat
                                       work.feed_forward);
   if (x_out.extent(0) == 0) return {};
   if (!attention_join_.add(device, batch, x.x, {}, act.middle).is_whole())
-    kernels::add<T>(device, Vector<const T>(x.x.data(), x.x.size()), Vector<T>(act.middle.data(), act.middle.size()));
+    kernels::add<T>(device, flat(x.x), flat(act.middle));
   feed_forward_
       ->forward_output(device, batch, *tp_region_, act.feed_forward, work.feed_forward, mlp_join_.addend(act.middle),
                        x_out)
@@ -84,8 +84,7 @@ template <class T>
 void ParallelLayer<T>::backward_norms(Device& device, Matrix<const T> x, const LayerActivations<T>& act,
                                       const Workspace<T>& work, Matrix<T> dx) const {
   if (shares_norm_) {
-    kernels::add<T>(device, Vector<const T>(work.dn_mlp.data(), work.dn_mlp.size()),
-                    Vector<T>(work.dn.data(), work.dn.size()));
+    kernels::add<T>(device, flat(work.dn_mlp), flat(work.dn));
   } else {
     middle_norm_->backward(device, work.dn_mlp, x, act.middle_statistics, dx, work.sums);
   }

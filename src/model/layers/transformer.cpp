@@ -237,8 +237,7 @@ void Transformer<T>::forward(const Slot& slot) {
 // The sum that the last layer left, as no norm of this stage follows.
 template <class T>
 void Transformer<T>::complete(const nn::HiddenStates<T>& x) {
-  if (!x.is_whole())
-    kernels::add<T>(*device_, Vector<const T>(x.addend.data(), x.addend.size()), Vector<T>(x.x.data(), x.x.size()));
+  if (!x.is_whole()) kernels::add<T>(*device_, flat(x.addend), flat(x.x));
 }
 
 template <class T>
@@ -265,7 +264,7 @@ void Transformer<T>::loss_backward(const Slot& slot, Vector<const std::int32_t> 
   head_->loss.forward_backward(*device_, tp_region_->gather(*device_, act_.final_norm), targets, scale, act_.loss, rows,
                                tp_region_->partial_sum(work.dn));
   nn::Pending dn_sum = tp_region_->start_sum(*device_, work.dn);
-  kernels::fill<T>(*device_, Vector<T>(dx.data(), dx.size()), 0.0);
+  kernels::fill<T>(*device_, flat(dx), 0.0);
   dn_sum.wait();
   head_->norm->backward(*device_, work.dn, output(slot), act_.final_statistics, dx, work.sums);
 }

@@ -99,7 +99,7 @@ class AllToAllAttention final : public AttentionCore<T> {
                 const AttentionWorkspace<T>& work) override {
     tokens_to_heads(device, 1, work.dout, all_dout_);
     backward_of_heads(device, layer, batch, act, work);
-    kernels::fill<M>(device, Vector<M>(key_value_sum_.data(), key_value_sum_.size()), 0.0);
+    kernels::fill<M>(device, flat(key_value_sum_), 0.0);
     heads_to_tokens(device, 3, all_dqkv_, [&](int rank, const MatrixRef<T>& message) {
       index_t at = block(rank, 0).size();
       kernels::copy_matrix<T>(device, message.column_block(0, at), columns(work.dqkv, block(rank, 0)));

@@ -95,7 +95,7 @@ class ProjectionNorm final : public QueryKeyNorm<T> {
     return {first, first + g.heads.owned_key.size() * g.head_dim};
   }
   void all_reduce(Device& device, const Matrix<M>& sums) const {
-    comm::all_reduce<M>(*tp_, sums.data(), sums.size(), comm::ReduceOp::sum, device.stream());
+    comm::all_reduce<M>(*tp_, sums.data(), elements_of(sums), comm::ReduceOp::sum, device.stream());
   }
 
   NormWeights<T> query_, key_;

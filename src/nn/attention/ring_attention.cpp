@@ -70,7 +70,7 @@ class RingAttention final : public AttentionCore<T> {
                const AttentionWorkspace<T>& work) override {
     const MatrixRef<T> query = geometry_.query_of(act.qkv);
     kernels::copy_matrix<T>(device, geometry_.key_value_of(act.qkv), block_of(block_[0], 0));
-    kernels::fill<M>(device, Vector<M>(sum_.data(), sum_.size()), 0.0);
+    kernels::fill<M>(device, flat(sum_), 0.0);
     kernels::fill<M>(device, act.lse, static_cast<double>(std::numeric_limits<M>::lowest()));
     for (int step = 0; step < ranks(); ++step) {
       Passage passage = pass_block(device, step);
@@ -97,7 +97,7 @@ class RingAttention final : public AttentionCore<T> {
                                   work.tiles);
     }
     kernels::copy_matrix<T>(device, geometry_.key_value_of(act.qkv), block_of(block_[0], 0));
-    kernels::fill<M>(device, Vector<M>(sum_.data(), sum_.size()), 0.0);
+    kernels::fill<M>(device, flat(sum_), 0.0);
     Passage gradients;
     for (int step = 0; step < ranks(); ++step) {
       Passage passage = pass_block(device, step);

@@ -39,7 +39,7 @@ class ReplicatedRegion final : public TensorParallelRegion<T> {
 
   Matrix<T> partial_sum(Matrix<T> y) override { return y; }
   Pending start_sum(Device& device, Matrix<T> y) override {
-    sum_[0] = comm::start_all_reduce(*tp_, y.data(), y.size(), comm::ReduceOp::sum, device.stream());
+    sum_[0] = comm::start_all_reduce(*tp_, y.data(), elements_of(y), comm::ReduceOp::sum, device.stream());
     return Pending(sum_);
   }
   Pending gemm_reduce(Device& device, const RowGemm<T>& gemm, Matrix<const T> x, Matrix<T> y) override {
@@ -150,13 +150,13 @@ class SequenceParallelRegion final : public TensorParallelRegion<T> {
     check_size(x);
     for (std::size_t c = 0; c < chunks_.size(); ++c) {
       const Matrix<const T> mine = block<const T>(x, chunks_[c].rows);
-      gathers_[c] = comm::start_all_gather(*tp_, mine.data(), mine.size(), first_of(all, c), device.stream());
+      gathers_[c] = comm::start_all_gather(*tp_, mine.data(), elements_of(mine), first_of(all, c), device.stream());
     }
   }
   void start_sum_of(Device& device, std::size_t c, const Matrix<T>& y) {
     check_size(y);
     const Matrix<T> mine = block<T>(y, chunks_[c].rows);
-    sums_[c] = comm::start_reduce_scatter(*tp_, first_of(partial_sum_, c), mine.data(), mine.size(),
+    sums_[c] = comm::start_reduce_scatter(*tp_, first_of(partial_sum_, c), mine.data(), elements_of(mine),
                                           comm::ReduceOp::sum, device.stream());
   }
 

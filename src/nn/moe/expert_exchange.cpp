@@ -16,7 +16,7 @@ namespace {
 // Waits for the device. In a plan all experts get the same number of rows.
 void copy_out(Device& device, const Vector<std::int64_t>& from, index_t assignments, std::vector<std::int64_t>& to) {
   if (device.is_planning()) {
-    std::ranges::fill(to, assignments / static_cast<index_t>(from.size()));
+    std::ranges::fill(to, assignments / static_cast<index_t>(from.extent(0)));
     return device.wait_planned();
   }
   using Host = Kokkos::View<std::int64_t*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
@@ -41,8 +41,7 @@ class LocalExperts : public ExpertExchange<T> {
   }
 
   void dispatch_cuts(Device& device, Matrix<std::int64_t> from_here, Matrix<std::int64_t> cuts) override {
-    kernels::copy<std::int64_t>(device, Vector<const std::int64_t>(from_here.data(), from_here.size()),
-                                Vector<std::int64_t>(cuts.data(), cuts.size()));
+    kernels::copy<std::int64_t>(device, flat(from_here), flat(cuts));
   }
 
   Matrix<T> send_buffer(const ExpertRows& plan, Matrix<T> rows) override { return first(rows, plan.sent_rows); }
@@ -121,7 +120,7 @@ class ExchangedExperts final : public ExpertExchange<T> {
       kernels::expert_offsets(device, Matrix<const std::int64_t>(sent.data() + sent.extent(0), ranks, here),
                               plan.offsets);
     }
-    copy_out(device, Vector<std::int64_t>(counts_.data(), counts_.size()), 2 * assignments, host_counts_);
+    copy_out(device, flat(counts_), 2 * assignments, host_counts_);
     std::copy_n(host_counts_.begin(), plan.sent.size(), plan.sent.begin());
     std::copy_n(host_counts_.begin() + size_.experts, plan.received.size(), plan.received.begin());
     plan.sent_rows = 0;

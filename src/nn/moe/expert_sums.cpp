@@ -34,8 +34,8 @@ class OfRows final : public ExpertSums<T> {
   void shared(Device& device, TensorParallelRegion<T>& region, Matrix<T> y) override {
     region.start_sum(device, y).wait();
   }
-  void rows(Device& device, Matrix<T> rows) override { sum(device, rows.data(), rows.size()); }
-  void values(Device& device, Vector<M> values) override { sum(device, values.data(), values.size()); }
+  void rows(Device& device, Matrix<T> rows) override { sum(device, rows.data(), elements_of(rows)); }
+  void values(Device& device, Vector<M> values) override { sum(device, values.data(), elements_of(values)); }
   Pending tokens(Device&, TensorParallelRegion<T>&, Matrix<T>) override { return Pending(); }
 
  private:

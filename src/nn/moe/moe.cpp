@@ -107,7 +107,7 @@ Pending Moe<T>::forward_output(Device& device, const TokenBatch& batch, TensorPa
     w_.shared->down.forward()(device, first(act.shared_hidden, batch.tokens()), part);
     sums.shared(device, region, y);
   } else {
-    kernels::fill<T>(device, Vector<T>(part.data(), part.size()), 0.0);
+    kernels::fill<T>(device, flat(part), 0.0);
   }
   sums.rows(device, first(w.routed->output, act.rows->received_rows));
   const Matrix<const T> rows = parts_->exchange->combine(device, *act.rows, w.routed->output);
@@ -196,7 +196,7 @@ void Moe<T>::backward_router(Device& device, const TokenBatch& batch, const Rout
   NANOTRON_REQUIRE(dlogits.rows == batch.tokens(), "{} tokens of {}", batch.tokens(), dlogits.rows);
   kernels::count_assignments(device, routing.top_k, act.assignments, work.sequence_counts);
   if (parts_->cp->size() > 1) {
-    comm::all_reduce(*parts_->cp, work.sequence_counts.data(), work.sequence_counts.size(), comm::ReduceOp::sum,
+    comm::all_reduce(*parts_->cp, work.sequence_counts.data(), elements_of(work.sequence_counts), comm::ReduceOp::sum,
                      device.stream());
   }
   kernels::RouterScales scales = parts_->scales;

@@ -89,7 +89,7 @@ class NoNorm final : public Norm<T> {
   }
   void backward(Device& device, Matrix<const T> dy, Matrix<const T>, Vector<const M>, Matrix<T> dx,
                 Vector<M>) const override {
-    kernels::add<T>(device, Vector<const T>(dy.data(), dy.size()), Vector<T>(dx.data(), dx.size()));
+    kernels::add<T>(device, flat(dy), flat(dx));
   }
   void add_forward(Device&, Matrix<const T>, Matrix<const T>, Matrix<T>, Vector<M>) const override {
     NANOTRON_REQUIRE(false, "no norm of a block's output");

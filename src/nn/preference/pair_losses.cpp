@@ -14,7 +14,7 @@ Vector<V> part_of(const Vector<V>& all, index_t part, index_t size) {
 
 Vector<const double> PairLoss::sums(Device& device, Vector<const double> losses) const {
   kernels::pair_sums(device, rows_, losses, buffers_.sums);
-  comm::all_reduce(*cp_, buffers_.sums.data(), buffers_.sums.size(), comm::ReduceOp::sum, device.stream());
+  comm::all_reduce(*cp_, buffers_.sums.data(), elements_of(buffers_.sums), comm::ReduceOp::sum, device.stream());
   return buffers_.sums;
 }
 

@@ -109,10 +109,10 @@ template <class T>
 void VocabLoss<T>::loss_of_shards(Device& device, const Chunk& c) const {
   const SumOrder order = order_of_softmax(device, orders_);
   kernels::cross_entropy_local_max<T>(device, c.logits, c.max, c.own, order);
-  comm::all_reduce(*tp_, c.max.data(), c.max.size(), comm::ReduceOp::max, device.stream());
+  comm::all_reduce(*tp_, c.max.data(), elements_of(c.max), comm::ReduceOp::max, device.stream());
   kernels::cross_entropy_local_sum<T>(device, c.logits, c.targets, vocabulary_.begin, c.max, c.own, c.sum,
                                       c.target_logit, order);
-  comm::all_reduce(*tp_, c.sum.data(), 2 * c.sum.size(), comm::ReduceOp::sum, device.stream());
+  comm::all_reduce(*tp_, c.sum.data(), 2 * elements_of(c.sum), comm::ReduceOp::sum, device.stream());
   kernels::cross_entropy_loss<M>(device, c.max, c.sum, c.target_logit, c.targets, c.losses, c.lse2);
 }
 
@@ -124,9 +124,9 @@ void VocabLoss<T>::draw_targets(Device& device, const Chunk& c, index_t begin, c
                             c.target_logit);
   if (tp_->size() > 1) {
     kernels::copy<M>(device, c.sum, c.max);
-    comm::all_reduce(*tp_, c.max.data(), c.max.size(), comm::ReduceOp::max, device.stream());
+    comm::all_reduce(*tp_, c.max.data(), elements_of(c.max), comm::ReduceOp::max, device.stream());
     kernels::withdraw_candidates<M>(device, c.sum, c.max, c.target_logit);
-    comm::all_reduce(*tp_, c.target_logit.data(), c.target_logit.size(), comm::ReduceOp::max, device.stream());
+    comm::all_reduce(*tp_, c.target_logit.data(), elements_of(c.target_logit), comm::ReduceOp::max, device.stream());
   }
   kernels::write_labels<M>(device, c.target_logit, slice(drawn.targets, begin, c.logits.rows));
 }

@@ -140,8 +140,9 @@ void Pipeline<T>::post(Posted& posted, const std::vector<Step>& steps, std::size
   if (!forward) posted.buffer = take_buffer();
   const Matrix<T> to = forward ? stages_->input(action.virtual_stage, steps[step].slot)
                                : buffers_[static_cast<std::size_t>(posted.buffer)].memory;
-  posted.request = comm::start_receive(*ranks_, to.data(), to.size(), towards(stage, forward ? stage - 1 : stage + 1),
-                                       device_->stream(), forward ? forward_lane : gradient_lane);
+  posted.request =
+      comm::start_receive(*ranks_, to.data(), elements_of(to), towards(stage, forward ? stage - 1 : stage + 1),
+                          device_->stream(), forward ? forward_lane : gradient_lane);
   posted.step = step;
   posted.is_there = true;
 }
@@ -184,8 +185,8 @@ void Pipeline<T>::forward(const std::vector<Step>& steps, std::size_t at) {
   stages_->forward(action, slot);
   if (!sends(action)) return;
   const Matrix<T> out = stages_->output(action.virtual_stage, slot);
-  output_sending(action, slot) =
-      comm::start_send(*ranks_, out.data(), out.size(), towards(stage, stage + 1), device_->stream(), forward_lane);
+  output_sending(action, slot) = comm::start_send(*ranks_, out.data(), elements_of(out), towards(stage, stage + 1),
+                                                  device_->stream(), forward_lane);
 }
 
 template <class T>
@@ -211,8 +212,8 @@ void Pipeline<T>::backward(const std::vector<Step>& steps, std::size_t at) {
   }
   free_.push_back(taken);
   if (!sends(action)) return;
-  buffer.sending = comm::start_send(*ranks_, buffer.memory.data(), buffer.memory.size(), towards(stage, stage - 1),
-                                    device_->stream(), gradient_lane);
+  buffer.sending = comm::start_send(*ranks_, buffer.memory.data(), elements_of(buffer.memory),
+                                    towards(stage, stage - 1), device_->stream(), gradient_lane);
 }
 
 template <class T>
@@ -235,7 +236,7 @@ void Pipeline<T>::execute(const std::vector<Step>& steps) {
 
 template <class T>
 void Pipeline<T>::compute_once(const std::vector<Step>& steps) {
-  const auto zero = [&](Matrix<T> x) { kernels::fill<T>(*device_, Vector<T>(x.data(), x.size()), 0.0); };
+  const auto zero = [&](Matrix<T> x) { kernels::fill<T>(*device_, flat(x), 0.0); };
   const Matrix<T> dx = buffers_.front().memory;
   zero(dx);
   for (const auto& [action, slot] : steps) {

@@ -28,9 +28,7 @@ constexpr std::array columns{
     io::ExtraColumn{"busiest_expert_share", "1",
                     "Share of the busiest expert in the choices of its layer, maximum over the layers."}};
 
-void clear(Device& device, const Matrix<double>& sums) {
-  kernels::fill<double>(device, Vector<double>(sums.data(), sums.size()), 0.0);
-}
+void clear(Device& device, const Matrix<double>& sums) { kernels::fill<double>(device, flat(sums), 0.0); }
 
 // The biases that balance the load: one of each layer here.
 template <class M>

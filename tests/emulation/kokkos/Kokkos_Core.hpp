@@ -63,6 +63,17 @@ inline void fence() { cudaDeviceSynchronize(); }
 
 // Views --------------------------------------------------------------------------------------------
 
+// Kokkos allocates a header before the elements (Kokkos_SharedAlloc.hpp of 4.6: SharedAllocationHeader, 128 bytes), so
+// that they start at a multiple of 128 bytes, not of 256.
+inline constexpr std::size_t header = 128;
+inline void* allocate_behind_header(std::size_t bytes) {
+  void* const all = nanotron::emulation::allocate_device(header + bytes);
+  return all == nullptr ? nullptr : static_cast<std::byte*>(all) + header;
+}
+inline void free_with_header(void* memory) {
+  if (memory != nullptr) cudaFree(static_cast<std::byte*>(memory) - header);
+}
+
 template <class P>
 using on_cpu = std::conditional_t<std::is_same_v<P, DeviceSpace>, ::Kokkos::HostSpace, P>;
 
@@ -102,14 +113,14 @@ class View : public ::Kokkos::View<T, on_cpu<P>...> {
     } else {
       using Element = std::remove_const_t<typename Base::value_type>;
       const std::size_t bytes = (extents * ... * sizeof(Element));
-      void* const memory = nanotron::emulation::allocate_device(bytes);
+      void* const memory = allocate_behind_header(bytes);
       {
         const nanotron::emulation::DeviceAccess access;
         if (bytes > 0) std::memset(memory, 0, bytes);
       }
       View view(static_cast<Pointer>(memory), extents...);
       view.owner_ = std::shared_ptr<void>(
-          memory, [](void* held) { cudaFree(held); }, nanotron::emulation::PinnedAllocator<std::byte>());
+          memory, [](void* held) { free_with_header(held); }, nanotron::emulation::PinnedAllocator<std::byte>());
       return view;
     }
   }
@@ -166,11 +177,11 @@ auto create_mirror_view_and_copy(const Space&, const V& view) {
 
 template <class Space>
 void* kokkos_malloc(const std::string&, std::size_t bytes) {
-  return nanotron::emulation::allocate_device(bytes);
+  return allocate_behind_header(bytes);
 }
 template <class Space>
 void kokkos_free(void* memory) {
-  cudaFree(memory);
+  free_with_header(memory);
 }
 
 // Kernels ------------------------------------------------------------------------------------------

@@ -45,10 +45,10 @@ void multiply_batch(Device& device, const GemmProblem& s, std::size_t alignment,
                     C* const* c, index_t count) {
   if (alignment < batch_alignment<T>(s.k)) return multiply_batch_in_order<T, C>(device, s, a, b, c, count);
   GemmHandles& all = gemm_handles(device);
-  const auto& workspace = device.gemm_workspace();
+  const Workspace workspace = workspace_of(device);
   NANOTRON_CHECK_CUBLAS(cublasSetStream(all.cublas, device.exec().cuda_stream()));
-  if (workspace.extent(0) > 0) {
-    NANOTRON_CHECK_CUBLAS(cublasSetWorkspace(all.cublas, workspace.data(), workspace.extent(0)));
+  if (workspace.bytes > 0) {
+    NANOTRON_CHECK_CUBLAS(cublasSetWorkspace(all.cublas, workspace.data, workspace.bytes));
   }
   const Factor alpha = factor<master_t<T>>(s.alpha), beta = factor<master_t<T>>(s.beta);
   NANOTRON_CHECK_CUBLAS(cublasGemmBatchedEx(

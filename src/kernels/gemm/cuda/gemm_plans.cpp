@@ -132,20 +132,28 @@ GemmHandles& gemm_handles(const Device& device) {
   return *gemms;
 }
 
+Workspace workspace_of(const Device& device) {
+  const Vector<std::byte>& given = device.gemm_workspace();
+  constexpr std::uintptr_t alignment = 256;
+  const std::uintptr_t before = (~reinterpret_cast<std::uintptr_t>(given.data()) + 1) % alignment;
+  if (given.extent(0) <= before) return {};
+  return {.data = given.data() + before, .bytes = given.extent(0) - before};
+}
+
 PlannedGemm planned(const Device& device, const GemmProblem& p, const OperandTypes& types, const void* a, const void* b,
                     const void* d, const void* c) {
   return {.problem = p,
           .alignments = {alignment_of(b), alignment_of(a), alignment_of(d), alignment_of(c)},  // exchanged
           .types = types,
-          .workspace = device.gemm_workspace().extent(0),
+          .workspace = workspace_of(device).bytes,
           .multiprocessors = gemm_handles(device).multiprocessors};
 }
 
 void run(Device& device, const GemmPlan& plan, const Factor& alpha, const Factor& beta, const void* a, const void* b,
          const void* d, void* c) {
-  const auto& workspace = device.gemm_workspace();
+  const Workspace workspace = workspace_of(device);
   NANOTRON_CHECK_CUBLAS(cublasLtMatmul(gemm_handles(device).lt, plan.operation, &alpha, b, plan.a, a, plan.b, &beta, d,
-                                       plan.c, c, plan.c, &plan.algorithm, workspace.data(), workspace.extent(0),
+                                       plan.c, c, plan.c, &plan.algorithm, workspace.data, workspace.bytes,
                                        device.exec().cuda_stream()));
 }
 

@@ -128,6 +128,14 @@ Factor factor(double value) {
   return f;
 }
 
+// The part of the device's workspace that cuBLAS takes: its start must be a multiple of 256 bytes (cuBLASLt 13.1
+// refuses others with invalid value), which that of an allocation of Kokkos is not, behind its header of 128.
+struct Workspace {
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+};
+Workspace workspace_of(const Device& device);
+
 // C = alpha op(A) op(B) + beta D on the device's stream, with its workspace.
 PlannedGemm planned(const Device& device, const GemmProblem& p, const OperandTypes& types, const void* a, const void* b,
                     const void* d, const void* c);

@@ -106,8 +106,8 @@ void PowerSgdReducer<T>::start_step() {
 
 template <class T>
 void PowerSgdReducer<T>::start(const Vector<M>& values) {
-  running_.push_back(
-      comm::start_all_reduce(this->data(), values.data(), values.size(), comm::ReduceOp::sum, this->device().stream()));
+  running_.push_back(comm::start_all_reduce(this->data(), values.data(), elements_of(values), comm::ReduceOp::sum,
+                                            this->device().stream()));
 }
 
 template <class T>

@@ -1,6 +1,7 @@
 // ranks: 1
 // GEMMs of FP8 codes against a plain loop over their values, and that nothing but the sum is rounded.
 #include "nanotron/kernels/gemm/gemm_fp8.hpp"
+#include "support/orders.hpp"
 #include "support/reference/gemm.hpp"
 #include "unit/kernels/kernel_test.hpp"
 
@@ -41,6 +42,13 @@ struct Codes {
 
 class GemmFp8 : public testing::Test {
  protected:
+  // What tensor cores lose of a sum of k terms, in units of the largest: they align the terms of an instruction to the
+  // largest one and keep about 14 bits (Liu et al. 2024, "DeepSeek-V3", section 3.3.2). On an H200 up to 3.2e-4 of
+  // these sums of random codes was lost. An emulated GPU adds in fp64.
+  static double lost_by_tensor_cores(index_t k) {
+    const bool has_tensor_cores = built_for == Processor::gpu && legal_orders == 1;
+    return has_tensor_cores ? static_cast<double>(k) * 0x1p-16 : 0.0;
+  }
   // C begins `at` elements after an aligned address, with rows wider by `gap`. Tolerance: k roundings of the fp32 sum,
   // whose terms are of the size of the largest, and that of the result.
   // multiply(A, B, C, memory of C): C = A B^T + beta C.
@@ -66,7 +74,8 @@ class GemmFp8 : public testing::Test {
     for (std::size_t i = 0; i < expected.size(); ++i) expected[i] /= unit;
     std::vector<double> actual;
     for (const C x : c.host) actual.push_back(static_cast<double>(x) / unit);
-    expect_close(actual, expected, 4 * static_cast<double>(k + 4) * 0x1p-24 + 2 * unit_roundoff<C>());
+    expect_close(actual, expected,
+                 4 * static_cast<double>(k + 4) * 0x1p-24 + 2 * unit_roundoff<C>() + lost_by_tensor_cores(k));
   }
 
   // Shapes for tensor cores, and odd ones.
