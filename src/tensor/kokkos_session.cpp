@@ -33,8 +33,8 @@ void require_one_layout_of_views() {
   std::size_t in_kernels = on_host;
   if constexpr (built_for == Processor::gpu) {
     Kokkos::parallel_reduce(
-        "size_of_views", Kokkos::RangePolicy<ExecutionSpace>(0, 1),
-        KOKKOS_LAMBDA(const int, std::size_t& sum) { sum += sizeof(Vector<double>) + sizeof(Matrix<double>); },
+        "size_of_views", Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<index_t>>(0, 1),
+        KOKKOS_LAMBDA(const index_t, std::size_t& sum) { sum += sizeof(Vector<double>) + sizeof(Matrix<double>); },
         in_kernels);
   }
   if (in_kernels == on_host) return;

@@ -95,7 +95,7 @@ pytorch() {
 # A layer of experts as wide as those of models that are trained, with both kinds of GEMMs.
 experts() {
   local gemms flop="" gemm="" peak=0 wrapper=()
-  local wider=(--set parallel.ep=1 --set model.hidden_size=2048 --set model.intermediate_size=4096 --set model.num_attention_heads=16
+  local wider=(--set "precision.compute='bf16'" --set parallel.ep=1 --set model.hidden_size=2048 --set model.intermediate_size=4096 --set model.num_attention_heads=16
     --set data.sequence_length=2048 --set data.global_batch_size=8 --set data.micro_batch_size=4)
   speed_head
   for gemms in library grouped; do
