@@ -12,8 +12,8 @@ namespace nanotron::test {
 /// MPI and Kokkos are initialised by mpi_main.cpp before the first test runs.
 MPI_Comm world();
 
-/// parallel%backend of a run on ranks that may share a GPU: NCCL where it is asked to let them, else messages through the
-/// host. Collective over them.
+/// parallel%backend of a run on ranks that may share a GPU: NCCL where it is asked to let them, else messages through
+/// the host. Collective over them.
 inline deck::Backend backend_of(deck::Backend wanted, const comm::Communicator& ranks) {
   if (std::getenv("NCCL_MULTI_RANK_GPU_ENABLE") != nullptr) return wanted;
   return comm::ranks_share_gpus(ranks) ? deck::Backend::mpi : wanted;
