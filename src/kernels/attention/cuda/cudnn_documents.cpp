@@ -165,10 +165,11 @@ void finish_backward(Device& device, const AttentionShape& shape, MatrixRef<cons
   const AttentionShape s = shape;
   const DocumentGradients g = gradients;
   const bf16* const dout_at = dout.data;
-  const index_t dout_leading = dout.leading, queries = s.batch * s.query_length;
+  const index_t dout_leading = dout.leading;
   for_each_row_of<bf16>(
-      device, "attention_documents_backward", queries + s.batch * s.key_length, s.query_heads * s.head_dim,
+      device, "attention_documents_backward", s.batch * (s.query_length + s.key_length), s.query_heads * s.head_dim,
       KOKKOS_LAMBDA(const Row& row, const index_t at) {
+        const index_t queries = s.batch * s.query_length;
         const auto copy = [&](const bf16* from, bf16* to, const index_t n, const bool is_there) {
           row.template for_each_chunk<bf16>(n, [=](const index_t c, const auto width) {
             const auto x = load(from + c, width);
