@@ -49,7 +49,7 @@ void clip_factors(Device& device, double tau, Matrix<const double> maxima, Matri
   double* const factors = gamma.data();
   const index_t group = heads / keys;
   for_each_element(
-      device, "qk_clip_factors", static_cast<index_t>(gamma.size()), KOKKOS_LAMBDA(const index_t i) {
+      device, "qk_clip_factors", elements_of(gamma), KOKKOS_LAMBDA(const index_t i) {
         double top = largest[i * group];
         for (index_t h = 1; h < group; ++h) top = top < largest[i * group + h] ? largest[i * group + h] : top;
         factors[i] = top > tau ? tau / top : 1.0;

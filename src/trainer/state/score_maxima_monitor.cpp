@@ -45,7 +45,7 @@ class ScoreMaximaMonitor final : public StatisticsMonitor {
   }
 
  private:
-  std::size_t size() const { return maxima_.of_step().size(); }
+  std::size_t size() const { return static_cast<std::size_t>(elements_of(maxima_.of_step())); }
 
   double tau_;
   comm::Group& pp_;

@@ -68,20 +68,6 @@ TEST(DeckFeatures, KeysOfOneOptimizer) {
   decks.expect_refused({"optimizer.name=lion", "optimizer.eps=1e-6"}, "eps belongs to optimizers with a second moment");
 }
 
-TEST(DeckFeatures, QkClip) {
-  const std::string clips = "optimizer.qk_clip=100";
-  for (const char* name : {"adamw", "muon", "ademamix", "lion", "sophia"}) {
-    EXPECT_EQ(decks.message(small_deck, {clips, std::string("optimizer.name=") + name}), "") << name;
-  }
-  EXPECT_EQ(decks.message(small_deck, {clips, "model.attention_sinks=t", "model.sliding_window=4"}), "");
-  decks.expect_refused({clips, "optimizer.name=schedule_free_adamw"}, "derives from its states");
-  decks.expect_refused({clips, "model.qk_norm=t"}, "which undoes the scaling of queries and keys");
-  decks.expect_refused({clips, "model.attn_logit_softcapping=50"}, "not multiples of products");
-  decks.expect_refused({clips, "model.position_embedding_type=alibi"}, "not multiples of products");
-  decks.expect_refused({clips, "lora.rank=4", "lora.base=initial"}, "which this run does not train");
-  decks.expect_refused({"optimizer.qk_clip=-1"}, "qk_clip");
-}
-
 TEST(DeckFeatures, Architecture) {
   const std::string learned = "model.position_embedding_type=learned_absolute",
                     many = "model.max_position_embeddings=32";
