@@ -103,8 +103,8 @@ const std::vector<Axis> axes{
       "model.lm_head_bias=t model.tie_word_embeddings=t data.goldfish_k=3 data.goldfish_h=2"}},
     {"adapters",
      {"", "lora.rank=3 lora.base=initial", "lora.rank=2 lora.targets=q_proj,v_proj,down_proj lora.base=initial"}},
-    // No update that divides by a small number, nor by sign, nor by eigenvectors of small eigenvalues: Lion and SOAP are
-    // in test_optimizers.cpp.
+    // No update that divides by a small number, nor by sign, nor by eigenvectors: Lion and SOAP are in
+    // test_optimizers.cpp.
     {"optimizer",
      {"", "optimizer.name=ademamix optimizer.beta3=0.99 optimizer.alpha_warmup_steps=5",
       "optimizer.name=schedule_free_adamw", "optimizer.name=ademamix optimizer.beta3=0.9 optimizer.qk_clip=0.01",
