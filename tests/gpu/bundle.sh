@@ -99,6 +99,11 @@ for name in $(needed_libraries "${hdf5[@]}" | grep -E '^lib(curl|crypto)\.'); do
   undefined_symbols "${hdf5[@]}" | grep "@$of\$" |
     absent_library "$folder/lib/$name" "$name" "this HDF5 reads no files from the web" "$of"
 done
+# LAPACK, which only optimizer%name = 'soap' calls, is as large as all of these.
+for name in $(needed_libraries "$folder/libexec/nanotron_hpc" | grep -E '^lib(openblas|lapack|blas)\.'); do
+  undefined_symbols "$folder/libexec/nanotron_hpc" | grep -E '^d[a-z]{5}_$' |
+    absent_library "$folder/lib/$name" "$name" "only optimizer%name = 'soap' needs it; a bundle has none" ""
+done
 from_machine='libcuda|libcublas|libcublasLt|libnccl|libcudnn[a-z_]*'
 find "$folder/libexec" "$folder/pmix/lib" "$(in_bundle "$plugins")" -type f -print0 |
   LD_LIBRARY_PATH="$folder/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" xargs -0 ldd 2>/dev/null |

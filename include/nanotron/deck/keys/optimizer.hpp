@@ -12,7 +12,7 @@ struct OptimizerConfig {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   double momentum = 0.95;                // with muon
   std::int64_t newton_schulz_steps = 5;  // with muon
-  double qk_clip = 0.0;                  // with muon; 0: none
+  double qk_clip = 0.0;                  // 0: none
   double beta3 = 0.9999, alpha = 8.0;    // with ademamix, as the next two
   std::int64_t beta3_warmup_steps = 0, alpha_warmup_steps = 0;
   std::int64_t precondition_every = 10, max_precondition_size = 10000;  // with soap
