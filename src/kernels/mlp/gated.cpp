@@ -9,7 +9,6 @@ template <class T, class Form>
 void gated_forward(Device& device, const Form& form, Matrix<const T> gate_up, Matrix<T> h, Vector<float> maxima) {
   const KernelRegion kernel(device, Form::forward, reads(gate_up), writes(h, maxima));
   const RowMaxima sizes(maxima);
-  using M = master_t<T>;
   const index_t width = static_cast<index_t>(h.extent(1));
   for_each_row_of<T>(
       device, Form::forward, static_cast<index_t>(h.extent(0)), width, KOKKOS_LAMBDA(const Row& row, const index_t i) {

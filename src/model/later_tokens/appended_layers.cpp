@@ -26,10 +26,11 @@ AppendedLayers<T>::AppendedLayers(const TransformerSetup& setup, const Parameter
     const auto hidden = [&] { return arena.take<T>(kept, s.hidden_rows, s.hidden); };
     const auto statistics = [&] { return arena.take<M>(kept, s.hidden_rows * s.norm.statistics); };
     const nn::ParameterSpec& spec = table[prefix + "eh_proj/weight"];
-    Layer& layer = layers_.emplace_back(Layer{.input_norm = norm("enorm/"),
-                                              .hidden_norm = norm("hnorm/"),
-                                              .output_norm = norm("shared_head/norm/"),
-                                              .projection = detail::linear_weights(table, buffers, spec, l, s.hidden)});
+    Layer& layer = layers_.emplace_back();
+    layer.input_norm = norm("enorm/");
+    layer.hidden_norm = norm("hnorm/");
+    layer.output_norm = norm("shared_head/norm/");
+    layer.projection = detail::linear_weights(table, buffers, spec, l, s.hidden);
     layer.embedded = hidden();
     layer.normed = hidden();
     layer.joined = arena.take<T>(kept, s.hidden_rows, 2 * s.hidden);

@@ -25,7 +25,8 @@ void check_extents(const deck::Config& c, deck::Findings& f) {
               at_most("tp", width));
     }
   };
-  for (const deck::LayerKind& kind : deck::LayerKinds(c.model).all()) {
+  const deck::LayerKinds kinds(c.model);
+  for (const deck::LayerKind& kind : kinds.all()) {
     const deck::FeedForwardSizes sizes = deck::feed_forward_sizes(c.model, kind);
     too_narrow(sizes.width.key, sizes.width.size);
     too_narrow(sizes.shared_width.key, sizes.shared_width.size);

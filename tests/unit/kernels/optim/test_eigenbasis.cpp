@@ -91,9 +91,13 @@ TYPED_TEST(Eigenbasis, FirstHasEigenvectorsInDescendingOrder) {
       double most = 0.0;
       for (index_t k = 0; k < n; ++k) most = std::abs(q(k, i)) > std::abs(most) ? q(k, i) : most;
       EXPECT_GT(most, 0.0) << "the sign of vector " << i;
-      if (i > 0) EXPECT_LE(turned(i, i), turned(i - 1, i - 1) + tolerance * turned(0, 0));
-      for (index_t j = 0; j < n; ++j)
-        if (i != j) EXPECT_NEAR(turned(i, j), 0.0, tolerance * turned(0, 0)) << i << " " << j;
+      if (i > 0) {
+        EXPECT_LE(turned(i, i), turned(i - 1, i - 1) + tolerance * turned(0, 0));
+      }
+      for (index_t j = 0; j < n; ++j) {
+        if (i == j) continue;
+        EXPECT_NEAR(turned(i, j), 0.0, tolerance * turned(0, 0)) << i << " " << j;
+      }
     }
   }
 }
