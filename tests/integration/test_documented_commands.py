@@ -67,6 +67,7 @@ TEXT = (r"&\w+$", r"model: ", r"my\.deck:\d+:\d+: ", r"--set:\d+:\d+: ", r"error
         r"<output_dir>/$", r"<checkpoint%directory>/ ", r"include/nanotron/", r"\{$",
         r"kind +files +documents", r"left out: ", r"n0012 ", r"goodput ", r"JOBID PARTITION",
         r"runs/first/$", r"starts of first$", r"# weight and path",
+        r"computing the log-probabilities ",
         r"(bundle/)?tests/(gpu\.sh|simulated_month\.py) ")
 BUILTINS = ("cd", "export", "source", "kill")
 
