@@ -115,22 +115,20 @@ endif()
 
 # nvcc 12.9 and newer drops [[no_unique_address]] from what the host compiler sees and keeps it for the device: kernels read
 # another View than was passed. Kokkos has known since kokkos/mdspan#434; from an older one the attribute is taken, which
-# leaves the layout on the host, and so its libraries, as they are.
+# leaves the layout on the host, and so its libraries, as they are. By its text: a compiler behind a launcher, as Kokkos
+# chooses nvcc_wrapper, does not take part in CMake's checks.
+set(NANOTRON_KOKKOS_VIEWS_DIFFER_IN_KERNELS FALSE)
 if(NANOTRON_ENABLE_CUDA)
-  include(CheckSourceCompiles)
-  set(CMAKE_REQUIRED_LIBRARIES nanotron_kokkos)
-  check_source_compiles(${NANOTRON_KOKKOS_LANGUAGE} "#include <Kokkos_Core.hpp>
-#define TEXT_OF(x) #x
-#define TEXT(x) TEXT_OF(x)
-#if !defined(MDSPAN_IMPL_NO_UNIQUE_ADDRESS) || __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ < 1209
-#error it has no such attribute
-#endif
-static_assert(sizeof(TEXT(MDSPAN_IMPL_NO_UNIQUE_ADDRESS)) > 1);
-int main() {}" NANOTRON_KOKKOS_VIEWS_DIFFER_IN_KERNELS)
-  unset(CMAKE_REQUIRED_LIBRARIES)
-  if(NANOTRON_KOKKOS_VIEWS_DIFFER_IN_KERNELS)
-    target_compile_definitions(nanotron_kokkos INTERFACE MDSPAN_IMPL_USE_ATTRIBUTE_NO_UNIQUE_ADDRESS=1
-      MDSPAN_IMPL_NO_UNIQUE_ADDRESS=)
+  find_package(CUDAToolkit REQUIRED)
+  find_file(NANOTRON_KOKKOS_MDSPAN_CONFIG experimental/__p0009_bits/config.hpp NO_DEFAULT_PATH
+    HINTS "${NANOTRON_KOKKOS_INCLUDE_DIR}" ${_dirs} "${Kokkos_DIR}/../../../include" "${Kokkos_DIR}/../../../include/kokkos")
+  if(NANOTRON_KOKKOS_MDSPAN_CONFIG AND CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.9)
+    file(STRINGS "${NANOTRON_KOKKOS_MDSPAN_CONFIG}" _lines REGEX "!defined\\(__NVCC__\\) [|][|] MDSPAN_HAS_CXX_20")
+    if(_lines)
+      set(NANOTRON_KOKKOS_VIEWS_DIFFER_IN_KERNELS TRUE)
+      target_compile_definitions(nanotron_kokkos INTERFACE MDSPAN_IMPL_USE_ATTRIBUTE_NO_UNIQUE_ADDRESS=1
+        MDSPAN_IMPL_NO_UNIQUE_ADDRESS=)
+    endif()
   endif()
 endif()
 message(STATUS "Kokkos: ${NANOTRON_KOKKOS_VERSION}, backends ${NANOTRON_KOKKOS_DEVICES}")
