@@ -6,6 +6,8 @@
 
 namespace nanotron::deck {
 
+enum class StateMemory { device, host };
+
 struct OptimizerConfig {
   std::string name = "adamw";  // of a row in optim/optimizers.hpp
   double learning_rate = 3e-4;
@@ -24,6 +26,7 @@ struct OptimizerConfig {
   double mtp_loss_coefficient = 0.3;
   double ema_decay = 0.0;  // of an average of the weights; 0: none
   double clip_grad_norm = 1.0;
+  StateMemory state_memory = StateMemory::device;
 };
 
 }  // namespace nanotron::deck

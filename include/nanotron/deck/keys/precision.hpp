@@ -9,9 +9,12 @@ namespace nanotron::deck {
 
 enum class Reproducible { none, run, layout };
 enum class MomentType { master, bf16 };
+enum class Fp8Scales { rows, blocks };
 
 struct PrecisionConfig {
   ScalarType compute = ScalarType::fp32;
+  Fp8Scales fp8_scales = Fp8Scales::rows;
+  bool fp8_experts = false;
   MomentType moments = MomentType::master;
   Reproducible reproducible = Reproducible::none;
   // With 'layout': number of partial sums on every grid; 0: resolve() chooses.
