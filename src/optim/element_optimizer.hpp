@@ -40,12 +40,12 @@ class ElementOptimizer : public Optimizer<M> {
       : config_(config.optimizer), names_(std::move(states)), over_(over), layout_(setup.layouts.moments) {
     for (std::size_t i = 0; i < names_.size(); ++i) {
       if (config.precision.moments == deck::MomentType::bf16)
-        values_.emplace_back(arena.take<bf16>(MemoryKind::optimizer, layout_.size()));
+        values_.emplace_back(arena.take<bf16>(memory_of_states(config_), layout_.size()));
       else
-        values_.emplace_back(arena.take<M>(MemoryKind::optimizer, layout_.size()));
+        values_.emplace_back(arena.take<M>(memory_of_states(config_), layout_.size()));
     }
     for (const auto& [part, noise] : noisy_parts(config, setup))
-      parts_.push_back({part, {.states = states_of(part), .noise = noise}});
+      parts_.push_back({part, {.states = states_of(part), .memory = config_.state_memory, .noise = noise}});
   }
 
   void update(Device& device, const UpdatedWeights<M>& weights, Vector<const M> gradient, double learning_rate,

@@ -55,6 +55,13 @@ void check_moments(const deck::Config& c, const OptimizerKind& kind, deck::Findi
   }
 }
 
+void check_state_memory(const deck::Config& c, const OptimizerKind& kind, deck::Findings& f) {
+  const std::string key = "optimizer.state_memory";
+  if (c.optimizer.state_memory == deck::StateMemory::device || kind.has_host_states || !f.is_valid({key})) return;
+  f.error({key, "optimizer.name"}, "states of '" + kind.name + "' are operands of GEMMs, which need them on the device",
+          "state_memory = 'device' with '" + kind.name + "'");
+}
+
 }  // namespace
 
 void check_optimizer(const deck::Config& c, deck::Findings& f) {
@@ -62,6 +69,7 @@ void check_optimizer(const deck::Config& c, deck::Findings& f) {
   const OptimizerKind kind = kind_named(c.optimizer.name);
   if (kind.check != nullptr) kind.check(c, f);
   check_moments(c, kind, f);
+  check_state_memory(c, kind, f);
   check_keys_of_others(c, f);
   check_weight_decay(c, f);
   check_qk_clip(c, kind, f);

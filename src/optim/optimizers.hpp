@@ -22,6 +22,7 @@ struct OptimizerKind {
   MakeOptimizer<double> in_fp64;
   MakeOptimizer<float> in_fp32;
   bool has_bf16_states = true;                                    // precision%moments = 'bf16'
+  bool has_host_states = true;                                    // optimizer%state_memory = 'host'
   bool derives_weights = false;                                   // from states: other changes of them are lost
   std::vector<const char*> keys{};                                // of the deck, without effect for other optimizers
   void (*check)(const deck::Config&, deck::Findings&) = nullptr;  // of decks that choose it

@@ -3,13 +3,15 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/loop/chunk.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
+#include "nanotron/kernels/optim/update_operands.hpp"
 
 namespace nanotron::optim {
 
 template <class M>
 void update_average(Device& device, Vector<M> average, Vector<const M> p, double decay,
-                    Vector<const kernels::UpdateScalars> scalars) {
-  const KernelRegion kernel(device, "weight average", reads(average, p), writes(average));
+                    Vector<const kernels::UpdateScalars> scalars, deck::StateMemory memory) {
+  const KernelRegion kernel(device, "weight average",
+                            kernels::with_states({.read = bytes_of(p)}, bytes_of(average), memory));
   NANOTRON_REQUIRE(average.extent(0) == p.extent(0), "weight average: {} values, {} parameters", average.extent(0),
                    p.extent(0));
   const M share = static_cast<M>(1.0 - decay);
@@ -31,11 +33,11 @@ void update_average(Device& device, Vector<M> average, Vector<const M> p, double
 template <class M>
 WeightAverage<M>::WeightAverage(const deck::OptimizerConfig& config, const model::ParameterTable& table,
                                 const nn::ParameterLayouts& layouts, Arena& arena)
-    : decay_(config.ema_decay) {
+    : decay_(config.ema_decay), memory_(config.state_memory) {
   if (decay_ == 0.0) return;
   parts_ = update_parts(table, layouts);
   layout_ = layouts.moments;
-  values_ = arena.take<M>(MemoryKind::optimizer, layout_.size());
+  values_ = arena.take<M>(memory_of_states(config), layout_.size());
 }
 
 template <class M>
@@ -47,7 +49,7 @@ template <class M>
 void WeightAverage<M>::update(Device& device, Vector<const M> master, Vector<const kernels::UpdateScalars> scalars) {
   for (const UpdatePart& part : parts_) {
     update_average<M>(device, Vector<M>(values_.data() + part.moments, part.size()),
-                      Vector<const M>(master.data() + part.parameters, part.size()), decay_, scalars);
+                      Vector<const M>(master.data() + part.parameters, part.size()), decay_, scalars, memory_);
   }
 }
 
@@ -59,8 +61,9 @@ std::vector<Moment<M>> WeightAverage<M>::states() const {
   return {average};
 }
 
-#define NANOTRON_INSTANTIATE(M) \
-  template void update_average<M>(Device&, Vector<M>, Vector<const M>, double, Vector<const kernels::UpdateScalars>);
+#define NANOTRON_INSTANTIATE(M)                                                                                      \
+  template void update_average<M>(Device&, Vector<M>, Vector<const M>, double, Vector<const kernels::UpdateScalars>, \
+                                  deck::StateMemory);
 NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 NANOTRON_INSTANTIATE_MASTER_CLASS(WeightAverage)

@@ -11,8 +11,8 @@ namespace {
 std::uint64_t hash_of(std::string_view kernel, const Work& w) {
   std::uint64_t h = std::hash<std::string_view>{}(kernel);
   for (const std::uint64_t part : {std::bit_cast<std::uint64_t>(w.read), std::bit_cast<std::uint64_t>(w.written),
-                                   std::bit_cast<std::uint64_t>(w.flops), static_cast<std::uint64_t>(w.gemm.m),
-                                   static_cast<std::uint64_t>(w.gemm.n)}) {
+                                   std::bit_cast<std::uint64_t>(w.from_host), std::bit_cast<std::uint64_t>(w.flops),
+                                   static_cast<std::uint64_t>(w.gemm.m), static_cast<std::uint64_t>(w.gemm.n)}) {
     h = (h ^ part) * 0x9e3779b97f4a7c15U;
     h ^= h >> 29U;
   }

@@ -14,16 +14,18 @@ from pathlib import Path
 
 # Idea: words in code, words in paths of its own files, most files of others.
 IDEAS = {
-    "experts": (r"expert|router|\bmoe|_moe|moe_", r"moe|expert|router", 31),
+    "experts": (r"expert|router|\bmoe|_moe|moe_", r"moe|expert|router", 33),
     "dense and routed layers": (r"routed_layer|two_networks", r"moe|expert|router|layer_kinds", 4),
     "balance by a bias": (r"choice_?bias|e_score_correction|balance_bias", r"moe|expert|router|routing", 0),
     "biases of experts": (r"expert_?bias", r"moe|expert", 0),
-    "FP8": (r"fp8|e4m3|e5m2|quantis", r"fp8|quantis", 10),
+    "FP8": (r"fp8|e4m3|e5m2|quantis", r"fp8|quantis", 12),
     "Adasum": (r"adasum", r"adasum", 4),
     "PowerSGD": (r"power_?sgd|\blow_?rank", r"power_sgd|low_rank", 4),
     "zero bubble": (r"zero_?bubble|zero bubble", r"zero_bubble", 8),
     "muP": (r"\bmup|_mup|parametri[sz]ation", r"parametri|mup", 6),
     "Muon": (r"muon", r"muon", 6),
+    # The key, its place in the arena, the bytes that kernels count, and the optimizers that take their states there.
+    "states on the host": (r"state_?memory|host_optimizer|memory_of_states", r"host_states", 16),
     # The deck's enumerator and rows, and the table of optimizers.
     "AdEMAMix": (r"ademamix|\bbeta3|alpha_warmup", r"ademamix", 3),
     "Lion": (r"\blion\b|LionRule", r"lion", 3),

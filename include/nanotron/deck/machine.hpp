@@ -24,6 +24,7 @@ struct Node {
   double memory_bytes = 0.0;         // of a rank; 0: not given
   double reserved_bytes = 0.0;       // of it, outside of the buffer of a run
   double link = 0.0, latency = 0.0;  // bytes per second of a ring (nccl-tests' busbw), seconds of a step of it
+  double host_link = 0.0;            // of a GPU and host memory, bytes per second in each direction; 0: not given
   double watts = 0.0;                // of the node at full load
 };
 

@@ -11,14 +11,21 @@
 #include "nanotron/comm/group.hpp"
 #include "nanotron/comm/watch/step_traffic.hpp"
 #include "nanotron/deck/checks/findings.hpp"
+#include "nanotron/deck/keys/optimizer.hpp"
 #include "nanotron/kernels/optim/update_scalars.hpp"
 #include "nanotron/model/parameters/parameter_table.hpp"
 #include "nanotron/model/parameters/sharding.hpp"
 #include "nanotron/nn/attention/score_maxima.hpp"
 #include "nanotron/optim/moment.hpp"
+#include "nanotron/tensor/arena.hpp"
 #include "nanotron/tensor/device.hpp"
 
 namespace nanotron::optim {
+
+/// Where a rank keeps the states that kernels update element by element.
+inline MemoryKind memory_of_states(const deck::OptimizerConfig& config) {
+  return config.state_memory == deck::StateMemory::host ? MemoryKind::host_optimizer : MemoryKind::optimizer;
+}
 
 /// Elements that are contiguous in each of the buffers, and their offsets there.
 struct UpdatePart {

@@ -12,10 +12,10 @@
 namespace nanotron::optim {
 
 /// average += (1 - decay) (p - average), PyTorch's lerp, of (n) each, if scalars (1) allow the update of p, whose
-/// kernels come before this one. M is double or float.
+/// kernels come before this one. memory: where the average is. M is double or float.
 template <class M>
 void update_average(Device& device, Vector<M> average, Vector<const M> p, double decay,
-                    Vector<const kernels::UpdateScalars> scalars);
+                    Vector<const kernels::UpdateScalars> scalars, deck::StateMemory memory);
 
 template <class M>
 class WeightAverage {
@@ -33,6 +33,7 @@ class WeightAverage {
 
  private:
   double decay_;
+  deck::StateMemory memory_;
   std::vector<UpdatePart> parts_;
   nn::BufferLayout layout_;
   Vector<M> values_;

@@ -23,9 +23,10 @@ struct GemmExtents {
 struct Work {
   double read = 0.0;
   double written = 0.0;
-  double flops = 0.0;                  // of GEMMs; multiplication and addition are two
-  ScalarType type = ScalarType::fp32;  // of the GEMMs' operands
-  GemmExtents gemm{};                  // count = 0: no GEMM
+  double from_host = 0.0, to_host = 0.0;  // bytes of host memory (MemoryKind::host_optimizer)
+  double flops = 0.0;                     // of GEMMs; multiplication and addition are two
+  ScalarType type = ScalarType::fp32;     // of the GEMMs' operands
+  GemmExtents gemm{};                     // count = 0: no GEMM
 
   double bytes() const { return read + written; }
   bool operator==(const Work&) const = default;

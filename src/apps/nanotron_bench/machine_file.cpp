@@ -40,6 +40,19 @@ Link measure_link(const Bench& bench, Device& device, const comm::Communicator& 
   return {.bandwidth = 2.0 * (n - 1.0) / n / a_byte, .latency = start / (2.0 * (n - 1.0))};
 }
 
+// A kernel that reads and writes host memory at once, as an update of states there does.
+double measure_host_link(const Bench& bench, Device& device) {
+  constexpr index_t n = 16 << 20;
+  Arena planning = Arena::planning();
+  planning.take<float>(MemoryKind::host_optimizer, n);
+  Arena arena(planning.plan());
+  const Vector<float> on_host = arena.take<float>(MemoryKind::host_optimizer, n);
+  const Buffer<float> here(n);
+  const Spread s = seconds_of(device, bench.grid.world(), bench.options.seconds,
+                              [&] { kernels::add<float>(device, on_host, here.vector(n)); });
+  return comm::min(bench.grid.world(), static_cast<double>(n * sizeof(float)) / s.median);
+}
+
 double launch_seconds(const Bench& bench, Device& device) {
   const Buffer<float> x(1);
   return seconds_of(device, bench.grid.world(), bench.options.seconds,
@@ -80,6 +93,7 @@ void set_node(const Bench& bench, const comm::Communicator& world, Device& devic
   m.node.memory_bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE)) /
                         static_cast<double>(node.size());
   m.node.reserved_bytes = deck::reserved_by_default(m.is_gpu);
+  if (m.is_gpu) m.node.host_link = measure_host_link(bench, device);
   const Link inside = node.size() > 1 ? measure_link(bench, device, node) : Link{0.5 * m.memory, m.launch};
   m.node.link = inside.bandwidth;
   m.node.latency = inside.latency;

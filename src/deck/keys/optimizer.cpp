@@ -59,6 +59,10 @@ std::vector<Parameter> optimizer_rows() {
     KEY(mtp_loss_coefficient).at_least(0).says(
         "Coefficient of the mean loss of the layers that predict later tokens (model%num_nextn_predict_layers), added "
         "to the loss of the next token in what training minimises."),
+    ENUM(state_memory, {"device", StateMemory::device}, {"host", StateMemory::host}).says(
+        "Where the states of the optimizer and the average of the weights are: in the memory of the GPU, or in "
+        "page-locked memory of the host, which the update then reads and writes over PCIe or NVLink-C2C (--plan tells "
+        "the time). The numbers are the same. On a CPU both are host memory."),
     KEY(clip_grad_norm).at_least(0).says("Largest global L2 norm of the gradient; 0: no clipping."),
   };
 }

@@ -37,7 +37,7 @@ class Muon final : public MatrixOptimizer<M> {
 
   Muon(const deck::Config& config, const OptimizerSetup& setup, Arena& arena)
       : Base("muon", work_of, config, setup, arena),
-        momentum_(arena.take<M>(MemoryKind::optimizer, this->layouts().moments.size())),
+        momentum_(arena.take<M>(memory_of_states(config.optimizer), this->layouts().moments.size())),
         workspace_(arena.take<M>(MemoryKind::workspace, largest_workspace())) {}
 
   std::string name() const override { return "muon"; }
@@ -60,7 +60,7 @@ class Muon final : public MatrixOptimizer<M> {
   void prepare(Device& device, const UpdatePart& part, Vector<const M> gradient, Vector<M> to,
                Scalars scalars) override {
     kernels::nesterov<M>(device, gradient, Vector<M>(momentum_.data() + part.moments, part.size()), to,
-                         this->config().momentum, scalars);
+                         this->config().momentum, scalars, this->config().state_memory);
   }
   void compute(Device& device, const typename Base::Place&, Matrix<M> whole, Scalars) override {
     kernels::orthogonalise<M>(device, whole, workspace_, static_cast<int>(this->config().newton_schulz_steps));

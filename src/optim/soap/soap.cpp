@@ -386,6 +386,7 @@ typename Soap<M>::Base::Descent Soap<M>::descent(const HiddenMatrix& m, bool dec
 
 OptimizerKind soap() {
   OptimizerKind kind = kind_of<Soap>("soap");
+  kind.has_host_states = false;
   kind.keys = {"optimizer.precondition_every", "optimizer.max_precondition_size"};
   kind.check = [](const deck::Config& c, deck::Findings& f) { check_matrices(c, f, "SOAP"); };
   return kind;

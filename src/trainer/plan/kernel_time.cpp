@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "nanotron/base/error.hpp"
+
 namespace nanotron::trainer {
 namespace {
 
@@ -91,7 +93,9 @@ double gemm_seconds(const GemmExtents& extents, ScalarType type, double bytes, c
   return gemm_at(machine.gemm(type), extents, bytes, machine);
 }
 
-double work_seconds(const WorkRow& row, const deck::Machine& machine) {
+namespace {
+
+double device_seconds(const WorkRow& row, const deck::Machine& machine) {
   const double bytes = row.work.bytes();
   const auto rate_of = [&](std::string_view kernel) {
     const auto found = std::ranges::find(machine.kernels, kernel, &deck::KernelRate::kernel);
@@ -102,6 +106,27 @@ double work_seconds(const WorkRow& row, const deck::Machine& machine) {
   if (is_attention(row)) return std::max(row.work.flops / attention_rate(row, machine), bytes / machine.memory);
   const double rate = rate_of("other");
   return bytes / (rate > 0.0 ? rate : machine.memory);
+}
+
+// A kernel that reaches into host memory ends when both memories have done their part.
+double host_seconds(const Work& work, const deck::Machine& machine) {
+  const double bytes = std::max(work.from_host, work.to_host);
+  if (bytes == 0.0) return 0.0;
+  if (!machine.is_gpu) return (work.from_host + work.to_host) / machine.memory;
+  if (machine.node.host_link == 0.0) {
+    fail(ExitCode::deck_error, {.what = "the machine file does not tell the rate of the link to host memory",
+                                .expected = "host_link_gb_per_s in &node, for optimizer%state_memory = 'host'",
+                                .found = machine.name,
+                                .change = "see input/machines/h100.nml"});
+  }
+  return bytes / machine.node.host_link;
+}
+
+}  // namespace
+
+double work_seconds(const WorkRow& row, const deck::Machine& machine) {
+  const double own = device_seconds(row, machine), of_host = host_seconds(row.work, machine);
+  return machine.is_gpu ? std::max(own, of_host) : own + of_host;
 }
 
 double launch_seconds(const WorkRow& row, const deck::Machine& machine) {

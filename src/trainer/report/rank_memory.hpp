@@ -18,7 +18,7 @@ struct RankMemory {
   std::size_t peak = 0;        // max resident memory, set at the end of the run
   MemoryPlan plan;
 
-  std::size_t planned() const { return program + staging + plan.total(); }
+  std::size_t planned() const { return program + staging + plan.total() + plan.on_host(); }
 };
 
 /// `mine` of the rank with the largest `bytes` (the lowest such rank), returned on every rank. Collective.

@@ -73,7 +73,7 @@ RunMemory::RunMemory(const deck::Config& config, comm::ProcessGrid& grid, const 
 
 Arena& RunMemory::arena_of(const MemoryPlan& plan) {
   if (how_ == deck::MemoryRegistration::symmetric) require_equal_offsets(grid_, plan);
-  return stage_.emplace(plan, arena_.memory());
+  return stage_.emplace(plan, arena_);
 }
 
 }  // namespace nanotron::trainer

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "nanotron/base/error.hpp"
 #include "nanotron/simulation/operation_time.hpp"
 #include "nanotron/trainer/plan/kernel_time.hpp"
 
@@ -150,6 +151,20 @@ TEST(KernelTime, IsWhatTheFileMeasured) {
   m.launch = 0.5;
   const WorkRow row{.kernel = "swiglu_forward", .work = {.read = 6.0, .written = 2.0}, .calls = 2, .launches = 2};
   EXPECT_DOUBLE_EQ(kernel_seconds(row, m, {}, {}), 2.5);
+}
+
+// States in host memory: the slower of the two memories, and the slower direction of the link. On a CPU they are one.
+TEST(KernelTime, OfStatesOnTheHostIsThatOfTheLink) {
+  deck::Machine m = gpu();
+  m.memory = 8.0;
+  WorkRow row{.kernel = "adamw", .work = {.read = 8.0, .from_host = 6.0, .to_host = 4.0}, .calls = 1, .launches = 1};
+  EXPECT_THROW(trainer::work_seconds(row, m), Error);
+  m.node.host_link = 2.0;
+  EXPECT_DOUBLE_EQ(trainer::work_seconds(row, m), 3.0);
+  m.node.host_link = 12.0;
+  EXPECT_DOUBLE_EQ(trainer::work_seconds(row, m), 1.0);
+  m.is_gpu = false;
+  EXPECT_DOUBLE_EQ(trainer::work_seconds(row, m), 1.0 + 10.0 / 8.0);
 }
 
 }  // namespace

@@ -42,6 +42,33 @@ TEST(Arena, RefusesMoreThanWasPlanned) {
   EXPECT_THROW(arena.take<float>(MemoryKind::workspace, 1), Error);
 }
 
+// A part on the host is no part of the device's total; a smaller arena may lie in a larger one.
+TEST(Arena, KeepsStatesOfTheHostApart) {
+  Arena planning = Arena::planning();
+  planning.take<double>(MemoryKind::parameters, 33);
+  planning.take<float>(MemoryKind::host_optimizer, 100);
+  EXPECT_EQ(planning.plan().total(), 512u);
+  EXPECT_EQ(planning.plan().on_host(), 512u);
+
+  Arena arena(planning.plan());
+  const auto fill = [](Arena& in) {
+    const Vector<double> here = in.take<double>(MemoryKind::parameters, 33);
+    const Vector<float> there = in.take<float>(MemoryKind::host_optimizer, 100);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(there.data()) % 256, 0u);
+    for (std::size_t i = 0; i < there.size(); ++i) EXPECT_EQ(there(i), 0.0f);
+    for (std::size_t i = 0; i < there.size(); ++i) there(i) = 1.0f;
+    for (std::size_t i = 0; i < here.size(); ++i) EXPECT_EQ(here(i), 0.0);
+    return there.data();
+  };
+  const float* const first = fill(arena);
+  EXPECT_THROW(arena.take<float>(MemoryKind::host_optimizer, 100), Error);
+  Arena again(planning.plan(), arena);
+  EXPECT_EQ(fill(again), first);
+
+  planning.take<float>(MemoryKind::host_optimizer, 1);
+  EXPECT_THROW(Arena(planning.plan(), arena), Error);
+}
+
 TEST(ShardRange, CoversInOrderAndDiffersByOne) {
   for (index_t extent : {0, 1, 7, 64, 131}) {
     for (int parts : {1, 2, 3, 8}) {

@@ -56,6 +56,8 @@ TEST(DeckFeatures, KeysOfOneOptimizer) {
                     size = "optimizer.max_precondition_size=64";
   EXPECT_EQ(decks.message(small_deck, {soap, every, size}), "");
   EXPECT_EQ(decks.message(small_deck, {soap, "precision.compute=bf16", "precision.moments=bf16"}), "");
+  decks.expect_refused({soap, "optimizer.state_memory=host"}, "states of 'soap' are operands of GEMMs");
+  EXPECT_EQ(decks.message(small_deck, {"optimizer.name=muon", "optimizer.state_memory=host"}), "");
   decks.expect_refused({every}, "precondition_every belongs to name = 'soap'");
   decks.expect_refused({size}, "max_precondition_size belongs to name = 'soap'");
   decks.expect_refused({soap, "model.num_nextn_predict_layers=1"}, "SOAP needs layers with the same matrices");

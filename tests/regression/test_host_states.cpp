@@ -1,0 +1,103 @@
+// ranks: 1 2 4
+// optimizer%state_memory = 'host': the bits of a run with the states on the device, the same plan but for the place of
+// the states, and checkpoints that either reads.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include "nanotron/trainer/plan/plan.hpp"
+#include "nanotron/trainer/plan/roofline.hpp"
+#include "support/test_folder.hpp"
+#include "support/training.hpp"
+#include "support/world.hpp"
+
+namespace nanotron {
+namespace {
+
+using Keys = std::vector<std::string>;
+
+class HostStates : public testing::TestWithParam<Keys> {
+ protected:
+  void SetUp() override { MPI_Comm_size(test::world(), &ranks_); }
+
+  deck::Config config_of(deck::StateMemory memory, const std::string& directory = "") const {
+    Keys set = GetParam();
+    const Keys grid = ranks_ == 4   ? Keys{"parallel.tp=2", "parallel.dp=2", "parallel.zero_stage=3"}
+                      : ranks_ == 2 ? Keys{"parallel.dp=2", "parallel.zero_stage=1"}
+                                    : Keys{"parallel.dp=1"};
+    set.insert(set.end(), grid.begin(), grid.end());
+    deck::Config config = test::golden_config("qwen3", set);
+    config.optimizer.state_memory = memory;
+    if (!directory.empty()) config.checkpoint.directory = directory;
+    return config;
+  }
+  int ranks_ = 1;
+};
+
+void expect_same(const test::Numbers& ours, const test::Numbers& theirs) {
+  EXPECT_EQ(ours.losses, theirs.losses);
+  EXPECT_EQ(ours.grad_norms, theirs.grad_norms);
+  EXPECT_EQ(ours.parameters, theirs.parameters);
+  EXPECT_EQ(ours.states, theirs.states);
+  EXPECT_EQ(ours.ema, theirs.ema);
+}
+
+TEST_P(HostStates, ChangeNoBit) {
+  constexpr auto device = deck::StateMemory::device, host = deck::StateMemory::host;
+  const test::TemporaryFolder folder(test::world(), "host_states");
+  const test::Numbers all = test::run_training(config_of(device), test::world(), 8);
+  expect_same(test::run_training(config_of(host), test::world(), 8), all);
+
+  deck::Config config = config_of(device, folder.path().string());
+  test::run_training(config, test::world(), 4, true);
+  config = config_of(host, folder.path().string());
+  config.checkpoint.resume = "auto";
+  const test::Numbers resumed = test::run_training(config, test::world(), 8);
+  EXPECT_EQ(resumed.losses, std::vector<double>(all.losses.begin() + 4, all.losses.end()));
+  EXPECT_EQ(resumed.parameters, all.parameters);
+  EXPECT_EQ(resumed.states, all.states);
+}
+
+TEST_P(HostStates, AreAllOfTheOptimizersMemory) {
+  const MemoryPlan on_device = trainer::plan_step(config_of(deck::StateMemory::device), {}).memory;
+  const MemoryPlan on_host = trainer::plan_step(config_of(deck::StateMemory::host), {}).memory;
+  const auto of = [](const MemoryPlan& plan, MemoryKind kind) { return plan.bytes[static_cast<std::size_t>(kind)]; };
+  EXPECT_GT(of(on_device, MemoryKind::optimizer), 0u);
+  EXPECT_EQ(on_device.on_host(), 0u);
+  EXPECT_EQ(of(on_host, MemoryKind::optimizer), 0u);
+  EXPECT_EQ(on_host.on_host(), of(on_device, MemoryKind::optimizer));
+  EXPECT_EQ(on_host.total() + on_host.on_host(), on_device.total());
+  EXPECT_EQ(on_device.table().find("on the host"), std::string::npos);
+  EXPECT_NE(on_host.table().find("on the host"), std::string::npos);
+}
+
+// What goes over the link is what the device's memory is spared.
+TEST_P(HostStates, AreCountedOnTheLink) {
+  double spared = 0.0, from_host = 0.0, to_host = 0.0;
+  const auto add = [&](deck::StateMemory memory, double sign) {
+    const WorkList work = trainer::step_work(config_of(memory), {}, Processor::gpu);
+    for (const WorkRow& row : work.rows()) {
+      const auto calls = static_cast<double>(row.calls);
+      spared += sign * calls * row.work.bytes();
+      from_host += calls * row.work.from_host, to_host += calls * row.work.to_host;
+    }
+  };
+  add(deck::StateMemory::device, 1.0);
+  EXPECT_EQ(from_host, 0.0);
+  add(deck::StateMemory::host, -1.0);
+  EXPECT_GT(from_host, 0.0);
+  EXPECT_EQ(from_host, to_host);
+  EXPECT_NEAR(spared, from_host + to_host, 1e-6 * spared);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, HostStates,
+    testing::Values(Keys{"optimizer.name=adamw"}, Keys{"precision.compute=bf16", "precision.moments=bf16"},
+                    Keys{"optimizer.name=muon", "optimizer.ema_decay=0.9", "precision.compute=bf16"},
+                    Keys{"optimizer.name=lion"}, Keys{"optimizer.name=ademamix"},
+                    Keys{"optimizer.name=schedule_free_adamw"}, Keys{"optimizer.name=sophia"}),
+    [](const auto& info) { return fmt::format("case{}", info.index); });
+
+}  // namespace
+}  // namespace nanotron
