@@ -1,5 +1,5 @@
 // ranks: 1 2 4
-// optimizer%state_memory = 'host': the bits of a run with the states on the device, the same plan but for the place of
+// optimizer%state_memory = 'host': the bits of a run with the states on the device, the same plan except the place of
 // the states, and checkpoints that either reads.
 
 #include <fmt/format.h>
