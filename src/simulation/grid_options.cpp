@@ -69,15 +69,25 @@ void for_each_schedule(const deck::Config& base, GridOptions o, std::int64_t mic
   }
 }
 
+// What the deck says; or also the host's, where the machine's file tells the rate of the link.
+std::vector<deck::StateMemory> memories_of(const deck::Config& base, const deck::Machine& machine) {
+  using enum deck::StateMemory;
+  if (base.optimizer.state_memory == host) return {host};
+  return machine.node.host_link > 0.0 ? std::vector{device, host} : std::vector{device};
+}
+
 template <class F>
-void for_each_memory_saving(GridOptions o, const F& f) {
+void for_each_memory_saving(GridOptions o, const std::vector<deck::StateMemory>& memories, const F& f) {
   for (const int zero : {0, 1, 2, 3}) {
     if (zero > 0 && o.dp * o.cp == 1) continue;
     for (const deck::Recompute recompute : recomputations) {
       if (o.schedule == deck::PpSchedule::zero_bubble && recompute != deck::Recompute::none) continue;
       o.zero_stage = zero;
       o.recompute = recompute;
-      f(o);
+      for (const deck::StateMemory memory : memories) {
+        o.states = memory;
+        f(o);
+      }
     }
   }
 }
@@ -97,6 +107,7 @@ std::vector<std::string> GridOptions::overrides() const {
                                "parallel.recompute_layers=all",
                                "parallel.zero_size=0",
                                "parallel.pp_layers=''"};
+  if (states == deck::StateMemory::host) all.push_back("optimizer.state_memory=host");
   all.push_back(override_with("pp_schedule", &deck::ParallelConfig::pp_schedule, schedule));
   if (schedule == deck::PpSchedule::interleaved_1f1b)
     all.push_back(fmt::format("parallel.pp_chunks={}", virtual_stages));
@@ -111,12 +122,13 @@ double GridOptions::in_flight(std::int64_t micro_batches) const {
 
 std::vector<GridOptions> grid_options(const deck::Config& base, int ranks, const deck::Machine& machine) {
   std::vector<GridOptions> all;
+  const std::vector<deck::StateMemory> memories = memories_of(base, machine);
   for_each_grid(base, ranks, machine, [&](GridOptions o) {
     const std::int64_t of_replica = base.data.global_batch_size / o.dp;
     for (const std::int64_t micro_batch : divisors(of_replica, largest_micro_batch)) {
       o.micro_batch = micro_batch;
       for_each_schedule(base, o, of_replica / micro_batch, [&](const GridOptions& scheduled) {
-        for_each_memory_saving(scheduled, [&](const GridOptions& option) { all.push_back(option); });
+        for_each_memory_saving(scheduled, memories, [&](const GridOptions& option) { all.push_back(option); });
       });
     }
   });
@@ -151,8 +163,13 @@ LeastMemory::LeastMemory(const deck::Config& base) : base_(base) {
     using M = master_t<T>;
     weight_ = sizeof(T);
     master_ = sizeof(M);
-    states_ = state_bytes<M>(base, table) + (std::is_same_v<T, M> ? 0.0 : sizeof(M));
+    states_ = state_bytes<M>(base, table);
+    wider_ = std::is_same_v<T, M> ? 0.0 : sizeof(M);
   });
+}
+
+double LeastMemory::of_states(const GridOptions& o) const {
+  return trained_.on_rank(o) * states_ / (o.zero_stage >= 1 ? static_cast<double>(o.dp * o.cp) : 1.0);
 }
 
 // Weights, gradients, master weights in a wider type and moments, sharded as the ZeRO stage says; the hidden states
@@ -161,8 +178,8 @@ double LeastMemory::of(const GridOptions& o) const {
   const auto shards = static_cast<double>(o.dp * o.cp);
   const double weights = weight_ / (o.zero_stage == 3 ? shards : 1.0);
   const double parameters = trained_.on_rank(o) * (weights + master_ / (o.zero_stage >= 2 ? shards : 1.0) +
-                                                   states_ / (o.zero_stage >= 1 ? shards : 1.0)) +
-                            others_.on_rank(o) * weights;
+                                                   wider_ / (o.zero_stage >= 1 ? shards : 1.0)) +
+                            (o.states == deck::StateMemory::device ? of_states(o) : 0.0) + others_.on_rank(o) * weights;
   const double tokens =
       static_cast<double>(o.micro_batch * base_.data.sequence_length) / static_cast<double>(o.cp * o.tp);
   const double layers = static_cast<double>(base_.model.num_hidden_layers) / static_cast<double>(o.pp);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "nanotron/deck/checks/findings.hpp"
+#include "nanotron/deck/keys/optimizer.hpp"
 #include "nanotron/deck/keys/parallel.hpp"
 #include "nanotron/deck/machine.hpp"
 
@@ -16,6 +17,7 @@ struct GridOptions {
   deck::PpSchedule schedule = deck::PpSchedule::one_f_one_b;
   int zero_stage = 0;
   deck::Recompute recompute = deck::Recompute::none;
+  deck::StateMemory states = deck::StateMemory::device;
 
   std::vector<std::string> overrides() const;
   /// In flight on a rank at once, at most, as micro-batches of a whole stage.
@@ -32,6 +34,8 @@ class LeastMemory {
   explicit LeastMemory(const deck::Config& base);
   /// Bytes that these options need on the rank that needs most.
   double of(const GridOptions& options) const;
+  /// Of which the states that an update reads and writes.
+  double of_states(const GridOptions& options) const;
 
  private:
   // Elements of 2-D and 1-D parameters, of experts or not.
@@ -42,8 +46,8 @@ class LeastMemory {
     }
   };
   const deck::Config& base_;
-  Elements trained_{}, others_{};                      // others: read only
-  double weight_ = 0.0, master_ = 0.0, states_ = 0.0;  // bytes for each element
+  Elements trained_{}, others_{};                                    // others: read only
+  double weight_ = 0.0, master_ = 0.0, wider_ = 0.0, states_ = 0.0;  // bytes for each element; wider: of weights in T
 };
 
 }  // namespace nanotron::simulation

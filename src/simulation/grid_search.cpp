@@ -46,6 +46,7 @@ class Search {
     base_ = trainer::read_deck_text(text, name, open);
     base_.parallel.dp = 1;
     trainer::resolve(base_, 1);
+    smallest_.emplace(base_);
     if (base_.model.vocab_size == 0) {
       fail(ExitCode::deck_error, {.what = "vocabulary size unknown",
                                   .expected = "model%vocab_size in the deck",
@@ -55,6 +56,7 @@ class Search {
   }
 
   const deck::Config& base() const { return base_; }
+  const LeastMemory& smallest_memory() const { return *smallest_; }
 
   /// Nothing for what the checks refuse.
   std::optional<deck::Config> config_of(const GridOptions& o, int ranks) const {
@@ -78,7 +80,8 @@ class Search {
     const double stage = static_cast<double>(base_.model.num_hidden_layers) / p * layers->layer;
     const double bubble = o.schedule == deck::PpSchedule::zero_bubble ? zero_bubble(o) : (p - 1.0) / v;
     const double pipeline = (m + bubble) * (stage + layers->rest / p);
-    return pipeline + reduction(o, m) + 0.02 * (v - 1.0) * stage;  // messages grow with virtual stages
+    const double update = o.states == deck::StateMemory::host ? smallest_->of_states(o) / machine_.node.host_link : 0.0;
+    return pipeline + reduction(o, m) + update + 0.02 * (v - 1.0) * stage;  // messages grow with virtual stages
   }
 
   /// Bytes of the plan of these options, whose config this is; beyond the limit any number that is. Planned once.
@@ -159,16 +162,16 @@ class Search {
   deck::Config base_;
   std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, deck::Recompute>, std::optional<Layers>>
       layers_;
+  std::optional<LeastMemory> smallest_;                              // of base_
   std::map<std::pair<std::int64_t, std::int64_t>, double> bubbles_;  // by pp and micro-batches
   std::map<std::string, double> memory_;                             // by overrides
 };
 
 std::vector<Ranked> ranked(Search& search, const std::vector<GridOptions>& all, const deck::Machine& machine) {
   const double limit = machine.buffer_limit();
-  const LeastMemory memory(search.base());
   std::vector<Ranked> list;
   for (const GridOptions& o : all) {
-    if (memory.of(o) > limit) continue;
+    if (search.smallest_memory().of(o) > limit) continue;
     if (const std::optional<double> seconds = search.ranked_seconds(o)) list.push_back({o, *seconds});
   }
   std::ranges::stable_sort(list, {}, &Ranked::seconds);
@@ -187,11 +190,18 @@ std::string first_layers(const std::vector<Range>& stages, std::int64_t n) {
   return is_all ? "all" : text;
 }
 
-// The plan is within `limit` without the recomputation that this grid has: another candidate, which is faster.
-bool recomputes_in_vain(Search& search, GridOptions options, deck::Config config, double limit) {
-  if (options.recompute == deck::Recompute::none) return false;
-  options.recompute = config.parallel.recompute = deck::Recompute::none;
-  return search.memory_of(options, config) <= limit;
+// The plan is within `limit` without the recomputation, or without the host's memory, that this grid has: another
+// candidate, which is faster.
+bool saves_in_vain(Search& search, const GridOptions& options, const deck::Config& config, double limit) {
+  const auto fits = [&](deck::Recompute recompute, deck::StateMemory states) {
+    GridOptions other = options;
+    deck::Config of_other = config;
+    other.recompute = of_other.parallel.recompute = recompute;
+    other.states = of_other.optimizer.state_memory = states;
+    return search.memory_of(other, of_other) <= limit;
+  };
+  return (options.recompute != deck::Recompute::none && fits(deck::Recompute::none, options.states)) ||
+         (options.states != deck::StateMemory::device && fits(options.recompute, deck::StateMemory::device));
 }
 
 // parallel%recompute_layers <- the fewest layers of each stage with which the plan is within `limit`, as with all.
@@ -225,7 +235,7 @@ SearchResult search_grids(const std::string& text, const std::string& name, cons
     double memory = search.memory_of(candidate.options, *config);
     if (memory > limit) continue;
     const double nccl = trainer::nccl_memory_of(*config, {}, machine).bytes;
-    if (memory + nccl > limit || recomputes_in_vain(search, candidate.options, *config, limit - nccl)) continue;
+    if (memory + nccl > limit || saves_in_vain(search, candidate.options, *config, limit - nccl)) continue;
     ++result.examined;
     std::vector<std::string> overrides = candidate.options.overrides();
     recompute_fewest_layers(*config, machine, limit - nccl);

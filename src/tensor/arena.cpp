@@ -13,15 +13,17 @@ namespace {
 constexpr std::size_t alignment = 256;
 constexpr std::uint64_t hash_prime = 1099511628211u;  // FNV-1a's
 
-constexpr bool is_on_host(MemoryKind kind) { return kind == MemoryKind::host_optimizer; }
+constexpr bool is_on_host(MemoryKind kind) {
+  return kind == MemoryKind::host_optimizer || kind == MemoryKind::host_activations;
+}
 
 constexpr std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
 }  // namespace
 
 const char* name_of(MemoryKind kind) {
-  constexpr std::array<const char*, memory_kinds> names{"parameters",  "gradients", "optimizer",
-                                                        "activations", "workspace", "on the host"};
+  constexpr std::array<const char*, memory_kinds> names{"parameters", "gradients", "optimizer",  "activations",
+                                                        "workspace",  "optimizer", "activations"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -29,20 +31,26 @@ std::size_t MemoryPlan::total() const {
   return std::accumulate(bytes.begin(), bytes.end(), std::size_t{0}) - on_host();
 }
 
-std::size_t MemoryPlan::on_host() const { return bytes[static_cast<std::size_t>(MemoryKind::host_optimizer)]; }
+std::size_t MemoryPlan::on_host() const {
+  return bytes[static_cast<std::size_t>(MemoryKind::host_optimizer)] +
+         bytes[static_cast<std::size_t>(MemoryKind::host_activations)];
+}
 
 std::string MemoryPlan::table() const {
   constexpr double mib = 1024.0 * 1024.0;
   std::string text;
-  const auto add = [&](const char* name, std::size_t size) {
-    text += fmt::format("  {:<12} {:>12.1f} MiB\n", name, static_cast<double>(size) / mib);
+  const auto add = [&](const char* name, std::size_t size, const char* where) {
+    text += fmt::format("  {:<12} {:>12.1f} MiB{}\n", name, static_cast<double>(size) / mib, where);
   };
   for (std::size_t i = 0; i < memory_kinds; ++i) {
     const auto kind = static_cast<MemoryKind>(i);
-    if (!is_on_host(kind)) add(name_of(kind), bytes[i]);
+    if (!is_on_host(kind)) add(name_of(kind), bytes[i], "");
   }
-  add("total", total());
-  if (on_host() > 0) add(name_of(MemoryKind::host_optimizer), on_host());
+  add("total", total(), "");
+  for (const MemoryKind kind : {MemoryKind::host_optimizer, MemoryKind::host_activations}) {
+    const std::size_t size = bytes[static_cast<std::size_t>(kind)];
+    if (size > 0) add(name_of(kind), size, " in host memory, besides");
+  }
   return text;
 }
 
@@ -90,7 +98,7 @@ void Arena::take_host_memory() {
     own_host_memory_ = std::make_unique<PinnedMemory>(host_bytes_of(plan_));
   } catch (const std::exception& error) {
     fail(ExitCode::system_error,
-         {.what = "the host has no memory for the optimizer's states",
+         {.what = "not enough host memory for what the deck moves there",
           .expected = fmt::format("{:.1f} MiB on this rank, page-locked on a GPU",
                                   static_cast<double>(plan_.on_host()) / (1024.0 * 1024.0)),
           .found = error.what(),

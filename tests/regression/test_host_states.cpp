@@ -68,8 +68,8 @@ TEST_P(HostStates, AreAllOfTheOptimizersMemory) {
   EXPECT_EQ(of(on_host, MemoryKind::optimizer), 0u);
   EXPECT_EQ(on_host.on_host(), of(on_device, MemoryKind::optimizer));
   EXPECT_EQ(on_host.total() + on_host.on_host(), on_device.total());
-  EXPECT_EQ(on_device.table().find("on the host"), std::string::npos);
-  EXPECT_NE(on_host.table().find("on the host"), std::string::npos);
+  EXPECT_EQ(on_device.table().find("in host memory"), std::string::npos);
+  EXPECT_NE(on_host.table().find("in host memory"), std::string::npos);
 }
 
 // What goes over the link is what the device's memory is spared.

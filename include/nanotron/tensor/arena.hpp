@@ -18,10 +18,10 @@
 
 namespace nanotron {
 
-/// host_optimizer is page-locked host memory, which kernels of a GPU reach over the link between the two (unified
-/// virtual addressing); the others are memory of the device.
-enum class MemoryKind { parameters, gradients, optimizer, activations, workspace, host_optimizer };
-inline constexpr std::size_t memory_kinds = 6;
+/// The last two are page-locked host memory, which kernels and copies of a GPU reach over the link between the two
+/// (unified virtual addressing); the others are memory of the device.
+enum class MemoryKind { parameters, gradients, optimizer, activations, workspace, host_optimizer, host_activations };
+inline constexpr std::size_t memory_kinds = 7;
 const char* name_of(MemoryKind kind);
 
 /// Bytes per kind.

@@ -7,6 +7,7 @@
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/norm/norm.hpp"
 #include "nanotron/model/layers/gemm_recipe.hpp"
+#include "offloaded_layers.hpp"
 
 namespace nanotron::model {
 namespace {
@@ -142,16 +143,20 @@ struct CommonActivations {
   std::vector<nn::FeedForwardActivations<T>> networks;  // of each kind
 };
 
-// layers: stored here, counted from the first one. first: number in the model of the first of them.
+// Takes the activations of layers.
 template <class T>
-StageActivations<T> take_stage(Arena& arena, const LocalSizes& s, const Range& layers, index_t first,
-                               const ActivationSetup& setup, const GemmRecipe<T>& recipe, const Blocks<T>& blocks,
-                               const CommonActivations<T>& common) {
-  StageActivations<T> stage;
-  for (index_t l = layers.begin; l < layers.end; ++l) {
-    LayerActivations<T>& act = stage.layers.emplace_back(common.layer);
+struct LayerTaker {
+  const LocalSizes& s;
+  const ActivationSetup& setup;
+  const GemmRecipe<T>& recipe;
+  const Blocks<T>& blocks;
+  const CommonActivations<T>& common;
+
+  // l: of those stored here; number: in the model.
+  LayerActivations<T> layer(Arena& arena, index_t l, index_t number) const {
+    LayerActivations<T> act = common.layer;
     const FeedForwardParts<T>& parts = blocks.feed_forward[l];
-    const deck::Recompute recompute = setup.recompute.of(first + l - layers.begin);
+    const deck::Recompute recompute = setup.recompute.of(number);
     const KeptOutputs keeps = kept_outputs<T>(s, recompute, recipe.kept_outputs(s), blocks.attention);
     act.feed_forward = common.networks[blocks.feed_forward.kind_of(l)];
     take_norms(arena, kept, s, keeps.input_norm, keeps.middle_norm, act);
@@ -161,28 +166,80 @@ StageActivations<T> take_stage(Arena& arena, const LocalSizes& s, const Range& l
       parts.take_selective(arena, kept, act.feed_forward);
       recipe.take_codes(arena, kept, s, act);
     }
-    if (recompute == deck::Recompute::full) continue;
+    if (recompute == deck::Recompute::full) return act;
     take_full(arena, kept, s, setup.backward, blocks, act);
     take_full<T>(arena, kept, setup.backward, parts, act.feed_forward);
+    return act;
   }
-  for (index_t l = 0; l <= layers.size(); ++l) stage.residual.push_back(arena.take<T>(kept, s.hidden_rows, s.hidden));
-  return stage;
+  Matrix<T> residual(Arena& arena) const { return arena.take<T>(kept, s.hidden_rows, s.hidden); }
+
+  // The activations of an offloaded layer, and its input if the layer before it is one of the same stage.
+  std::pair<LayerActivations<T>, Matrix<T>> offloaded(Arena& arena, index_t l, index_t number, bool is_first) const {
+    LayerActivations<T> act = layer(arena, l, number);
+    return {act, is_first ? Matrix<T>() : residual(arena)};
+  }
+};
+
+// layers: stored here, counted from the first one.
+template <class T>
+StageActivations<T> take_stage(Arena& arena, const LayerTaker<T>& take, const Range& layers, index_t stage,
+                               const VirtualStage& of, const OffloadedLayers& offloaded) {
+  StageActivations<T> act;
+  act.residual.resize(static_cast<std::size_t>(layers.size() + 1));
+  for (index_t i = 0; i < layers.size(); ++i) {
+    const index_t l = layers.begin + i, number = of.layers.begin + i;
+    if (i < offloaded.layers(stage)) {
+      Arena memory = offloaded.memory_of(stage, i);
+      auto [layer, input] = take.offloaded(memory, l, number, i == 0);
+      act.layers.push_back(std::move(layer));
+      act.residual[static_cast<std::size_t>(i)] = input;
+    } else {
+      act.layers.push_back(take.layer(arena, l, number));
+    }
+  }
+  for (index_t i = 0; i <= layers.size(); ++i) {
+    const bool is_taken = i > 0 && i < offloaded.layers(stage);
+    if (!is_taken) act.residual[static_cast<std::size_t>(i)] = take.residual(arena);
+  }
+  return act;
+}
+
+template <class T>
+std::shared_ptr<OffloadedLayers> plan_offloaded(Arena& arena, const LayerTaker<T>& take) {
+  std::vector<OffloadedLayers::LayerPlans> plans;
+  std::vector<index_t> slots;
+  index_t first = 0;
+  for (const VirtualStage& stage : take.setup.stages) {
+    OffloadedLayers::LayerPlans& of_stage = plans.emplace_back();
+    for (index_t i = 0; i < std::min(stage.offloaded, stage.layers.size()); ++i) {
+      Arena planning = Arena::planning(arena.processor());
+      take.offloaded(planning, first + i, stage.layers.begin + i, i == 0);
+      of_stage.push_back(planning.plan());
+    }
+    slots.push_back(stage.slots);
+    first += stage.layers.size();
+  }
+  return std::make_shared<OffloadedLayers>(arena, std::move(plans), slots);
 }
 
 template <class T>
 std::vector<std::vector<StageActivations<T>>> take_stages(Arena& arena, const LocalSizes& s,
                                                           const ActivationSetup& setup, const GemmRecipe<T>& recipe,
-                                                          const Blocks<T>& blocks) {
+                                                          const Blocks<T>& blocks,
+                                                          std::shared_ptr<OffloadedLayers>& offloaded) {
   CommonActivations<T> common{take_common<T>(arena, s, setup, recipe, blocks), {}};
   const bool keeps_hidden = kept_outputs<T>(s, setup.any_recompute(), recipe.kept_outputs(s), blocks.attention).hidden;
   common.networks = take_common_networks<T>(arena, setup, keeps_hidden, blocks.feed_forward, common.layer.feed_forward);
+  const LayerTaker<T> take{s, setup, recipe, blocks, common};
+  offloaded = plan_offloaded<T>(arena, take);
   Range layers;
   std::vector<std::vector<StageActivations<T>>> stages;
   for (const VirtualStage& stage : setup.stages) {
+    const auto number = static_cast<index_t>(stages.size());
     auto& slots = stages.emplace_back();
     layers = {layers.end, layers.end + stage.layers.size()};
     for (index_t i = 0; i < stage.slots; ++i) {
-      slots.push_back(take_stage<T>(arena, s, layers, stage.layers.begin, setup, recipe, blocks, common));
+      slots.push_back(take_stage<T>(arena, take, layers, number, stage, *offloaded));
     }
   }
   return stages;
@@ -249,7 +306,7 @@ LayerActivations<T> first_tokens(const LayerActivations<T>& act, index_t tokens)
 template <class T>
 Activations<T>::Activations(Arena& arena, const LocalSizes& s, const ActivationSetup& setup, GemmRecipe<T>& recipe,
                             const AttentionBlocks<T>& attention, const LayerNetworks<T>& feed_forward)
-    : stages(take_stages<T>(arena, s, setup, recipe, {attention, feed_forward})),
+    : stages(take_stages<T>(arena, s, setup, recipe, {attention, feed_forward}, offloaded)),
       final_norm(arena.take<T>(shared, setup.has_head ? s.hidden_rows : 0, s.hidden)),
       final_statistics(arena.take<M>(shared, setup.has_head ? s.hidden_rows * s.norm.statistics : 0)),
       loss(arena, setup.has_head ? s.tokens : 0, s.vocabulary, s.loss_width, s.loss_bias_segments),

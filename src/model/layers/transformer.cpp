@@ -8,6 +8,7 @@
 #include "nanotron/base/types.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/nn/preference/pair_losses.hpp"
+#include "offloaded_layers.hpp"
 #include "transformer_parts.hpp"
 
 namespace nanotron::model {
@@ -229,7 +230,9 @@ void Transformer<T>::forward(const Slot& slot) {
     const NotedLayer noted(setup_.stages[static_cast<std::size_t>(slot.stage)].layers.begin + l);
     use_weights(slot.stage, l, forward_use(slot.stage, l));
     const auto at_l = static_cast<std::size_t>(l);
+    act_.offloaded->before_forward(*device_, slot, l);
     x = layer_of(slot.stage, l).forward(*device_, batch(slot), x, act.layers[at_l], act_.work, act.residual[at_l + 1]);
+    act_.offloaded->after_forward(*device_, slot, l);
   }
   complete(x);
 }
@@ -279,12 +282,14 @@ void Transformer<T>::backward_layer(const Slot& slot, index_t layer, Matrix<T> d
   const LayerActivations<T>& act = at(slot).layers[l];
   const DecoderLayer<T>& decoder = layer_of(slot.stage, layer);
   const deck::Recompute recompute = recompute_of(slot.stage, layer);
+  act_.offloaded->before_backward(*device_, slot, layer);
   if (recompute == deck::Recompute::selective) {
     decoder.recompute_selective(*device_, x, act);
   } else if (recompute == deck::Recompute::full) {
     decoder.recompute(*device_, batch(slot), x, act, act_.work, at(slot).residual[l + 1]);
   }
   decoder.backward(*device_, batch(slot), x, act, act_.work, dx);
+  act_.offloaded->after_backward(*device_, slot, layer);
 }
 
 template <class T>

@@ -265,6 +265,7 @@ std::shared_ptr<AppendedLayers<T>> make_appended(const TransformerSetup& setup, 
 inline TransformerSetup with_stages(TransformerSetup setup) {
   const index_t layers = setup.model.num_hidden_layers;
   if (setup.stages.empty()) setup.stages = {{.layers = {0, layers}}};
+  for (VirtualStage& stage : setup.stages) stage.offloaded = setup.offloaded_layers;
   if (!is_last(setup, setup.stages.back())) return setup;
   const index_t slots = setup.purpose == Purpose::training ? 1 : 0;
   for (index_t l = layers; l < deck::stored_layers(setup.model); ++l)

@@ -57,6 +57,13 @@ void check_pipeline(const deck::Config& c, deck::Findings& f) {
             "recomputation does not keep",
             "recompute = 'none'", "or pp_schedule = '1f1b'");
   }
+  if (p.pp > 1 && p.pp_schedule == deck::PpSchedule::zero_bubble && p.offload_layers > 0 &&
+      f.is_valid({"parallel.offload_layers", "parallel.pp_schedule"})) {
+    f.error(
+        {"parallel.offload_layers", "parallel.pp_schedule"},
+        "pp_schedule = 'zero_bubble' computes the weight gradients later, from activations that have left the device",
+        "offload_layers = 0", "or pp_schedule = '1f1b'");
+  }
 }
 
 }  // namespace nanotron::parallel

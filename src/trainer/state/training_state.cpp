@@ -125,6 +125,7 @@ model::TransformerSetup transformer_setup(const deck::Config& config, comm::Proc
           .length = config.data.sequence_length,
           .key_length = config.data.sequence_length,
           .stages = std::move(stages),
+          .offloaded_layers = config.parallel.offload_layers,
           .hidden_gradients = hidden_gradients,
           .backward = parallel::splits_backward(config.parallel) ? model::Backward::two_parts : model::Backward::whole,
           .attention_backward = attention_backward_of(config),

@@ -8,7 +8,8 @@
 //   selective      x, qkv, attn, x_mid, gate_up                                + norms, silu(gate) up
 //   full           x                                                           + the whole layer
 //
-// Layers outside of parallel%recompute_layers keep what 'none' does.
+// Layers outside of parallel%recompute_layers keep what 'none' does. The first layers of a stage may keep theirs in
+// host memory (src/model/layers/offloaded_layers.hpp).
 //
 //   n1, n2: outputs of the two norms      attn: output of attention      mlp_hidden: silu(gate) up
 //
@@ -18,12 +19,11 @@
 //
 // Attention scores are never kept: backward recomputes them from lse. With experts gate_up and mlp_hidden have one row
 // for each token sent to an expert here; the inputs of these rows and the routing are kept with gate_up.
-//
-// GEMMs that round their operands may keep codes of them instead (model/layers/gemm_recipe.hpp).
-//
-// With sequence-parallel hidden states and parallel%tp_gathered_inputs = 'keep' each layer keeps n1 and n2 of all
-// tokens, and not those of this rank's tokens. With 'full' all layers share them.
+// GEMMs that round their operands may keep codes of them instead (model/layers/gemm_recipe.hpp). With sequence-parallel
+// hidden states and parallel%tp_gathered_inputs = 'keep' each layer keeps n1 and n2 of all tokens, and not those of
+// this rank's tokens. With 'full' all layers share them.
 
+#include <memory>
 #include <vector>
 
 #include "nanotron/deck/keys/model.hpp"
@@ -87,8 +87,7 @@ struct Workspace {
 
 /// Where the activations of a micro-batch are stored: virtual stage, and index among its slots.
 struct Slot {
-  index_t stage = 0;
-  index_t index = 0;
+  index_t stage = 0, index = 0;
 };
 
 /// What one micro-batch keeps of one virtual stage.
@@ -102,7 +101,7 @@ struct StageActivations {
 /// of them at once.
 struct VirtualStage {
   Range layers;
-  index_t slots = 1;
+  index_t slots = 1, offloaded = 0;  // offloaded: of its first layers
 };
 
 /// Whole backward of a layer, or weight gradients later (zero bubble): then each layer keeps what they need.
@@ -120,6 +119,7 @@ struct ActivationSetup {
   deck::Recompute any_recompute() const;
 };
 
+class OffloadedLayers;  // src/model/layers/offloaded_layers.hpp
 template <class T>
 class GemmRecipe;  // model/layers/gemm_recipe.hpp
 template <class T>
@@ -139,6 +139,7 @@ struct Activations {
     return stages[static_cast<std::size_t>(slot.stage)][static_cast<std::size_t>(slot.index)];
   }
 
+  std::shared_ptr<OffloadedLayers> offloaded{};          // of stages
   std::vector<std::vector<StageActivations<T>>> stages;  // by virtual stage and slot
   Matrix<T> final_norm;                                  // empty without a head, as are the next two
   Vector<M> final_statistics;

@@ -28,6 +28,7 @@ struct TransformerSetup {
   index_t length = 0;                    // s: tokens of a whole sequence
   index_t key_length = 0;                // maximum number of keys of a query: length, or a cache's capacity
   std::vector<VirtualStage> stages{};    // ascending and disjoint; empty: one with all layers
+  index_t offloaded_layers = 0;          // of each stage: VirtualStage::offloaded
   index_t hidden_gradients = 1;          // buffers for gradients of the hidden states
   Backward backward = Backward::whole;
   kernels::BackwardAlgorithm attention_backward = kernels::BackwardAlgorithm::fastest;

@@ -255,6 +255,9 @@ TEST(DeckFeatures, APipelineHasALayerForEveryStage) {
   EXPECT_NE(
       decks.message(deck, {"parallel.pp_schedule=zero_bubble", "parallel.recompute=full"}).find("recompute = 'none'"),
       std::string::npos);
+  EXPECT_NE(decks.message(deck, {"parallel.pp_schedule=zero_bubble", "parallel.offload_layers=1"})
+                .find("activations that have left the device"),
+            std::string::npos);
   EXPECT_EQ(decks.message(deck, {"parallel.pp_layers=1, 4 1"}), "");
   EXPECT_NE(decks.message(deck, {"parallel.pp_layers=3 3"}).find("has 2 stages with 6 layers; the pipeline has 3"),
             std::string::npos);

@@ -45,6 +45,7 @@ TEST(DeckFeatures, Dropout) {
 TEST(DeckFeatures, RecomputedLayers) {
   const std::string full = "parallel.recompute=full";
   EXPECT_EQ(decks.message(small_deck, {full, "parallel.recompute_layers=1"}), "");
+  EXPECT_EQ(decks.message(small_deck, {"parallel.offload_layers=1"}), "");
   decks.expect_refused({"parallel.recompute_layers=1"}, "recompute = 'none', so that no layer recomputes");
   decks.expect_refused({full, "parallel.recompute_layers=0-2"}, "names layer 2 of 2 layers");
   decks.expect_refused({full, "parallel.recompute_layers=one"}, "'one' is neither a layer");
