@@ -30,9 +30,11 @@ TEST_F(ExpertWaits, OneInForwardNoneInBackward) {
   make(planning);
   const auto take_rows = [&](Arena& arena) { return arena.take<float>(MemoryKind::activations, rows_, hidden); };
   take_rows(planning);
+  planning.take<float>(MemoryKind::activations, rows_);
   Arena arena(planning.plan());
   const auto exchange = make(arena);
   const Matrix<float> rows = take_rows(arena);
+  const Vector<float> values = arena.take<float>(MemoryKind::activations, rows_);
   const auto all = static_cast<std::size_t>(experts_);
   ExpertRows plan{.sent = std::vector<std::int64_t>(all),
                   .received = std::vector<std::int64_t>(all),
@@ -40,13 +42,21 @@ TEST_F(ExpertWaits, OneInForwardNoneInBackward) {
   const test::DeviceArray<std::int64_t> counts(std::vector<std::int64_t>(all, rows_per_expert));
   for (int layer = 0; layer < 3; ++layer) {
     const std::uint64_t before = waits();
-    exchange->plan(device_, Vector<std::int64_t>(counts.data(), experts_), rows_, plan);
+    exchange->start_plan(device_, Vector<std::int64_t>(counts.data(), experts_), rows_, plan);
+    exchange->start_dispatch(device_, plan);
+    EXPECT_EQ(waits() - before, ranks_ > 1 ? 0u : 1u);
+    exchange->finish_plan(device_, plan);
     EXPECT_EQ(waits() - before, 1u);
     EXPECT_EQ(plan.received_rows, rows_);
-    exchange->dispatch(device_, plan, rows);
-    exchange->combine(device_, plan, rows);
-    exchange->dispatch(device_, plan, rows);
-    exchange->combine(device_, plan, rows);
+    exchange->finish_dispatch(device_, plan, rows, values);
+    exchange->start_combine(device_, plan, rows);
+    exchange->finish_combine(device_, plan);
+    exchange->start_dispatch_rows(device_, plan);
+    exchange->finish_dispatch(device_, plan, rows, {});
+    exchange->start_combine_values(device_, plan, values);
+    exchange->start_combine(device_, plan, rows);
+    exchange->finish_combine_values(device_, plan);
+    exchange->finish_combine(device_, plan);
     EXPECT_EQ(waits() - before, 1u);
   }
   device_.fence();

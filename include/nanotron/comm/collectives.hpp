@@ -35,6 +35,12 @@ template <class T>
                                            const Stream& stream = {});
 template <class T>
 [[nodiscard]] Request start_all_to_all(Group& group, const T* send, std::size_t n, T* recv, const Stream& stream = {});
+/// Nonblocking all_to_all with counts, which may change after the call. On a GPU it follows the work queued before
+/// `after`, beside what was queued since; wait() as of the stream that was marked.
+template <class T>
+[[nodiscard]] Request start_all_to_all(Group& group, const T* send, std::span<const std::size_t> send_counts, T* recv,
+                                       std::span<const std::size_t> recv_counts, const StreamPoint& after = {});
+StreamPoint mark(Group& group, const Stream& stream);
 
 /// Sends or receives n elements to or from the next or previous rank of the group, a ring; both sides give the same n.
 /// Messages of one lane (0, 1, ...) from one rank to another arrive in the order of their sends. Wait for the requests
@@ -71,6 +77,9 @@ class Request {
   friend Request start_reduce_scatter(Group&, T*, T*, std::size_t, ReduceOp, const Stream&);
   template <class T>
   friend Request start_all_to_all(Group&, const T*, std::size_t, T*, const Stream&);
+  template <class T>
+  friend Request start_all_to_all(Group&, const T*, std::span<const std::size_t>, T*, std::span<const std::size_t>,
+                                  const StreamPoint&);
   template <class T>
   friend Request start_send(Group&, const T*, std::size_t, Neighbour, const Stream&, int);
   template <class T>

@@ -5,7 +5,9 @@
 #include <mpi.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <vector>
 
 #include "nanotron/comm/transport/channel.hpp"
 
@@ -15,6 +17,32 @@ namespace nanotron::comm {
 /// `most` elements. Empty messages are not sent.
 void pairwise_exchange(MPI_Comm comm, const void* send, std::span<const std::size_t> send_counts, void* recv,
                        std::span<const std::size_t> recv_counts, DataType type, std::size_t most);
+
+/// The same without waiting: all messages are posted at once. Tickets have the highest bit set, unlike those of the
+/// channels, which own one object each.
+class StartedExchanges {
+ public:
+  explicit StartedExchanges(MPI_Comm comm) : comm_(comm) {}
+  static bool owns(std::uint64_t ticket) { return ticket >> 63 != 0; }
+
+  std::uint64_t start(const void* send, std::span<const std::size_t> send_counts, void* recv,
+                      std::span<const std::size_t> recv_counts, DataType type, std::size_t most);
+  /// True when all its messages are sent and received; then the ticket may be given again.
+  bool test(std::uint64_t ticket);
+
+ private:
+  struct Running {
+    std::vector<MPI_Request> messages;  // the receives, then the sends
+    std::vector<std::size_t> received;  // bytes that each receive expects
+  };
+  void post(Running& running, const void* send, std::span<const std::size_t> send_counts, void* recv,
+            std::span<const std::size_t> recv_counts, DataType type, std::size_t max_bytes) const;
+
+  MPI_Comm comm_;
+  std::vector<Running> running_;  // those of complete exchanges are used again
+  std::vector<std::uint64_t> free_;
+  std::vector<MPI_Status> statuses_;
+};
 
 /// result[i] <- ((s0[i] op s1[i]) op s2[i]) ... in the order of sources; bf16 and fp16 in float, rounded once.
 /// result may be one of the sources. If copy is not null the same values are written there.

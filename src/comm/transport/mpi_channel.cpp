@@ -8,6 +8,7 @@
 
 #include "comm/transport/host_data.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/comm/session/waiting.hpp"
 #include "nanotron/comm/transport/channel.hpp"
 
 namespace nanotron::comm {
@@ -48,7 +49,11 @@ class NarrowOperations {
 class MpiChannel final : public Channel {
  public:
   MpiChannel(const Communicator& communicator, std::size_t max_count)
-      : comm_(communicator.get()), rank_(communicator.rank()), size_(communicator.size()), max_count_(max_count) {}
+      : comm_(communicator.get()),
+        rank_(communicator.rank()),
+        size_(communicator.size()),
+        max_count_(max_count),
+        exchanges_(communicator.get()) {}
 
   void all_reduce(void* data, std::size_t n, DataType type, ReduceOp op, const Stream&) override {
     in_chunks(n, [&](std::size_t at, int count) {
@@ -146,8 +151,14 @@ class MpiChannel final : public Channel {
     return ++started_;
   }
 
+  std::uint64_t start_all_to_all(const void* send, std::span<const std::size_t> send_counts, void* recv,
+                                 std::span<const std::size_t> recv_counts, DataType type, const StreamPoint&) override {
+    return exchanges_.start(send, send_counts, recv, recv_counts, type, max_count_);
+  }
+
   // Operations complete in the order of their starts; any MPI call progresses all of them.
   bool test(std::uint64_t ticket) override {
+    if (StartedExchanges::owns(ticket)) return exchanges_.test(ticket);
     while (complete_ < ticket) {
       int done = 0;
       NANOTRON_CHECK_TRANSFER(MPI_Test(&running_.front().request, &done, MPI_STATUS_IGNORE));
@@ -158,6 +169,10 @@ class MpiChannel final : public Channel {
   }
 
   void wait(std::uint64_t ticket) override {
+    if (StartedExchanges::owns(ticket)) {
+      for (Pause pause; !exchanges_.test(ticket);) pause();
+      return;
+    }
     while (complete_ < ticket) {
       NANOTRON_CHECK_TRANSFER(MPI_Wait(&running_.front().request, MPI_STATUS_IGNORE));
       pop();
@@ -238,6 +253,7 @@ class MpiChannel final : public Channel {
   int rank_;
   int size_;
   std::size_t max_count_;
+  StartedExchanges exchanges_;
   NarrowOperations<DataType::bf16> bf16_;
   NarrowOperations<DataType::fp16> fp16_;
   std::deque<Running> running_;

@@ -48,6 +48,10 @@ class PlannedChannel final : public Channel {
   std::uint64_t start_all_to_all(const void*, std::size_t n, void*, DataType type, const Stream&) override {
     return begin(Operation::all_to_all, n * ranks_, type);
   }
+  std::uint64_t start_all_to_all(const void*, std::span<const std::size_t> counts, void*, std::span<const std::size_t>,
+                                 DataType type, const StreamPoint&) override {
+    return begin(Operation::all_to_all, std::accumulate(counts.begin(), counts.end(), std::size_t{0}), type);
+  }
   std::string path() const override { return "planned"; }
   std::size_t staging_bytes() const override { return 0; }
   bool test(std::uint64_t) override { return true; }

@@ -70,6 +70,7 @@ class SharedMemoryChannel final : public Channel {
       : comm_(communicator.get()),
         rank_(communicator.rank()),
         size_(communicator.size()),
+        exchanges_(communicator.get()),
         sources_(static_cast<std::size_t>(size_)),
         seen_{} {
     queue_.reserve(64);
@@ -115,8 +116,14 @@ class SharedMemoryChannel final : public Channel {
     return push(Kind::all_to_all, type, ReduceOp::sum, 0, send, recv, n, elements_of_rank(type));
   }
 
+  std::uint64_t start_all_to_all(const void* send, std::span<const std::size_t> send_counts, void* recv,
+                                 std::span<const std::size_t> recv_counts, DataType type, const StreamPoint&) override {
+    return exchanges_.start(send, send_counts, recv, recv_counts, type, ~std::size_t{0});
+  }
+
   bool test(std::uint64_t ticket) override {
     advance();
+    if (StartedExchanges::owns(ticket)) return exchanges_.test(ticket);
     return done_[left] >= ticket;
   }
 
@@ -301,6 +308,7 @@ class SharedMemoryChannel final : public Channel {
   MPI_Comm comm_;
   int rank_;
   int size_;
+  StartedExchanges exchanges_;
   SharedSegment segment_;
   std::vector<Operation> queue_;  // from head_ on: operations with chunks that this rank has not left
   std::size_t head_ = 0;

@@ -1,6 +1,7 @@
 // Sums in a binary tree over the ranks that adds neighbours in pairs; a rank's addend is a leaf, and may be a node of a
 // larger tree (tensor/sum_order.hpp). all-reduce = all-to-all, tree sum of this rank's part, all-gather; reduce-scatter
-// omits the all-gather. All else goes to the host channel. Started operations complete at once.
+// omits the all-gather. All else goes to the host channel. Started operations complete at once, except all-to-alls with
+// a count for each rank.
 
 #include <algorithm>
 #include <utility>
@@ -93,8 +94,16 @@ class TreeChannel final : public Channel {
     all_to_all(send, counts_, recv, counts_, type, stream);
     return complete;
   }
-  bool test(std::uint64_t) override { return true; }
-  void wait(std::uint64_t) override {}
+  // Not a sum: the only operation that runs on. Its tickets are not 0.
+  std::uint64_t start_all_to_all(const void* send, std::span<const std::size_t> send_counts, void* recv,
+                                 std::span<const std::size_t> recv_counts, DataType type,
+                                 const StreamPoint& after) override {
+    return host_->start_all_to_all(send, send_counts, recv, recv_counts, type, after);
+  }
+  bool test(std::uint64_t ticket) override { return ticket == complete || host_->test(ticket); }
+  void wait(std::uint64_t ticket) override {
+    if (ticket != complete) host_->wait(ticket);
+  }
   std::string path() const override { return host_->path() + ", tree reduction"; }
   std::size_t staging_bytes() const override { return host_->staging_bytes() + send_.size() + receive_.size(); }
 

@@ -47,15 +47,17 @@ LayerTraffic LayerBlocks<T>::traffic() const {
 }
 
 // The all-gather of a block's input overlaps the computation of dn. The reduction of dn over the tensor-parallel group
-// overlaps the GEMM of the input weight's gradient.
+// overlaps the GEMM of the input weight's gradient. Messages to and from experts overlap what follows their start.
 template <class T>
 void LayerBlocks<T>::backward_mlp(Device& device, const nn::TokenBatch& batch, Matrix<const T> dy,
                                   const nn::BlockInput<T>& input, const LayerActivations<T>& act,
                                   const Workspace<T>& work, Matrix<T> dn) const {
   flight_recorder().at_part("mlp");
   feed_forward_->backward_output_weight(
-      device, feed_forward_->backward_inside(device, *tp_region_, dy, act.feed_forward, work.feed_forward),
+      device, feed_forward_->backward_start(device, *tp_region_, dy, act.feed_forward, work.feed_forward),
       act.feed_forward, work.feed_forward);
+  feed_forward_->backward_rows(device, act.feed_forward, work.feed_forward);
+  feed_forward_->backward_rows_weight(device, act.feed_forward, work.feed_forward);
   nn::PendingGather<T> n = tp_region_->start_regather(device, input);
   nn::Pending dn_sum =
       feed_forward_->backward_input(device, batch, *tp_region_, act.feed_forward, work.feed_forward, dn);
@@ -82,6 +84,7 @@ void LayerBlocks<T>::backward_mlp_weight(Device& device, Matrix<const T> dy, con
                                          const LayerActivations<T>& act, const Workspace<T>& work) const {
   flight_recorder().at_part("mlp");
   feed_forward_->backward_output_weight(device, tp_region_->gather(device, dy), act.feed_forward, work.feed_forward);
+  feed_forward_->backward_rows_weight(device, act.feed_forward, work.feed_forward);
   feed_forward_->backward_input_weight(device, tp_region_->start_regather(device, n).wait(), act.feed_forward,
                                        work.feed_forward);
 }

@@ -65,11 +65,11 @@ void ExpertBiases<T>::backward_gate_up(Device& device, const ExpertRows& rows, M
 }
 
 template <class T>
-void ExpertBiases<T>::backward_down(Device& device, const ExpertRows& rows, Matrix<const T> dy, Vector<const M> weights,
-                                    Matrix<T> scaled, Vector<M> workspace) const {
+void ExpertBiases<T>::backward_down(Device& device, const ExpertRows& rows, Matrix<T> dy, Vector<const M> weights,
+                                    Vector<M> workspace) const {
   for_each_expert(experts_, rows, [&](const ExpertBias<T>& b, const Range& r) {
-    kernels::scale_rows<T>(device, rows_of(dy, r), elements(weights, r), rows_of(scaled, r));
-    kernels::bias_backward<T>(device, Matrix<const T>(rows_of(scaled, r)), b.down_gradient, workspace);
+    kernels::scale_rows<T>(device, Matrix<const T>(rows_of(dy, r)), elements(weights, r), rows_of(dy, r));
+    kernels::bias_backward<T>(device, Matrix<const T>(rows_of(dy, r)), b.down_gradient, workspace);
   });
 }
 

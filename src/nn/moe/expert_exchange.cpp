@@ -3,25 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/moe/expert_rows.hpp"
 #include "nanotron/kernels/moe/routing.hpp"
+#include "nanotron/tensor/host_copy.hpp"
 #include "nn/linear/rows.hpp"
 
 namespace nanotron::nn {
 namespace {
 
-// Waits for the device. In a plan all experts get the same number of rows.
-void copy_out(Device& device, const Vector<std::int64_t>& from, index_t assignments, std::vector<std::int64_t>& to) {
-  if (device.is_planning()) {
-    std::ranges::fill(to, assignments / static_cast<index_t>(from.extent(0)));
-    return device.wait_planned();
-  }
-  using Host = Kokkos::View<std::int64_t*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-  Kokkos::deep_copy(device.exec(), Host(to.data(), to.size()), from);
-  device.fence();
+// In a plan all experts get the same number of rows.
+void plan_copy(Device& device, index_t experts, index_t assignments, std::vector<std::int64_t>& to) {
+  std::ranges::fill(to, assignments / experts);
+  device.wait_planned();
 }
 
 // Rows stay in place. The host counts them.
@@ -29,16 +26,26 @@ template <class T>
 class LocalExperts : public ExpertExchange<T> {
  public:
   using M = master_t<T>;
-  explicit LocalExperts(index_t rows) : rows_(rows) {}
+  LocalExperts(const ExchangeSize& size, const Arena& arena) : rows_(size.rows) {
+    if (!arena.is_planning()) copy_.emplace(static_cast<std::size_t>(size.experts));
+  }
 
   index_t rows() const override { return rows_; }
+  bool is_local() const override { return true; }
   PassTraffic traffic() const override { return {}; }
 
-  void plan(Device& device, Vector<std::int64_t> counts, index_t assignments, ExpertRows& plan) override {
-    copy_out(device, counts, assignments, plan.sent);
+  void start_plan(Device& device, Vector<std::int64_t> counts, index_t assignments, ExpertRows& plan) override {
+    if (device.is_planning()) {
+      plan_copy(device, static_cast<index_t>(counts.extent(0)), assignments, plan.sent);
+    } else {
+      copy_->start(device, counts);
+      copy_->wait();
+      std::ranges::copy(copy_->values(), plan.sent.begin());
+    }
     for (std::size_t e = 0; e < plan.sent.size(); ++e) plan.begin[e + 1] = plan.begin[e] + plan.sent[e];
     plan.sent_rows = plan.received_rows = plan.begin.back();
   }
+  void finish_plan(Device&, ExpertRows&) override {}
 
   void dispatch_cuts(Device& device, Matrix<std::int64_t> from_here, Matrix<std::int64_t> cuts) override {
     kernels::copy<std::int64_t>(device, flat(from_here), flat(cuts));
@@ -48,17 +55,23 @@ class LocalExperts : public ExpertExchange<T> {
   Vector<M> send_buffer_values(const ExpertRows& plan, Vector<M> values) override {
     return first(values, plan.sent_rows);
   }
-  void dispatch(Device&, const ExpertRows&, Matrix<T>) override {}
-  void dispatch_values(Device&, const ExpertRows&, Vector<M>) override {}
-  Matrix<const T> combine(Device&, const ExpertRows& plan, Matrix<T> rows) override {
-    return first(rows, plan.sent_rows);
+  void start_dispatch(Device&, const ExpertRows&) override {}
+  void start_dispatch_rows(Device&, const ExpertRows&) override {}
+  void finish_dispatch(Device&, const ExpertRows&, Matrix<T>, Vector<M>) override {}
+  void start_combine(Device&, const ExpertRows& plan, Matrix<T> rows) override {
+    combined_ = first(rows, plan.sent_rows);
   }
-  Vector<const M> combine_values(Device&, const ExpertRows& plan, Vector<M> values) override {
-    return Vector<const M>(values.data(), plan.sent_rows);
+  void start_combine_values(Device&, const ExpertRows& plan, Vector<M> values) override {
+    combined_values_ = first(values, plan.sent_rows);
   }
+  Matrix<const T> finish_combine(Device&, const ExpertRows&) override { return combined_; }
+  Vector<const M> finish_combine_values(Device&, const ExpertRows&) override { return combined_values_; }
 
  private:
   index_t rows_;
+  std::optional<HostCopy> copy_;  // none in a plan
+  Matrix<T> combined_;
+  Vector<M> combined_values_;
 };
 
 // The host counts nothing.
@@ -67,7 +80,7 @@ class GroupedLocalExperts final : public LocalExperts<T> {
  public:
   using LocalExperts<T>::LocalExperts;
 
-  void plan(Device& device, Vector<std::int64_t> counts, index_t assignments, ExpertRows& plan) override {
+  void start_plan(Device& device, Vector<std::int64_t> counts, index_t assignments, ExpertRows& plan) override {
     kernels::expert_offsets(device, Matrix<const std::int64_t>(counts.data(), 1, counts.extent(0)), plan.offsets);
     plan.sent_rows = plan.received_rows = assignments;
   }
@@ -90,9 +103,12 @@ class ExchangedExperts final : public ExpertExchange<T> {
         sent_counts_(static_cast<std::size_t>(ep.size())),
         received_counts_(static_cast<std::size_t>(ep.size())),
         host_counts_(2 * static_cast<std::size_t>(size.experts)),
-        next_(static_cast<std::size_t>(size.experts / ep.size() + 1)) {}
+        next_(static_cast<std::size_t>(size.experts / ep.size() + 1)) {
+    if (!arena.is_planning()) copy_.emplace(host_counts_.size());
+  }
 
   index_t rows() const override { return size_.rows; }
+  bool is_local() const override { return false; }
   // Forward: counts and cuts; rows and weights in dispatch, rows in combine. Backward: dispatch of dy rows; combine of
   // gradients of rows and weights.
   PassTraffic traffic() const override {
@@ -108,7 +124,7 @@ class ExchangedExperts final : public ExpertExchange<T> {
             .output = exchanged(rows)};
   }
 
-  void plan(Device& device, Vector<std::int64_t> counts, index_t assignments, ExpertRows& plan) override {
+  void start_plan(Device& device, Vector<std::int64_t> counts, index_t assignments, ExpertRows& plan) override {
     const auto here = plan.begin.size() - 1, ranks = sent_counts_.size();
     std::ranges::fill(sent_counts_, here);
     std::ranges::fill(received_counts_, here);
@@ -120,7 +136,93 @@ class ExchangedExperts final : public ExpertExchange<T> {
       kernels::expert_offsets(device, Matrix<const std::int64_t>(sent.data() + sent.extent(0), ranks, here),
                               plan.offsets);
     }
-    copy_out(device, flat(counts_), 2 * assignments, host_counts_);
+    plan.sent_rows = assignments;
+    if (device.is_planning()) {
+      plan_copy(device, 2 * size_.experts, 2 * assignments, host_counts_);
+      return read_counts(plan);
+    }
+    copy_->start(device, flat(counts_));
+    if (!copy_->is_running()) read_copy(plan);
+  }
+
+  void finish_plan(Device&, ExpertRows& plan) override {
+    if (!is_counting()) return;
+    copy_->wait();
+    read_copy(plan);
+    if (!values_ready_) return;
+    start_values(plan, *values_ready_);
+    start_rows(plan, *rows_ready_);
+    values_ready_.reset();
+  }
+
+  void dispatch_cuts(Device& device, Matrix<std::int64_t> from_here, Matrix<std::int64_t> cuts) override {
+    const index_t here = size_.experts / ep_->size();
+    std::ranges::fill(sent_counts_, static_cast<std::size_t>(here * size_.cuts.boundaries_on_rank()));
+    comm::all_to_all<std::int64_t>(*ep_, from_here.data(), sent_counts_, received_cuts_.data(), sent_counts_,
+                                   device.stream());
+    kernels::join_cuts(device, received_cuts_, here, size_.cuts.sequences, cuts);
+  }
+
+  Matrix<T> send_buffer(const ExpertRows& plan, Matrix<T>) override { return first(send_buffer_, plan.sent_rows); }
+  Vector<M> send_buffer_values(const ExpertRows& plan, Vector<M>) override {
+    return first(value_send_buffer_, plan.sent_rows);
+  }
+
+  void start_dispatch(Device& device, const ExpertRows& plan) override {
+    if (is_counting()) {
+      values_ready_ = comm::mark(*ep_, device.stream());
+      rows_ready_ = comm::mark(*ep_, device.stream());
+      return;
+    }
+    start_values(plan, device.stream());
+    start_rows(plan, device.stream());
+  }
+  void start_dispatch_rows(Device& device, const ExpertRows& plan) override { start_rows(plan, device.stream()); }
+  void finish_dispatch(Device& device, const ExpertRows& plan, Matrix<T> rows, Vector<M> values) override {
+    in_flight_[of_values].wait();
+    if (values.extent(0) > 0) sort<M>(device, plan, column(value_receive_buffer_), column(values));
+    in_flight_[of_rows].wait();
+    sort<T>(device, plan, MatrixRef<T>(receive_buffer_), MatrixRef<T>(rows));
+  }
+  void start_combine(Device& device, const ExpertRows& plan, Matrix<T> rows) override {
+    unsort<T>(device, plan, MatrixRef<T>(rows), MatrixRef<T>(receive_buffer_));
+    count(plan, size_.hidden);
+    in_flight_[of_rows] = comm::start_all_to_all<T>(*ep_, receive_buffer_.data(), received_counts_, send_buffer_.data(),
+                                                    sent_counts_, device.stream());
+  }
+  void start_combine_values(Device& device, const ExpertRows& plan, Vector<M> values) override {
+    unsort<M>(device, plan, column(values), column(value_receive_buffer_));
+    count(plan, 1);
+    in_flight_[of_values] = comm::start_all_to_all<M>(*ep_, value_receive_buffer_.data(), received_counts_,
+                                                      value_send_buffer_.data(), sent_counts_, device.stream());
+  }
+  Matrix<const T> finish_combine(Device&, const ExpertRows& plan) override {
+    in_flight_[of_rows].wait();
+    return first(send_buffer_, plan.sent_rows);
+  }
+  Vector<const M> finish_combine_values(Device&, const ExpertRows& plan) override {
+    in_flight_[of_values].wait();
+    return Vector<const M>(value_send_buffer_.data(), plan.sent_rows);
+  }
+  void progress() override {
+    in_flight_[of_values].test();
+    in_flight_[of_rows].test();
+  }
+
+ private:
+  enum Message { of_values, of_rows };
+
+  static MatrixRef<M> column(const Vector<M>& v) { return {v.data(), static_cast<index_t>(v.extent(0)), 1}; }
+  bool is_counting() const { return copy_.has_value() && copy_->is_running(); }
+
+  void read_copy(ExpertRows& plan) {
+    std::ranges::copy(copy_->values(), host_counts_.begin());
+    read_counts(plan);
+  }
+
+  // host_counts_ -> plan.
+  void read_counts(ExpertRows& plan) const {
+    const auto here = plan.begin.size() - 1, ranks = sent_counts_.size();
     std::copy_n(host_counts_.begin(), plan.sent.size(), plan.sent.begin());
     std::copy_n(host_counts_.begin() + size_.experts, plan.received.size(), plan.received.begin());
     plan.sent_rows = 0;
@@ -141,36 +243,16 @@ class ExchangedExperts final : public ExpertExchange<T> {
     }
   }
 
-  void dispatch_cuts(Device& device, Matrix<std::int64_t> from_here, Matrix<std::int64_t> cuts) override {
-    const index_t here = size_.experts / ep_->size();
-    std::ranges::fill(sent_counts_, static_cast<std::size_t>(here * size_.cuts.boundaries_on_rank()));
-    comm::all_to_all<std::int64_t>(*ep_, from_here.data(), sent_counts_, received_cuts_.data(), sent_counts_,
-                                   device.stream());
-    kernels::join_cuts(device, received_cuts_, here, size_.cuts.sequences, cuts);
+  void start_rows(const ExpertRows& plan, const comm::StreamPoint& after) {
+    count(plan, size_.hidden);
+    in_flight_[of_rows] = comm::start_all_to_all<T>(*ep_, send_buffer_.data(), sent_counts_, receive_buffer_.data(),
+                                                    received_counts_, after);
   }
-
-  Matrix<T> send_buffer(const ExpertRows& plan, Matrix<T>) override { return first(send_buffer_, plan.sent_rows); }
-  Vector<M> send_buffer_values(const ExpertRows& plan, Vector<M>) override {
-    return first(value_send_buffer_, plan.sent_rows);
+  void start_values(const ExpertRows& plan, const comm::StreamPoint& after) {
+    count(plan, 1);
+    in_flight_[of_values] = comm::start_all_to_all<M>(*ep_, value_send_buffer_.data(), sent_counts_,
+                                                      value_receive_buffer_.data(), received_counts_, after);
   }
-
-  void dispatch(Device& device, const ExpertRows& plan, Matrix<T> rows) override {
-    dispatch_rows<T>(device, plan, MatrixRef<T>(send_buffer_), MatrixRef<T>(receive_buffer_), MatrixRef<T>(rows));
-  }
-  void dispatch_values(Device& device, const ExpertRows& plan, Vector<M> values) override {
-    dispatch_rows<M>(device, plan, column(value_send_buffer_), column(value_receive_buffer_), column(values));
-  }
-  Matrix<const T> combine(Device& device, const ExpertRows& plan, Matrix<T> rows) override {
-    combine_rows<T>(device, plan, MatrixRef<T>(rows), MatrixRef<T>(receive_buffer_), MatrixRef<T>(send_buffer_));
-    return first(send_buffer_, plan.sent_rows);
-  }
-  Vector<const M> combine_values(Device& device, const ExpertRows& plan, Vector<M> values) override {
-    combine_rows<M>(device, plan, column(values), column(value_receive_buffer_), column(value_send_buffer_));
-    return Vector<const M>(value_send_buffer_.data(), plan.sent_rows);
-  }
-
- private:
-  static MatrixRef<M> column(const Vector<M>& v) { return {v.data(), static_cast<index_t>(v.extent(0)), 1}; }
 
   // Elements sent to and received from each rank, for rows of `columns` columns.
   void count(const ExpertRows& plan, index_t columns) {
@@ -202,23 +284,16 @@ class ExchangedExperts final : public ExpertExchange<T> {
   }
 
   template <class U>
-  void dispatch_rows(Device& device, const ExpertRows& plan, MatrixRef<U> send_buffer, MatrixRef<U> receive_buffer,
-                     MatrixRef<U> rows) {
-    count(plan, rows.columns);
-    comm::all_to_all<U>(*ep_, send_buffer.data, sent_counts_, receive_buffer.data, received_counts_, device.stream());
+  void sort(Device& device, const ExpertRows& plan, MatrixRef<U> received, MatrixRef<U> rows) {
     for_each_block(plan, [&](index_t in_message, index_t at, index_t n) {
-      kernels::copy_matrix<U>(device, receive_buffer.row_block(in_message, n), rows.row_block(at, n));
+      kernels::copy_matrix<U>(device, received.row_block(in_message, n), rows.row_block(at, n));
     });
   }
-
   template <class U>
-  void combine_rows(Device& device, const ExpertRows& plan, MatrixRef<U> rows, MatrixRef<U> receive_buffer,
-                    MatrixRef<U> send_buffer) {
-    count(plan, rows.columns);
+  void unsort(Device& device, const ExpertRows& plan, MatrixRef<U> rows, MatrixRef<U> to_send) {
     for_each_block(plan, [&](index_t in_message, index_t at, index_t n) {
-      kernels::copy_matrix<U>(device, rows.row_block(at, n), receive_buffer.row_block(in_message, n));
+      kernels::copy_matrix<U>(device, rows.row_block(at, n), to_send.row_block(in_message, n));
     });
-    comm::all_to_all<U>(*ep_, receive_buffer.data, received_counts_, send_buffer.data, sent_counts_, device.stream());
   }
 
   ExchangeSize size_;
@@ -229,7 +304,10 @@ class ExchangedExperts final : public ExpertExchange<T> {
   Vector<std::int64_t> received_cuts_;
   std::vector<std::size_t> sent_counts_, received_counts_;  // per rank
   std::vector<std::int64_t> host_counts_;
-  std::vector<std::int64_t> next_;  // next row of each local expert
+  std::vector<std::int64_t> next_;                              // next row of each local expert
+  std::optional<HostCopy> copy_;                                // none in a plan
+  std::optional<comm::StreamPoint> values_ready_, rows_ready_;  // of a dispatch that waits for the counts
+  std::vector<comm::Request> in_flight_ = std::vector<comm::Request>(2);
 };
 
 }  // namespace
@@ -237,8 +315,8 @@ class ExchangedExperts final : public ExpertExchange<T> {
 template <class T>
 std::unique_ptr<ExpertExchange<T>> make_expert_exchange(const ExchangeSize& size, comm::Group& ep, Arena& arena) {
   if (ep.size() > 1) return std::make_unique<ExchangedExperts<T>>(size, ep, arena);
-  if (size.gemms == deck::ExpertGemms::grouped) return std::make_unique<GroupedLocalExperts<T>>(size.rows);
-  return std::make_unique<LocalExperts<T>>(size.rows);
+  if (size.gemms == deck::ExpertGemms::grouped) return std::make_unique<GroupedLocalExperts<T>>(size, arena);
+  return std::make_unique<LocalExperts<T>>(size, arena);
 }
 
 #define NANOTRON_INSTANTIATE(T) \

@@ -1,5 +1,7 @@
 #include "nanotron/nn/moe/moe.hpp"
 
+#include <algorithm>
+
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/types.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
@@ -22,7 +24,7 @@ PassTraffic Moe<T>::traffic(const TensorParallelRegion<T>& region) const {
          parts_->exchange->traffic();
 }
 
-// Chooses the experts of each token; dispatches the tokens as rows, with their weights.
+// Chooses the experts of each token; starts the dispatch of the tokens as rows, with their weights.
 template <class T>
 void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, const RoutedActivations<T>& act,
                    const RoutedWorkspace<T>& work) const {
@@ -42,18 +44,16 @@ void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, c
   }
   parts_->capacity->apply(device, batch, assignments, rows, act.source);
   kernels::assign_rows(device, assignments, rows, act.source, work.counts, work.stretches);
-  ExpertExchange<T>& exchange = *parts_->exchange;
   ExpertRows& plan = *act.rows;
   if (plan.cuts.extent(0) > 0) {
     kernels::cut_rows(device, routing.top_k, act.source, work.counts, parts_->orders.tokens, work.cuts);
   }
-  exchange.plan(device, work.counts, all, plan);
-  if (plan.cuts.extent(0) > 0) exchange.dispatch_cuts(device, work.cuts, plan.cuts);
+  exchange().start_plan(device, work.counts, all, plan);
+  if (plan.cuts.extent(0) > 0) exchange().dispatch_cuts(device, work.cuts, plan.cuts);
   const Vector<const std::int64_t> source = first(act.source, plan.sent_rows);
-  kernels::gather_values<M>(device, act.weights, source, exchange.send_buffer_values(plan, act.row_weights));
-  exchange.dispatch_values(device, plan, act.row_weights);
-  kernels::gather_rows<T>(device, routing.top_k, n, source, exchange.send_buffer(plan, act.input));
-  exchange.dispatch(device, plan, act.input);
+  kernels::gather_values<M>(device, act.weights, source, exchange().send_buffer_values(plan, act.row_weights));
+  kernels::gather_rows<T>(device, routing.top_k, n, source, exchange().send_buffer(plan, act.input));
+  exchange().start_dispatch(device, plan);
 }
 
 template <class T>
@@ -78,29 +78,95 @@ void Moe<T>::compute_shared_hidden(Device& device, const RoutedActivations<T>& a
   }
 }
 
+// Row by row, as all_gather_gemm computes them.
+template <class T>
+void Moe<T>::multiply_in_chunks(Device& device, TensorParallelRegion<T>& region, const RowGemm<T>& gemm,
+                                Matrix<const T> x, Matrix<T> y) const {
+  index_t number = 0;
+  for (const Range& chunk : region.chunks()) {
+    const auto all = static_cast<index_t>(x.extent(0));
+    const Range rows{std::min(chunk.begin, all), std::min(chunk.end, all)};
+    gemm(device, rows_of(x, rows), rows_of(y, rows), number++);
+    exchange().progress();
+  }
+}
+
+template <class T>
+Matrix<const T> Moe<T>::gather_and_route(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
+                                         const BlockInput<T>& input, const FeedForwardActivations<T>& a,
+                                         const FeedForwardWorkspace<T>& w) const {
+  const Matrix<const T> n = region.all_gather_gemm(device, input, is_beside() ? no_columns() : shared_gate_up(),
+                                                   in_gather(a.routed->shared_gate_up, batch.tokens()));
+  route(device, batch, n, *a.routed, *w.routed);
+  return n;
+}
+
+template <class T>
+void Moe<T>::forward_shared(Device& device, TensorParallelRegion<T>& region, Matrix<const T> n,
+                            const RoutedActivations<T>& act) const {
+  const auto tokens = static_cast<index_t>(n.extent(0));
+  if (is_beside()) multiply_in_chunks(device, region, shared_gate_up(), n, first(act.shared_gate_up, tokens));
+  if (w_.shared) compute_shared_hidden(device, act, tokens);
+}
+
 //   per expert: gate | up = x Wgu^T      h = w f(gate, up)      y = h Wd^T
 //   per token:  y = sum over its experts
 template <class T>
 void Moe<T>::forward_to_last_gemm(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                   const BlockInput<T>& input, const FeedForwardActivations<T>& a,
                                   const FeedForwardWorkspace<T>& w) const {
+  const Matrix<const T> n = gather_and_route(device, batch, region, input, a, w);
+  forward_dispatch(device, a, w);
+  forward_shared(device, region, n, *a.routed);
+  forward_rows(device, a, w);
+}
+
+template <class T>
+void Moe<T>::forward_route(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
+                           const BlockInput<T>& input, const FeedForwardActivations<T>& a,
+                           const FeedForwardWorkspace<T>& w) const {
+  const Matrix<const T> n = gather_and_route(device, batch, region, input, a, w);
+  forward_shared(device, region, n, *a.routed);
+}
+
+template <class T>
+void Moe<T>::forward_dispatch(Device& device, const FeedForwardActivations<T>& a,
+                              const FeedForwardWorkspace<T>&) const {
+  exchange().finish_plan(device, *a.routed->rows);
+}
+
+template <class T>
+void Moe<T>::forward_rows(Device& device, const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>&) const {
   const RoutedActivations<T>& act = *a.routed;
-  const Matrix<const T> n =
-      region.all_gather_gemm(device, input, shared_gate_up(), first(act.shared_gate_up, batch.tokens()));
-  route(device, batch, n, act, *w.routed);
+  exchange().finish_dispatch(device, *act.rows, act.input, act.row_weights);
   w_.gate_up->forward(device, *act.rows, act.input, act.gate_up);
   w_.biases.add_gate_up(device, *act.rows, act.gate_up);
   compute_rows(device, act);
-  if (w_.shared) compute_shared_hidden(device, act, batch.tokens());
 }
 
 template <class T>
 Pending Moe<T>::forward_output(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
-                               const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w, Matrix<const T>,
-                               Matrix<T> y) const {
+                               const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
+                               Matrix<const T> addend, Matrix<T> y) const {
+  start_output(device, act, work);
+  return finish_output(device, batch, region, act, work, addend, y);
+}
+
+template <class T>
+void Moe<T>::start_output(Device& device, const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w) const {
   const RoutedActivations<T>& act = *a.routed;
-  w_.down->forward(device, *act.rows, act.hidden, w.routed->output);
-  w_.biases.add_down(device, *act.rows, act.row_weights, w.routed->output);
+  const Matrix<T>& output = w.routed->output;
+  w_.down->forward(device, *act.rows, act.hidden, output);
+  w_.biases.add_down(device, *act.rows, act.row_weights, output);
+  parts_->sums->rows(device, first(output, act.rows->received_rows));
+  exchange().start_combine(device, *act.rows, output);
+}
+
+template <class T>
+Pending Moe<T>::finish_output(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
+                              const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>&, Matrix<const T>,
+                              Matrix<T> y) const {
+  const RoutedActivations<T>& act = *a.routed;
   ExpertSums<T>& sums = *parts_->sums;
   const Matrix<T> part = region.partial_sum(y);
   if (w_.shared) {
@@ -109,8 +175,7 @@ Pending Moe<T>::forward_output(Device& device, const TokenBatch& batch, TensorPa
   } else {
     kernels::fill<T>(device, flat(part), 0.0);
   }
-  sums.rows(device, first(w.routed->output, act.rows->received_rows));
-  const Matrix<const T> rows = parts_->exchange->combine(device, *act.rows, w.routed->output);
+  const Matrix<const T> rows = exchange().finish_combine(device, *act.rows);
   const index_t assignments = batch.tokens() * parts_->routing.top_k;
   kernels::add_rows<T>(device, rows, first(act.row_of_assignment, assignments), part);
   return sums.tokens(device, region, y);
@@ -119,32 +184,53 @@ Pending Moe<T>::forward_output(Device& device, const TokenBatch& batch, TensorPa
 //   per expert: dh = dy Wd      dw, dgate, dup: kernels/mlp/gated.hpp
 template <class T>
 Matrix<const T> Moe<T>::backward_inside(Device& device, TensorParallelRegion<T>& region, Matrix<const T> dy_rows,
-                                        const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w) const {
+                                        const FeedForwardActivations<T>& act,
+                                        const FeedForwardWorkspace<T>& work) const {
+  const Matrix<const T> dy = backward_start(device, region, dy_rows, act, work);
+  backward_rows(device, act, work);
+  return dy;
+}
+
+template <class T>
+Matrix<const T> Moe<T>::backward_start(Device& device, TensorParallelRegion<T>& region, Matrix<const T> dy_rows,
+                                       const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w) const {
   const RoutedActivations<T>& act = *a.routed;
   const RoutedWorkspace<T>& work = *w.routed;
   const ExpertRows& plan = *act.rows;
-  ExpertExchange<T>& exchange = *parts_->exchange;
-  const index_t here = plan.received_rows;
-  const Matrix<const T> dy = region.all_gather_gemm(device, {dy_rows, {}}, shared_dhidden(), work.shared_dhidden);
-  const MoeOrders& orders = parts_->orders;
+  const Matrix<const T> dy =
+      region.all_gather_gemm(device, {dy_rows, {}}, is_beside() ? no_features() : shared_dhidden(),
+                             in_gather(work.shared_dhidden, static_cast<index_t>(work.shared_dhidden.extent(0))));
+  kernels::gather_rows<T>(device, parts_->routing.top_k, dy, first(act.source, plan.sent_rows),
+                          exchange().send_buffer(plan, act.doutput));
+  exchange().start_dispatch_rows(device, plan);
+  if (is_beside()) multiply_in_chunks(device, region, shared_dhidden(), dy, work.shared_dhidden);
   if (has_shared_gate()) {
     w_.act->backward_weighted(device, act.shared_gate_up, act.gate, work.shared_dhidden, work.dgate,
-                              orders.shared_width);
+                              parts_->orders.shared_width);
   } else if (w_.shared) {
     w_.act->backward(device, act.shared_gate_up, work.shared_dhidden, {}, {});
   }
-
-  kernels::gather_rows<T>(device, parts_->routing.top_k, dy, first(act.source, plan.sent_rows),
-                          exchange.send_buffer(plan, act.doutput));
-  exchange.dispatch(device, plan, act.doutput);
-  w_.down->backward_input(device, plan, act.doutput, work.dhidden);
-  w_.act->backward_weighted(device, first(act.gate_up, here), act.row_weights, first(work.dhidden, here),
-                            work.drow_weights, orders.width);
-  w_.biases.backward_weights(device, plan, act.doutput, work.drow_weights);
   return dy;
 }
 
 //   dx = [dgate | dup] Wgu
+template <class T>
+void Moe<T>::backward_rows(Device& device, const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w) const {
+  const RoutedActivations<T>& act = *a.routed;
+  const RoutedWorkspace<T>& work = *w.routed;
+  const ExpertRows& plan = *act.rows;
+  const index_t here = plan.received_rows;
+  exchange().finish_dispatch(device, plan, act.doutput, {});
+  w_.down->backward_input(device, plan, act.doutput, work.dhidden);
+  w_.act->backward_weighted(device, first(act.gate_up, here), act.row_weights, first(work.dhidden, here),
+                            work.drow_weights, parts_->orders.width);
+  w_.biases.backward_weights(device, plan, act.doutput, work.drow_weights);
+  exchange().start_combine_values(device, plan, work.drow_weights);
+  w_.gate_up->backward_input(device, plan, act.gate_up, work.output);
+  parts_->sums->rows(device, first(work.output, here));
+  exchange().start_combine(device, plan, work.output);
+}
+
 //   dn = [dl | ds] [Wr | wg] + [dgate | dup] Wgu of the shared expert + sum of dx over a token's experts
 template <class T>
 Pending Moe<T>::backward_input(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
@@ -153,9 +239,7 @@ Pending Moe<T>::backward_input(Device& device, const TokenBatch& batch, TensorPa
   const RoutedActivations<T>& act = *a.routed;
   const RoutedWorkspace<T>& work = *w.routed;
   const ExpertRows& plan = *act.rows;
-  ExpertExchange<T>& exchange = *parts_->exchange;
-  w_.gate_up->backward_input(device, plan, act.gate_up, work.output);
-  kernels::scatter_values<M>(device, exchange.combine_values(device, plan, work.drow_weights), act.row_of_assignment,
+  kernels::scatter_values<M>(device, exchange().finish_combine_values(device, plan), act.row_of_assignment,
                              work.dweights);
   ExpertSums<T>& sums = *parts_->sums;
   sums.values(device, work.dweights);
@@ -170,22 +254,32 @@ Pending Moe<T>::backward_input(Device& device, const TokenBatch& batch, TensorPa
   }
   kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, 1.0, act.dlogits, w_.router.weight, accumulate,
                       MatrixRef<T>(part));
-  sums.rows(device, first(work.output, plan.received_rows));
-  kernels::add_rows<T>(device, exchange.combine(device, plan, work.output), act.row_of_assignment, part);
+  kernels::add_rows<T>(device, exchange().finish_combine(device, plan), act.row_of_assignment, part);
   return sums.tokens(device, region, dn);
 }
 
 // Without a shared expert: GEMMs with no columns, because all_gather_gemm must still gather the hidden states.
 template <class T>
 RowGemm<T> Moe<T>::shared_gate_up() const {
-  if (w_.shared) return w_.shared->gate_up.forward();
+  return w_.shared ? w_.shared->gate_up.forward() : no_columns();
+}
+template <class T>
+RowGemm<T> Moe<T>::no_columns() const {
   return {.op = kernels::Op::transpose, .weight = Matrix<const T>(w_.router.weight.data(), 0, parts_->sizes.hidden)};
 }
 
 template <class T>
 RowGemm<T> Moe<T>::shared_dhidden() const {
-  if (w_.shared) return w_.shared->down.backward_input();
+  return w_.shared ? w_.shared->down.backward_input() : no_features();
+}
+template <class T>
+RowGemm<T> Moe<T>::no_features() const {
   return {.op = kernels::Op::none, .weight = Matrix<const T>(w_.router.weight.data(), parts_->sizes.hidden, 0)};
+}
+// What the gather of all tokens computes with them.
+template <class T>
+Matrix<T> Moe<T>::in_gather(const Matrix<T>& of_shared, index_t tokens) const {
+  return Matrix<T>(of_shared.data(), tokens, is_beside() ? 0 : of_shared.extent(1));
 }
 
 template <class T>
@@ -210,23 +304,30 @@ void Moe<T>::backward_router(Device& device, const TokenBatch& batch, const Rout
                               work.sequence_counts, sums_);
 }
 
-//   dWd += dy^T h
 template <class T>
 void Moe<T>::backward_output_weight(Device& device, Matrix<const T> dy, const FeedForwardActivations<T>& act,
-                                    const FeedForwardWorkspace<T>& work) const {
-  const RoutedActivations<T>& routed = *act.routed;
-  w_.down->backward_weight(device, *routed.rows, routed.doutput, routed.hidden);
-  w_.biases.backward_down(device, *routed.rows, routed.doutput, routed.row_weights, work.routed->output,
-                          work.routed->bias_sums);
+                                    const FeedForwardWorkspace<T>&) const {
   if (w_.shared) w_.shared->down.backward_weight(device, dy, act.routed->shared_hidden);
 }
 
-//   dWgu += [dgate | dup]^T x      [dWr | dwg] += [dl | ds]^T n      dbr += sum over tokens of dl
+//   dWd += dy^T h      dWgu += [dgate | dup]^T x
+template <class T>
+void Moe<T>::backward_rows_weight(Device& device, const FeedForwardActivations<T>& a,
+                                  const FeedForwardWorkspace<T>& w) const {
+  const RoutedActivations<T>& act = *a.routed;
+  const ExpertRows& plan = *act.rows;
+  w_.down->backward_weight(device, plan, act.doutput, act.hidden);
+  exchange().progress();
+  w_.biases.backward_down(device, plan, act.doutput, act.row_weights, w.routed->bias_sums);
+  w_.gate_up->backward_weight(device, plan, act.gate_up, act.input);
+  exchange().progress();
+  w_.biases.backward_gate_up(device, plan, act.gate_up, w.routed->bias_sums);
+}
+
+//   [dWr | dwg] += [dl | ds]^T n      dbr += sum over tokens of dl
 template <class T>
 void Moe<T>::backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act,
                                    const FeedForwardWorkspace<T>& work) const {
-  w_.gate_up->backward_weight(device, *act.routed->rows, act.routed->gate_up, act.routed->input);
-  w_.biases.backward_gate_up(device, *act.routed->rows, act.routed->gate_up, work.routed->bias_sums);
   if (w_.shared) w_.shared->gate_up.backward_weight(device, act.routed->shared_gate_up, n);
   kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, act.routed->dlogits, n, 1.0,
                       MatrixRef<M>(w_.router.gradient), parts_->orders.tokens);

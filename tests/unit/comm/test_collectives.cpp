@@ -260,6 +260,18 @@ TEST_P(Collectives, AllToAllOfUnevenParts) {
     all_to_all<float>(group, send.data(), send_counts, recv.data(), recv_counts);
     EXPECT_EQ(recv, expected) << n;
     EXPECT_EQ(group.traffic().bytes - before, ranks > 1 ? 4 * send.size() : 0u);
+    // Two in flight, with a sum between them; the second one is waited for first.
+    std::vector<float> first(expected.size(), -1.0f), second(expected.size(), -1.0f), sums(1001, 1.0f);
+    Request one = start_all_to_all<float>(group, send.data(), send_counts, first.data(), recv_counts);
+    Request sum = start_all_reduce(group, sums.data(), sums.size(), ReduceOp::sum);
+    Request two =
+        start_all_to_all<float>(group, send.data(), send_counts, second.data(), recv_counts, mark(group, Stream()));
+    two.wait();
+    sum.wait();
+    while (!one.test()) std::this_thread::yield();
+    EXPECT_EQ(first, expected) << n;
+    EXPECT_EQ(second, expected) << n;
+    EXPECT_EQ(sums, std::vector<float>(1001, static_cast<float>(ranks))) << n;
   }
 }
 

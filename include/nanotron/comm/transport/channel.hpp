@@ -40,6 +40,11 @@ class Channel : public Operations {
                                              const Stream& stream) = 0;
   virtual std::uint64_t start_all_to_all(const void* send, std::size_t n, void* recv, DataType type,
                                          const Stream& stream) = 0;
+  virtual std::uint64_t start_all_to_all(const void* send, std::span<const std::size_t> send_counts, void* recv,
+                                         std::span<const std::size_t> recv_counts, DataType type,
+                                         const StreamPoint& after) = 0;
+  /// For StreamPoint; on the host nothing is queued.
+  virtual std::uint64_t mark(const Stream&) { return 0; }
   virtual std::string path() const = 0;
   virtual std::size_t staging_bytes() const = 0;
 };

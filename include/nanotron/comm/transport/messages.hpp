@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "nanotron/comm/communicator.hpp"
@@ -15,6 +16,19 @@ namespace nanotron::comm {
 
 /// Rank r's neighbours are (r + 1) mod size and (r - 1) mod size.
 enum class Neighbour { next, previous };
+
+/// A point in the work queued on a stream: its end now, or where mark() of collectives.hpp was called. Use a mark once.
+class StreamPoint {
+ public:
+  StreamPoint(const Stream& stream = {}, const std::optional<std::uint64_t>& mark = {})
+      : stream_(stream), mark_(mark) {}
+  const Stream& stream() const { return stream_; }
+  const std::optional<std::uint64_t>& mark() const { return mark_; }
+
+ private:
+  Stream stream_;
+  std::optional<std::uint64_t> mark_;
+};
 
 /// Nonblocking operations. Give each ticket to wait once, or to test until it returns true.
 class Operations {

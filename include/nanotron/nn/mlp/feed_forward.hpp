@@ -67,6 +67,23 @@ class FeedForward {
                                                const FeedForwardWorkspace<T>& work, Matrix<const T> addend,
                                                Matrix<T> y) const = 0;
 
+  /// The same in steps, each collective as above: rows that travel between ranks after a step may be in flight until
+  /// the next one, beside other work. They equal forward_to_last_gemm and forward_output. A dense network does all in
+  /// the first and the last step.
+  virtual void forward_route(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
+                             const BlockInput<T>& n, const FeedForwardActivations<T>& act,
+                             const FeedForwardWorkspace<T>& work) const {
+    forward_to_last_gemm(device, batch, region, n, act, work);
+  }
+  virtual void forward_dispatch(Device&, const FeedForwardActivations<T>&, const FeedForwardWorkspace<T>&) const {}
+  virtual void forward_rows(Device&, const FeedForwardActivations<T>&, const FeedForwardWorkspace<T>&) const {}
+  virtual void start_output(Device&, const FeedForwardActivations<T>&, const FeedForwardWorkspace<T>&) const {}
+  [[nodiscard]] virtual Pending finish_output(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
+                                              const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
+                                              Matrix<const T> addend, Matrix<T> y) const {
+    return forward_output(device, batch, region, act, work, addend, y);
+  }
+
   /// output: of forward_output.
   virtual PassTraffic traffic(const TensorParallelRegion<T>& region) const = 0;
 
@@ -82,15 +99,25 @@ class FeedForward {
                                           const FeedForwardActivations<T>& act,
                                           const FeedForwardWorkspace<T>& work) const = 0;
 
+  /// The same in two steps, as those of forward.
+  virtual Matrix<const T> backward_start(Device& device, TensorParallelRegion<T>& region, Matrix<const T> dy,
+                                         const FeedForwardActivations<T>& act,
+                                         const FeedForwardWorkspace<T>& work) const {
+    return backward_inside(device, region, dy, act, work);
+  }
+  virtual void backward_rows(Device&, const FeedForwardActivations<T>&, const FeedForwardWorkspace<T>&) const {}
+
   /// After backward_inside: dn (rows of the hidden states, hidden), overwritten. dn is complete after wait().
   [[nodiscard]] virtual Pending backward_input(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                                const FeedForwardActivations<T>& act,
                                                const FeedForwardWorkspace<T>& work, Matrix<T> dn) const = 0;
 
-  /// Accumulate the weight gradients: of down projections from dy (tokens, hidden), after backward_inside; of the
-  /// others from n (tokens, hidden), after backward_input.
+  /// Accumulate the weight gradients: of down projections from dy (tokens, hidden), after backward_start; of the
+  /// others from n (tokens, hidden), after backward_input; backward_rows_weight: of what reads rows that were sent
+  /// here, after backward_inside.
   virtual void backward_output_weight(Device& device, Matrix<const T> dy, const FeedForwardActivations<T>& act,
                                       const FeedForwardWorkspace<T>& work) const = 0;
+  virtual void backward_rows_weight(Device&, const FeedForwardActivations<T>&, const FeedForwardWorkspace<T>&) const {}
   virtual void backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act,
                                      const FeedForwardWorkspace<T>& work) const = 0;
 

@@ -35,10 +35,10 @@ class ExpertBiases {
   void add_down(Device& device, const ExpertRows& rows, Vector<const M> weights, Matrix<T> y) const;
   /// The part of dweights that add_down has, added.
   void backward_weights(Device& device, const ExpertRows& rows, Matrix<const T> dy, Vector<M> dweights) const;
-  /// Accumulate the gradients of the biases. scaled (R, hidden) is overwritten.
+  /// Accumulate the gradients of the biases. dy (R, hidden) is overwritten.
   void backward_gate_up(Device& device, const ExpertRows& rows, Matrix<const T> dgate_up, Vector<M> workspace) const;
-  void backward_down(Device& device, const ExpertRows& rows, Matrix<const T> dy, Vector<const M> weights,
-                     Matrix<T> scaled, Vector<M> workspace) const;
+  void backward_down(Device& device, const ExpertRows& rows, Matrix<T> dy, Vector<const M> weights,
+                     Vector<M> workspace) const;
 
  private:
   std::vector<ExpertBias<T>> experts_;

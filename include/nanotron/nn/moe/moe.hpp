@@ -81,6 +81,17 @@ class Moe final : public FeedForward<T> {
   void forward_to_last_gemm(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                             const BlockInput<T>& n, const FeedForwardActivations<T>& act,
                             const FeedForwardWorkspace<T>& work) const override;
+  void forward_route(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region, const BlockInput<T>& n,
+                     const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work) const override;
+  void forward_dispatch(Device& device, const FeedForwardActivations<T>& act,
+                        const FeedForwardWorkspace<T>& work) const override;
+  void forward_rows(Device& device, const FeedForwardActivations<T>& act,
+                    const FeedForwardWorkspace<T>& work) const override;
+  void start_output(Device& device, const FeedForwardActivations<T>& act,
+                    const FeedForwardWorkspace<T>& work) const override;
+  [[nodiscard]] Pending finish_output(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
+                                      const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
+                                      Matrix<const T>, Matrix<T> y) const override;
   bool adds() const override { return false; }
   [[nodiscard]] Pending forward_output(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                        const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
@@ -90,6 +101,13 @@ class Moe final : public FeedForward<T> {
   Matrix<const T> backward_inside(Device& device, TensorParallelRegion<T>& region, Matrix<const T> dy,
                                   const FeedForwardActivations<T>& act,
                                   const FeedForwardWorkspace<T>& work) const override;
+  Matrix<const T> backward_start(Device& device, TensorParallelRegion<T>& region, Matrix<const T> dy,
+                                 const FeedForwardActivations<T>& act,
+                                 const FeedForwardWorkspace<T>& work) const override;
+  void backward_rows(Device& device, const FeedForwardActivations<T>& act,
+                     const FeedForwardWorkspace<T>& work) const override;
+  void backward_rows_weight(Device& device, const FeedForwardActivations<T>& act,
+                            const FeedForwardWorkspace<T>& work) const override;
   [[nodiscard]] Pending backward_input(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                        const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
                                        Matrix<T> dn) const override;
@@ -101,15 +119,27 @@ class Moe final : public FeedForward<T> {
                const FeedForwardWorkspace<T>& work) const override;
 
  private:
+  Matrix<const T> gather_and_route(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
+                                   const BlockInput<T>& n, const FeedForwardActivations<T>& act,
+                                   const FeedForwardWorkspace<T>& work) const;
   void route(Device& device, const TokenBatch& batch, Matrix<const T> n, const RoutedActivations<T>& act,
              const RoutedWorkspace<T>& work) const;
+  void forward_shared(Device& device, TensorParallelRegion<T>& region, Matrix<const T> n,
+                      const RoutedActivations<T>& act) const;
+  void multiply_in_chunks(Device& device, TensorParallelRegion<T>& region, const RowGemm<T>& gemm, Matrix<const T> x,
+                          Matrix<T> y) const;
   void backward_router(Device& device, const TokenBatch& batch, const RoutedActivations<T>& act,
                        const RoutedWorkspace<T>& work) const;
   void compute_rows(Device& device, const RoutedActivations<T>& act) const;
   void compute_shared_hidden(Device& device, const RoutedActivations<T>& act, index_t tokens) const;
   bool has_shared_gate() const { return parts_->sizes.columns > parts_->sizes.experts; }
+  ExpertExchange<T>& exchange() const { return *parts_->exchange; }
+  /// Whether the shared expert runs while rows are in flight, else in the gather of all tokens.
+  bool is_beside() const { return w_.shared && !exchange().is_local(); }
   RowGemm<T> shared_gate_up() const;
   RowGemm<T> shared_dhidden() const;
+  RowGemm<T> no_columns() const, no_features() const;  // GEMMs of nothing
+  Matrix<T> in_gather(const Matrix<T>& of_shared, index_t tokens) const;
 
   MoeWeights<T> w_;
   const MoeParts<T>* parts_;

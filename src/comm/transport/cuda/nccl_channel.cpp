@@ -89,6 +89,15 @@ class NcclChannel final : public Channel {
     });
   }
 
+  std::uint64_t start_all_to_all(const void* send, std::span<const std::size_t> send_counts, void* recv,
+                                 std::span<const std::size_t> recv_counts, DataType type,
+                                 const StreamPoint& after) override {
+    return order_.after(after.mark() ? *after.mark() : order_.mark(after.stream()), nccl_.stream(), [&] {
+      exchange(send, recv, type, nccl_.stream(), [&](std::size_t r) { return Counts{send_counts[r], recv_counts[r]}; });
+    });
+  }
+  std::uint64_t mark(const Stream& stream) override { return order_.mark(stream); }
+
   bool test(std::uint64_t ticket) override { return order_.test(ticket); }
   void wait(std::uint64_t ticket) override { order_.wait(ticket); }
 

@@ -117,6 +117,12 @@ class StagedChannel final : public Channel {
     all_to_all(send, equal_, recv, equal_, type, stream);
     return 0;
   }
+  std::uint64_t start_all_to_all(const void* send, std::span<const std::size_t> send_counts, void* recv,
+                                 std::span<const std::size_t> recv_counts, DataType type,
+                                 const StreamPoint& after) override {
+    all_to_all(send, send_counts, recv, recv_counts, type, after.stream());
+    return 0;
+  }
   bool test(std::uint64_t) override { return true; }
   void wait(std::uint64_t) override {}
 

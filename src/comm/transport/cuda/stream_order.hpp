@@ -27,17 +27,28 @@ class StreamOrder {
   StreamOrder(const StreamOrder&) = delete;
   StreamOrder& operator=(const StreamOrder&) = delete;
 
-  /// call() queues an operation on `own`, to run after what is queued on `caller`. Returns its ticket.
-  template <class Call>
-  std::uint64_t after(const Stream& caller, cudaStream_t own, const Call& call) {
+  /// What is queued on `caller` now, for after().
+  std::uint64_t mark(const Stream& caller) {
     const std::size_t ticket = take();
     Pending& pending = pending_[ticket];
     pending.caller = caller.get();
     NANOTRON_CHECK_CUDA(cudaEventRecord(pending.ready, pending.caller));
+    return ticket;
+  }
+
+  /// call() queues an operation on `own`, to run after what is queued on `caller`, or was when it was marked. Returns
+  /// its ticket.
+  template <class Call>
+  std::uint64_t after(const Stream& caller, cudaStream_t own, const Call& call) {
+    return after(mark(caller), own, call);
+  }
+  template <class Call>
+  std::uint64_t after(std::uint64_t marked, cudaStream_t own, const Call& call) {
+    const Pending& pending = pending_[marked];
     NANOTRON_CHECK_CUDA(cudaStreamWaitEvent(own, pending.ready, 0));
     call();
     NANOTRON_CHECK_CUDA(cudaEventRecord(pending.done, own));
-    return ticket;
+    return marked;
   }
 
   bool test(std::uint64_t ticket) {
