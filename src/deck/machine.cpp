@@ -74,6 +74,7 @@ const std::vector<Key>& keys() {
       NANOTRON_KEY("machine", "launch_us", 1e-6, true, launch),
       NANOTRON_NESTED("gemm", "multiprocessors", 1.0, false, gemm_model, GemmModel, multiprocessors),
       NANOTRON_NESTED("gemm", "ramp_k", 1.0, false, gemm_model, GemmModel, ramp_k),
+      NANOTRON_NESTED("gemm", "spread", 1.0, false, gemm_model, GemmModel, spread),
       NANOTRON_NESTED("gemm", "operands_gb_per_s", 1e9, false, gemm_model, GemmModel, operands),
       NANOTRON_NESTED("node", "ranks", 1.0, true, node, Node, ranks),
       NANOTRON_NESTED("node", "cores", 1.0, false, node, Node, cores),

@@ -56,6 +56,20 @@ double collective_seconds(comm::Operation operation, double bytes, const GroupPl
   }
 }
 
+double exchange_by_node_seconds(double bytes, double copies, const GroupPlacement& group, const deck::Machine& m) {
+  if (group.nodes <= 1) return collective_seconds(comm::Operation::all_to_all, bytes, group, m);
+  require(group, m);
+  // Of n, how many have one of the copies.
+  const auto places = [&](double n) { return n * (1.0 - std::pow(1.0 - 1.0 / n, copies)); };
+  const auto n = static_cast<double>(group.ranks), nodes = static_cast<double>(group.nodes);
+  const double g = n / nodes, of_a_copy = bytes / copies;
+  const double outside = of_a_copy * places(nodes) * (nodes - 1.0) / nodes;
+  const double inside = of_a_copy * places(n) * (g - 1.0) / g;
+  const double rail = m.network.rails * m.network.rail / m.node.ranks;
+  return std::max(inside / m.node.link, outside / rail) + (g - 1.0) * m.node.latency +
+         (nodes - 1.0) * m.network.latency;
+}
+
 namespace {
 
 using trainer::gemm_seconds, trainer::is_attention, trainer::is_gemm;
@@ -90,6 +104,28 @@ double dropout_factor(const WorkRow& row, const Software& software) {
   return 1.0;
 }
 
+// Of a pass for each operation over n logits in fp32, read and written: their cast, maximum, difference, exponential,
+// sum, quotient, product with the output's gradient and cast back are 52 n bytes. Ours read or write n in 16 bits two
+// or three times in the kernel of the gradient, and once in that of the maximum.
+double loss_factor(const WorkRow& row, const Software& software) {
+  if (!software.unfused_loss) return 1.0;
+  if (row.kernel == "cross_entropy_whole") return 52.0 / 6.0;
+  if (row.kernel == "cross_entropy_gradient") return 52.0 / 4.0;
+  return row.kernel == "cross_entropy_local_max" ? 0.0 : 1.0;
+}
+
+// Kernels that other software does not have.
+bool is_left_out(const WorkRow& row, const Software& software) {
+  if (software.casts_beside && (row.kernel == "row_maxima" || row.kernel == "fp8_scale")) return true;
+  return software.sorts_in_exchange && row.kernel == "copy_matrix";
+}
+
+double other_kernel(const WorkRow& row, const deck::Machine& machine, const Software& software) {
+  const double seconds = software.kernel_share > 0.0 ? row.work.bytes() / (software.kernel_share * machine.memory)
+                                                     : trainer::work_seconds(row, machine);
+  return dropout_factor(row, software) * loss_factor(row, software) * seconds;
+}
+
 // The last GEMM of a layer has the extents of the input gradient of the first GEMM of the feed-forward network: with
 // recomputation of the whole layer three such calls for two.
 double repeated_gemm(const GemmExtents& e, const Software& software, const LayerSizes& sizes) {
@@ -111,8 +147,11 @@ double kernel_seconds(const WorkRow& row, const deck::Machine& machine, const So
   if (is_attention(row) && software.attention != AttentionForm::fused) {
     return unfused_attention(row, machine, software);
   }
-  const double one = trainer::work_seconds(row, machine), launching = trainer::launch_seconds(row, machine);
-  if (!is_gemm(row)) return launching + dropout_factor(row, software) * one;
+  if (is_left_out(row, software)) return 0.0;
+  const double launching = trainer::launch_seconds(row, machine);
+  if (!is_gemm(row) && !is_attention(row)) return launching + other_kernel(row, machine, software);
+  const double one = trainer::work_seconds(row, machine);
+  if (!is_gemm(row)) return launching + one;
   return launching + gradient_addition(row, machine, software) + repeated_gemm(row.work.gemm, software, sizes) * one;
 }
 

@@ -13,7 +13,13 @@ constexpr std::array flags{std::pair{"dropout", &Software::dropout},
                            std::pair{"recomputes_whole_layers", &Software::recomputes_whole_layers},
                            std::pair{"overlaps_tensor_parallel", &Software::overlaps_tensor_parallel},
                            std::pair{"adds_gradients_apart", &Software::adds_gradients_apart},
-                           std::pair{"scatters_messages", &Software::scatters_messages}};
+                           std::pair{"scatters_messages", &Software::scatters_messages},
+                           std::pair{"reduces_in_bf16", &Software::reduces_in_bf16},
+                           std::pair{"unfused_loss", &Software::unfused_loss},
+                           std::pair{"casts_beside", &Software::casts_beside},
+                           std::pair{"rings_beside_gemms", &Software::rings_beside_gemms},
+                           std::pair{"exchanges_by_node", &Software::exchanges_by_node},
+                           std::pair{"sorts_in_exchange", &Software::sorts_in_exchange}};
 constexpr std::array forms{std::pair{"fused", AttentionForm::fused}, std::pair{"unfused", AttentionForm::unfused},
                            std::pair{"recomputed", AttentionForm::recomputed}};
 
@@ -21,7 +27,8 @@ deck::NamelistGroup group() {
   deck::NamelistGroup g{.name = "software",
                         .variables = {{.name = "name", .type = deck::ValueType::string},
                                       {.name = "attention", .type = deck::ValueType::string},
-                                      {.name = "launch_us", .type = deck::ValueType::real}}};
+                                      {.name = "launch_us", .type = deck::ValueType::real},
+                                      {.name = "kernel_share", .type = deck::ValueType::real}}};
   for (const auto& [key, member] : flags) g.variables.push_back({.name = key, .type = deck::ValueType::logical});
   return g;
 }
@@ -54,6 +61,7 @@ Software read_software(const std::string& name, const std::string& text) {
     }
   }
   if (const deck::Value* const v = value_of("launch_us")) software.launch = 1e-6 * std::get<double>(v->scalar);
+  if (const deck::Value* const v = value_of("kernel_share")) software.kernel_share = std::get<double>(v->scalar);
   for (const auto& [key, member] : flags) {
     if (const deck::Value* const v = value_of(key)) software.*member = std::get<bool>(v->scalar);
   }

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/model/cost.hpp"
@@ -52,9 +54,18 @@ class MachineTimes {
   OperationTime time_of(const comm::PlannedOperation& operation, int pp_rank) const {
     const GroupPlacement place = placement_of(ranks_of(operation, pp_rank), machine_);
     const int level = place.nodes > 1 ? 1 : 0;
-    const auto seconds = [&](double bytes) { return collective_seconds(operation.operation, bytes, place, machine_); };
+    const bool is_exchange =
+        operation.group == comm::GroupKind::ep && operation.operation == comm::Operation::all_to_all;
+    const auto seconds = [&](double bytes) {
+      if (!is_exchange || !software_.exchanges_by_node) {
+        return collective_seconds(operation.operation, bytes, place, machine_);
+      }
+      return exchange_by_node_seconds(bytes, static_cast<double>(config_.model.moe.num_experts_per_tok), place,
+                                      machine_);
+    };
     const double latency = seconds(0.0);
-    double time = seconds(operation.bytes) - latency;
+    double time = (is_sum_of_gradients(operation) && software_.reduces_in_bf16 ? 0.5 : 1.0) *
+                  (seconds(operation.bytes) - latency);
     const bool is_pipeline = operation.group == comm::GroupKind::pp && place.ranks == 2;
     if (is_pipeline && software_.scatters_messages && shape_.tp > 1) {
       time = seconds(operation.bytes / shape_.tp) - latency + gather_seconds(operation.bytes, pp_rank);
@@ -64,6 +75,15 @@ class MachineTimes {
     const double repeated = is_sum && software_.recomputes_whole_layers ? 6.0 / 5.0 : 1.0;
     const double factor = machine_.is_gpu ? repeated : repeated * crowding_;
     return {.seconds = factor * time, .level = level, .latency = factor * latency};
+  }
+
+  static bool is_sum_of_gradients(const comm::PlannedOperation& operation) {
+    using comm::GroupKind;
+    const bool is_sum =
+        operation.operation == comm::Operation::all_reduce || operation.operation == comm::Operation::reduce_scatter;
+    constexpr std::array replicas{GroupKind::data,        GroupKind::shard,        GroupKind::replicate,
+                                  GroupKind::expert_data, GroupKind::expert_shard, GroupKind::expert_replicate};
+    return is_sum && std::ranges::find(replicas, operation.group) != replicas.end();
   }
 
   double gather_seconds(double bytes, int pp_rank) const {
@@ -78,6 +98,17 @@ class MachineTimes {
   LayerSizes sizes_;
   double crowding_ = 1.0;
 };
+
+// How much longer the slowest of n GPUs takes than the mean: the expected largest of n normal deviates (Blom 1958).
+double slowest_of(int n, const deck::Machine& machine) {
+  const double above = 0.625 / (n + 0.25);
+  double low = 0.0, high = 10.0;
+  for (int i = 0; i < 60; ++i) {
+    const double z = 0.5 * (low + high);
+    (0.5 * std::erfc(z / std::sqrt(2.0)) > above ? low : high) = z;
+  }
+  return machine.gemm_model.spread * low;
+}
 
 double flops_of(const WorkList& list) {
   double flops = 0.0;
@@ -109,10 +140,13 @@ StepPrediction predict_step(const deck::Config& config, const deck::Machine& mac
     lists.push_back(trainer::step_work(config, times.coordinate(r), trainer::processor_of(machine), EventOrder::kept));
     works.push_back(times.work_of(lists.back(), r));
   }
-  const std::vector<RankTimes> ranks = simulate(works, {.overlaps = machine.is_gpu,
-                                                        .overlaps_tensor_parallel = software.overlaps_tensor_parallel,
-                                                        .collective_share = machine.collective_share,
-                                                        .launch_seconds = software.launch});
+  const std::vector<RankTimes> ranks =
+      simulate(works, {.overlaps = machine.is_gpu,
+                       .overlaps_tensor_parallel = software.overlaps_tensor_parallel,
+                       .collective_share = machine.collective_share,
+                       .slowest = slowest_of(shape.size(), machine),
+                       .tensor_parallel_pieces = software.rings_beside_gemms ? shape.tp : 1,
+                       .launch_seconds = software.launch});
   StepPrediction p{.tokens = static_cast<double>(trainer::tokens_per_step(config)), .ranks = shape.size()};
   for (std::size_t r = 0; r < stages; ++r) {
     p.seconds = std::max(p.seconds, ranks[r].end);
@@ -146,7 +180,7 @@ std::string describe(const StepPrediction& p, const deck::Config& config, const 
   std::string text =
       fmt::format("timeline of a step on {} ranks, {} nodes of {}, simulated:\n", p.ranks, p.nodes, machine.name);
   for (std::size_t s = 0; s < shares; ++s) {
-    if (p.shares[s] <= 0.0) continue;
+    if (p.shares[s] <= 1e-9 * p.seconds) continue;
     text += fmt::format("  {:<21}{:>10.3f} ms{:>9.1f} %\n", name_of(static_cast<Share>(s)), 1e3 * p.shares[s],
                         100.0 * p.shares[s] / p.seconds);
   }

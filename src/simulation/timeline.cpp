@@ -171,8 +171,11 @@ class Timeline {
     p.kernels = {};
     do {
       const std::uint32_t row = events[p.at++].index;
-      p.kernels.work += p.work->kernels[row];
-      p.kernels.of[static_cast<std::size_t>(p.share_of_row[row])] += p.work->kernels[row];
+      const Share share = p.share_of_row[row];
+      const double seconds = p.work->kernels[row], more = share == Share::kernels ? 0.0 : rules_.slowest * seconds;
+      p.kernels.work += seconds + more;
+      p.kernels.of[static_cast<std::size_t>(share)] += seconds;
+      p.kernels.of[static_cast<std::size_t>(Share::slowest)] += more;
       p.launched += rules_.launch_seconds * launches_of(p.work->list->rows()[row]);
     } while (rules_.launch_seconds == 0.0 && p.at < events.size() && events[p.at].kind == StepEvent::Kind::kernel);
     p.computes = true;
@@ -217,6 +220,7 @@ class Timeline {
     OperationTime time = p.work->operations[index];
     // A ring in which all ranks send and receive alike: the receive takes the time, the send is beside it.
     if (operation.operation == comm::Operation::send) time = {.level = time.level};
+    time.seconds -= beside_pieces(p, operation, time.seconds);
     std::deque<std::size_t>& queue = p.queues[operation.group];
     queue.push_back(take({.phase = Transfer::Phase::queued,
                           .from = r,
@@ -227,6 +231,22 @@ class Timeline {
     if (queue.size() == 1) begin(queue.front());
     const bool blocks = !rules_.overlaps || (share == Share::tensor_parallel && !rules_.overlaps_tensor_parallel);
     if (blocks) has_ended(p, ticket.ticket);
+  }
+
+  // What pieces of the transfer cost less beside other pieces of the GEMM that reads a gather or made a scatter.
+  double beside_pieces(const Player& p, const comm::PlannedOperation& operation, double seconds) const {
+    const bool gathers = operation.operation == comm::Operation::all_gather;
+    if (rules_.tensor_parallel_pieces == 1 || operation.group != comm::GroupKind::tp) return 0.0;
+    if (!gathers && operation.operation != comm::Operation::reduce_scatter) return 0.0;
+    const std::vector<StepEvent>& events = p.work->list->events();
+    for (std::size_t i = gathers ? p.at : p.at - 1; i < events.size(); gathers ? ++i : --i) {
+      if (events[i].kind != StepEvent::Kind::kernel) continue;
+      if (p.share_of_row[events[i].index] != Share::gemm) continue;
+      const double pieces = rules_.tensor_parallel_pieces;
+      const double beside = std::min(seconds, p.work->kernels[events[i].index]) * (pieces - 1.0) / pieces;
+      return beside * (1.0 - rules_.collective_share);
+    }
+    return 0.0;
   }
 
   void start_message(const TicketOf& ticket, const comm::PlannedOperation& operation, std::uint32_t index) {
@@ -337,9 +357,17 @@ class Timeline {
 }  // namespace
 
 std::string_view name_of(Share share) {
-  constexpr std::array<std::string_view, shares> names{
-      "GEMMs",       "attention",   "other kernels", "beside collectives", "launches of the host",
-      "tp, exposed", "cp, exposed", "ep, exposed",   "dp, exposed",        "pipeline"};
+  constexpr std::array<std::string_view, shares> names{"GEMMs",
+                                                       "attention",
+                                                       "other kernels",
+                                                       "slowest of the GPUs",
+                                                       "beside collectives",
+                                                       "launches of the host",
+                                                       "tp, exposed",
+                                                       "cp, exposed",
+                                                       "ep, exposed",
+                                                       "dp, exposed",
+                                                       "pipeline"};
   return names[static_cast<std::size_t>(share)];
 }
 

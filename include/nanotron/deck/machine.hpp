@@ -14,6 +14,7 @@ namespace nanotron::deck {
 struct GemmModel {
   double multiprocessors = 0.0;  // of a GPU: tiles of C that run at once
   double ramp_k = 0.0;           // of a GPU: columns of A that the first and the last loads of a tile cost
+  double spread = 0.0;           // standard deviation of the rates of equal GPUs, as a share
   double operands = 0.0;         // of a host: bytes per second at which operands are packed and C is written
 };
 

@@ -40,6 +40,10 @@ GroupPlacement placement_of(const std::vector<int>& ranks, const deck::Machine& 
 double collective_seconds(comm::Operation operation, double bytes, const GroupPlacement& group,
                           const deck::Machine& machine);
 
+/// An all-to-all of rows, each to `copies` experts at random: once to each node that has one of them, from there to its
+/// ranks, both at the same time. bytes: of all copies.
+double exchange_by_node_seconds(double bytes, double copies, const GroupPlacement& group, const deck::Machine& machine);
+
 // How an implementation differs from this program, so that published runs of others can be predicted from this
 // program's actions: a namelist file of one group, &software. The defaults are this program.
 
@@ -58,6 +62,13 @@ struct Software {
   bool adds_gradients_apart = false;     // weight gradients are added by a kernel of their own, in bf16
   double launch = 0.0;                   // seconds of the host for a kernel or an operation; 0: never waited for
   bool scatters_messages = false;        // pipeline messages of replicated hidden states: 1/tp each, then gathered
+  double kernel_share = 0.0;             // of `memory`, reached by all other kernels; 0: the rates of &kernels
+  bool reduces_in_bf16 = false;          // sums of gradients over data-parallel ranks
+  bool unfused_loss = false;             // a pass over fp32 logits for each operation of the loss
+  bool casts_beside = false;             // the kernel before a GEMM writes its FP8 operand and its maximum too
+  bool rings_beside_gemms = false;       // a gather before a GEMM, a scatter after it: a piece for each rank of tp
+  bool exchanges_by_node = false;        // rows of experts go once to each node, then to its ranks
+  bool sorts_in_exchange = false;        // rows of experts arrive sorted, without kernels that copy them
 };
 
 /// Error(deck_error) with every finding and its line.

@@ -28,12 +28,14 @@
 
 namespace nanotron::simulation {
 
-/// What a rank's time goes into: kernels, what they lose beside collectives, and waiting for launches of the host, for
+/// What a rank's time goes into: kernels, what they take longer on the slowest GPU, what they lose beside collectives,
+/// and waiting for launches of the host, for
 /// the collectives of an axis or for messages of the pipeline.
 enum class Share {
   gemm,
   attention,
   kernels,
+  slowest,
   beside_collectives,
   launches,
   tensor_parallel,
@@ -42,7 +44,7 @@ enum class Share {
   data_parallel,
   pipeline
 };
-inline constexpr std::size_t shares = 10;
+inline constexpr std::size_t shares = 11;
 std::string_view name_of(Share share);
 using Seconds = std::array<double, shares>;
 
@@ -66,6 +68,9 @@ struct TimelineRules {
   bool overlaps = true;                  // false: a host
   bool overlaps_tensor_parallel = true;  // false: collectives of tp are waited for at once
   double collective_share = 0.0;
+  double slowest = 0.0;  // more time, as a share, that GEMMs and attention take on the GPU for which all others wait
+  int tensor_parallel_pieces =
+      1;                        // of a gather before a GEMM and a scatter after it: those but one are beside the GEMM
   double launch_seconds = 0.0;  // of the host for a kernel, a collective or a message; 0: it is never waited for
 };
 

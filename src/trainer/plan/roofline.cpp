@@ -79,7 +79,8 @@ std::string describe_roofline(const deck::Config& config, const deck::Machine& m
   return text + fmt::format("  {} wait{} of the host\n", waits, waits == 1 ? "" : "s");
 }
 
-// The calls of Trainer::train_step, in its order.
+// The calls of Trainer::train_step, in its order, from one update to the next: gathers of updated weights begin the
+// list, since the next forward runs beside them.
 WorkList step_work(const deck::Config& config, const comm::GridCoordinate& at, Processor processor, EventOrder order) {
   WorkList work(order);
   with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
@@ -90,6 +91,7 @@ WorkList step_work(const deck::Config& config, const comm::GridCoordinate& at, P
     TrainingState<T> state(config, grid, device, arena);
     const nn::ParameterBuffers<T>& p = state.model.parameters();
     const auto schedule = make_forward_backward<T>(config, grid, device, state);
+    state.model.refresh_after_update();
     state.reducers.begin_step(state.micro_batches());
     schedule->forward_backward(1.0);
     state.reducers.finish();
@@ -99,8 +101,6 @@ WorkList step_work(const deck::Config& config, const comm::GridCoordinate& at, P
     work.add_finish();
     state.decision.decide(device, state.loss_rows, p.gradient, {});
     state.queue_update(device, 1.0);
-    state.model.refresh_after_update();
-    state.model.finish_weights();
     work.add_finish();
     device.fence();  // of UpdateDecision::read
     statistics->after_update();

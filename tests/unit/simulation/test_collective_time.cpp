@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "nanotron/base/error.hpp"
 #include "nanotron/simulation/operation_time.hpp"
 
@@ -38,6 +40,18 @@ TEST(CollectiveTime, BetweenNodesHasTheRailsOfItsRanks) {
   EXPECT_DOUBLE_EQ(collective_seconds(Operation::send, 1000.0, {2, 2}, m), 1000.0 / 5.0);
   EXPECT_DOUBLE_EQ(collective_seconds(Operation::send, 1000.0, {2, 1}, m), 1000.0 / 100.0);
   EXPECT_DOUBLE_EQ(collective_seconds(Operation::all_to_all, 800.0, {8, 2}, m), 4.0 / 8.0 * 800.0 / 5.0);
+}
+
+// Eight copies to 2 nodes of 4 ranks: 1.992 of a row's nodes have one, half of them another node; 5.251 of its ranks,
+// three quarters of them another rank of a node. In one node an all-to-all.
+TEST(CollectiveTime, OfAnExchangeByNodeIsARowForEachNode) {
+  deck::Machine m = machine_of(0.0);
+  const double outside = 2.0 * (1.0 - std::pow(0.5, 8.0)) / 2.0, inside = 8.0 * (1.0 - std::pow(0.875, 8.0)) * 0.75;
+  EXPECT_DOUBLE_EQ(exchange_by_node_seconds(800.0, 8.0, {8, 2}, m), 100.0 * outside / 5.0);
+  m.node.link = 10.0;
+  EXPECT_DOUBLE_EQ(exchange_by_node_seconds(800.0, 8.0, {8, 2}, m), 100.0 * inside / 10.0);
+  EXPECT_DOUBLE_EQ(exchange_by_node_seconds(800.0, 8.0, {4, 1}, m),
+                   collective_seconds(Operation::all_to_all, 800.0, {4, 1}, m));
 }
 
 // n = 64 on 16 nodes, no bytes to speak of: 2 (48 + 15 x 10) along the ring, 2 (3 + 4 x 10) along the tree.

@@ -145,6 +145,34 @@ TEST(KernelTime, OfOtherKernelsIsByTheirShareOfTheMemory) {
   EXPECT_DOUBLE_EQ(seconds("attention_forward_mma", {}), 8.0);
 }
 
+// Other software: no rates of our kernels, no kernels that it lacks, a loss in passes over fp32.
+TEST(KernelTime, OfOtherSoftwareIsItsOwn) {
+  deck::Machine m = gpu();
+  m.memory = 8.0;
+  m.launch = 0.0;
+  m.kernels = {{"fill", 0.1}, {"other", 2.0}};
+  const auto seconds = [&](const char* kernel, const Software& software) {
+    return kernel_seconds({.kernel = kernel, .work = {.read = 48.0}, .calls = 1, .launches = 1}, m, software, {});
+  };
+  EXPECT_DOUBLE_EQ(seconds("fill", {}), 480.0);
+  EXPECT_DOUBLE_EQ(seconds("fill", {.kernel_share = 0.75}), 8.0);
+  EXPECT_DOUBLE_EQ(seconds("cross_entropy_whole", {.kernel_share = 1.0, .unfused_loss = true}), 52.0);
+  EXPECT_DOUBLE_EQ(seconds("cross_entropy_local_max", {.unfused_loss = true}), 0.0);
+  EXPECT_DOUBLE_EQ(seconds("row_maxima", {.casts_beside = true}), 0.0);
+  EXPECT_DOUBLE_EQ(seconds("copy_matrix", {.sorts_in_exchange = true}), 0.0);
+  EXPECT_DOUBLE_EQ(seconds("copy_matrix", {}), 24.0);
+}
+
+TEST(KernelTime, OfOtherSoftwareIsReadFromItsFile) {
+  const Software s = read_software("s.nml",
+                                   "&software\n name = 'S', kernel_share = 0.5, reduces_in_bf16 = .true.,\n"
+                                   " rings_beside_gemms = .true., exchanges_by_node = .true. /\n");
+  EXPECT_EQ(s.name, "S");
+  EXPECT_DOUBLE_EQ(s.kernel_share, 0.5);
+  EXPECT_TRUE(s.reduces_in_bf16 && s.rings_beside_gemms && s.exchanges_by_node);
+  EXPECT_FALSE(s.unfused_loss || s.casts_beside || s.sorts_in_exchange);
+}
+
 TEST(KernelTime, IsWhatTheFileMeasured) {
   deck::Machine m = gpu();
   m.kernels = {{"swiglu_forward", 4.0}};

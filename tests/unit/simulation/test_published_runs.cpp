@@ -15,15 +15,23 @@
 namespace nanotron::simulation {
 namespace {
 
-deck::Machine a100() {
-  const std::string path = (test::test_folder() / "../input/machines/a100_80gb.nml").string();
+deck::Machine machine(const std::string& name) {
+  const std::string path = (test::test_folder() / "../input/machines" / name).string();
   return deck::read_machine(path, deck::read_deck_file(path));
+}
+deck::Machine a100() { return machine("a100_80gb.nml"); }
+
+double error_of(const std::string& table, const deck::Machine& m) {
+  const auto runs = compare_published((test::test_folder() / "data" / table).string(), m);
+  return mean_absolute_error(runs);
 }
 
 TEST(PublishedRuns, ArePredictedWithinATenthOnAverage) {
   const auto runs = compare_published((test::test_folder() / "data/published_runs.csv").string(), a100());
   EXPECT_EQ(runs.size(), 9U);
-  EXPECT_LE(mean_absolute_error(runs), 0.10) << describe(runs);
+  EXPECT_LE(mean_absolute_error(runs), 0.07) << describe(runs);
+  EXPECT_LE(error_of("published_runs_2.csv", machine("h100.nml")), 0.11);
+  EXPECT_LE(error_of("judged_runs_h100.csv", machine("h100.nml")), 0.11);
 }
 
 // A prediction that knows nothing of the machine would pass the bound by luck only: half the GEMM rate does not.

@@ -130,6 +130,35 @@ TEST(StepPrediction, IsMonotoneInTheMachine) {
   EXPECT_LT(faster([](deck::Machine& o) { o.node.latency = 0.0; }), before);
 }
 
+// ZeRO-1: weights are gathered beside the next forward, as in a run, not after the update.
+TEST(StepPrediction, GathersWeightsBesideTheNextForward) {
+  deck::Machine m = machine("a100_80gb.nml");
+  m.collective_share = 0.0;
+  const std::vector<std::string> set{"parallel.dp=8", "parallel.zero_stage=1", "data.global_batch_size=8"};
+  const StepPrediction p = predict_step(small(set, 8), m);
+  const double weights = 2.0 * (8.0 * (4.0 * 1024.0 * 1024.0 + 3.0 * 1024.0 * 2816.0) + 2.0 * 32000.0 * 1024.0);
+  const double gather = collective_seconds(comm::Operation::all_gather, weights, {8, 1}, m);
+  EXPECT_LT(p.shares[static_cast<std::size_t>(Share::data_parallel)], 0.8 * gather);
+}
+
+// One more GPU of the same kind is never faster than the slowest, whose GEMMs a spread of rates makes slower.
+TEST(StepPrediction, WaitsForTheSlowestGpu) {
+  deck::Machine m = machine("h100.nml");
+  const auto slowest = [&](int ranks) {
+    const std::vector<std::string> set{"parallel.dp=" + std::to_string(ranks)};
+    const StepPrediction p = predict_step(small(set, ranks), m);
+    const double gemms =
+        p.shares[static_cast<std::size_t>(Share::gemm)] + p.shares[static_cast<std::size_t>(Share::attention)];
+    return p.shares[static_cast<std::size_t>(Share::slowest)] / gemms;
+  };
+  EXPECT_EQ(slowest(1), 0.0);
+  EXPECT_NEAR(slowest(2) / m.gemm_model.spread, 0.564, 0.03);  // 1 / sqrt(pi)
+  EXPECT_NEAR(slowest(8) / m.gemm_model.spread, 1.424, 0.01);
+  EXPECT_NEAR(slowest(64) / m.gemm_model.spread, 2.344, 0.03);
+  m.gemm_model.spread = 0.0;
+  EXPECT_EQ(slowest(8), 0.0);
+}
+
 TEST(StepPrediction, IsMonotoneInTheRun) {
   const deck::Machine m = machine("a100_80gb.nml");
   EXPECT_LT(seconds({"parallel.dp=16"}, 16, m), seconds({"parallel.dp=8"}, 8, m));

@@ -232,6 +232,35 @@ TEST_F(OneRank, KernelsBesideACollectiveAreSlower) {
   EXPECT_DOUBLE_EQ(run({.collective_share = 0.25}).end, 4.75);
 }
 
+// In four pieces three of a gather's four seconds are beside the GEMM that reads it, of a scatter after it too; as much
+// of it as the GEMM takes, and what these take of the multiprocessors. An all-reduce has no pieces.
+TEST_F(OneRank, PiecesOfATransferHideBehindItsGemm) {
+  const auto blocking = [&](Operation operation, double seconds) {
+    const std::uint64_t ticket = list_.started({.operation = operation, .group = GroupKind::tp, .bytes = seconds});
+    if (work_.operations.size() < list_.operations().size()) work_.operations.push_back({.seconds = seconds});
+    list_.waited(ticket);
+  };
+  blocking(Operation::all_gather, 4.0);
+  kernel("gemm", 10.0);
+  kernel("gemm", 2.0);
+  blocking(Operation::reduce_scatter, 4.0);
+  kernel("add", 1.0);
+  blocking(Operation::all_reduce, 3.0);
+  EXPECT_DOUBLE_EQ(run().end, 24.0);
+  EXPECT_DOUBLE_EQ(run({.tensor_parallel_pieces = 4}).end, 24.0 - 3.0 - 1.5);
+  EXPECT_DOUBLE_EQ(run({.collective_share = 0.5, .tensor_parallel_pieces = 4}).end, 24.0 - 1.5 - 0.75);
+}
+
+TEST_F(OneRank, TheSlowestGpuHasSlowerGemmsAndAttention) {
+  kernel("gemm", 10.0);
+  kernel("attention_forward", 2.0);
+  kernel("add", 1.0);
+  const RankTimes times = run({.slowest = 0.25});
+  EXPECT_DOUBLE_EQ(times.end, 16.0);
+  EXPECT_DOUBLE_EQ(share(times, Share::gemm), 10.0);
+  EXPECT_DOUBLE_EQ(share(times, Share::slowest), 3.0);
+}
+
 // The host needs 1 s for a launch: 0.25 s of kernels wait for it, and it is 2 s ahead behind a long one.
 TEST_F(OneRank, KernelsWaitForTheirLaunch) {
   const auto launched = [&](const char* name, double seconds) {
