@@ -63,7 +63,7 @@ ExitCode size(const Options& o) {
   const auto runs = nanotron::simulation::size_run(deck::read_deck_file(o.deck), o.deck, o.overrides, machine, target,
                                                    {.best = 1, .examined = 16, .seconds = 15.0});
   fmt::print("{}", nanotron::simulation::describe(runs, target, machine));
-  if (!o.csv.empty()) write_file(o.csv, nanotron::simulation::as_csv(runs), "--csv");
+  if (!o.csv.empty()) write_file(o.csv, nanotron::simulation::as_csv(runs, machine), "--csv");
   if (!o.write.empty()) write_decks(o.write, {.best = {smallest(runs, target).grid}}, machine);
   return ExitCode::ok;
 }
@@ -76,6 +76,7 @@ ExitCode run(const Options& o) {
   const auto result =
       nanotron::simulation::search_grids(deck::read_deck_file(o.deck), o.deck, o.overrides, o.ranks, machine);
   fmt::print("{}", nanotron::simulation::describe(result, machine));
+  if (!o.csv.empty()) write_file(o.csv, nanotron::simulation::as_csv(result, machine), "--csv");
   if (!o.write.empty()) write_decks(o.write, result, machine);
   return ExitCode::ok;
 }

@@ -18,6 +18,7 @@
 #include "nanotron/trainer/plan/plan.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
 #include "simulation/grid_options.hpp"
+#include "simulation/tables.hpp"
 
 namespace nanotron::simulation {
 namespace {
@@ -267,56 +268,37 @@ SearchResult search_grids(const std::string& text, const std::string& name, cons
   return result;
 }
 
-namespace {
-
-// "full"; "full 12/48" in some layers.
-std::string recompute_column(const deck::Config& c) {
-  const deck::ParallelConfig& p = c.parallel;
-  const std::int64_t layers = c.model.num_hidden_layers;
+std::string recompute_text(const deck::Config& config) {
+  const deck::ParallelConfig& p = config.parallel;
+  const std::int64_t layers = config.model.num_hidden_layers;
   const std::string how = deck::recompute_text({.recompute = p.recompute}, layers);
   if (p.recompute_layers == "all") return how;
   return fmt::format("{} {}/{}", how, deck::LayerSet(p.recompute_layers).count(layers), layers);
 }
 
-// What a grid waits for, in % of the step, the longest first: "pipeline 12, tp 5". Less than 1 % is left out.
-std::string waits_column(const StepPrediction& p) {
-  std::vector<std::pair<double, std::string>> waits;
-  for (const Share share : {Share::tensor_parallel, Share::context_parallel, Share::expert_parallel,
-                            Share::data_parallel, Share::pipeline}) {
-    const double percent = 100.0 * p.shares[static_cast<std::size_t>(share)] / p.seconds;
-    const std::string_view name = name_of(share);
-    if (percent >= 1.0) waits.emplace_back(-percent, name.substr(0, name.find(',')));
-  }
-  std::ranges::sort(waits);
-  std::string text;
-  for (const auto& [percent, name] : waits)
-    text += fmt::format("{}{} {:.0f}", text.empty() ? "" : ", ", name, -percent);
-  return text.empty() ? "-" : text;
-}
-
-// "2"; "2 V" of zero bubble.
 std::string virtual_text(const deck::ParallelConfig& p) {
   const bool is_vee = p.pp > 1 && p.pp_schedule == deck::PpSchedule::zero_bubble;
   return fmt::format("{}{}", deck::virtual_stages(p), is_vee ? " V" : "");
 }
 
-}  // namespace
-
 std::string describe(const SearchResult& result, const deck::Machine& machine) {
   std::string text = fmt::format("{} combinations, {} planned, {} simulated on {}\n", result.candidates, result.legal,
                                  result.examined, machine.name);
-  text += fmt::format("{:>3}{:>6}{:>4}{:>4}{:>4}{:>4}{:>13}{:>6}{:>18}{:>9}{:>9}{:>11}{:>13}{:>7}  {}\n", "", "dp",
-                      "tp", "pp", "cp", "ep", "micro-batch", "ZeRO", "recompute", "virtual", "GB", "s per step",
-                      "tokens/s", "MFU %", "waits");
+  text += fmt::format("{:>3}{:>6}{:>4}{:>4}{:>4}{:>4}{:>13}{:>6}{:>18}{:>9}{:>9}{:>11}{:>13}{:>7}{:>12}{:>9}  {}\n", "",
+                      "dp", "tp", "pp", "cp", "ep", "micro-batch", "ZeRO", "recompute", "virtual", "GB", "s per step",
+                      "tokens/s", "MFU %", "node-hours", "MWh", "waits");
   int number = 0;
   for (const GridCandidate& c : result.best) {
     const deck::ParallelConfig& p = c.config.parallel;
     const double peak = machine.peak(c.config.precision.compute);
-    text += fmt::format("{:>3}{:>6}{:>4}{:>4}{:>4}{:>4}{:>13}{:>6}{:>18}{:>9}{:>9.1f}{:>11.3f}{:>13.0f}{:>7.1f}  {}\n",
-                        ++number, p.dp, p.tp, p.pp, p.cp, p.ep, c.config.data.micro_batch_size, p.zero_stage,
-                        recompute_column(c.config), virtual_text(p), c.memory / 1e9, c.prediction.seconds,
-                        c.prediction.tokens_per_second(),
-                        100.0 * c.prediction.model_flops / c.prediction.seconds / peak, waits_column(c.prediction));
+    const double hours = static_cast<double>(c.config.run.steps) * c.prediction.seconds / 3600.0;
+    text += fmt::format(
+        "{:>3}{:>6}{:>4}{:>4}{:>4}{:>4}{:>13}{:>6}{:>18}{:>9}{:>9.1f}{:>11.3f}{:>13.0f}{:>7.1f}{:>12.0f}{:>9}  {}\n",
+        ++number, p.dp, p.tp, p.pp, p.cp, p.ep, c.config.data.micro_batch_size, p.zero_stage, recompute_text(c.config),
+        virtual_text(p), c.memory / 1e9, c.prediction.seconds, c.prediction.tokens_per_second(),
+        100.0 * c.prediction.model_flops / c.prediction.seconds / peak, hours * c.prediction.nodes,
+        c.prediction.watts > 0.0 ? fmt::format("{:.1f}", hours * c.prediction.watts / 1e6) : "-",
+        waits_text(c.prediction));
   }
   return text;
 }

@@ -116,7 +116,7 @@ double loss_factor(const WorkRow& row, const Software& software) {
 
 // Kernels that other software does not have.
 bool is_left_out(const WorkRow& row, const Software& software) {
-  if (software.casts_beside && (row.kernel == "row_maxima" || row.kernel == "fp8_scale")) return true;
+  if (software.casts_beside && row.kernel == "row_maxima") return true;
   return software.sorts_in_exchange && row.kernel == "copy_matrix";
 }
 

@@ -8,6 +8,7 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/model/cost.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
+#include "simulation/tables.hpp"
 
 namespace nanotron::simulation {
 namespace {
@@ -112,8 +113,8 @@ const SizedRun& smallest(const std::vector<SizedRun>& runs, const RunTarget& tar
 
 std::string describe(const std::vector<SizedRun>& runs, const RunTarget& target, const deck::Machine& machine) {
   std::string text = fmt::format("{:.4g} tokens in {:g} days on {}\n", target.tokens, target.days, machine.name);
-  text += fmt::format("{:>8}{:>7}{:>6}{:>4}{:>4}{:>4}{:>4}{:>12}{:>8}{:>9}{:>13}{:>9}\n", "ranks", "nodes", "dp", "tp",
-                      "pp", "cp", "ep", "s per step", "MFU %", "days", "node-hours", "MWh");
+  text += fmt::format("{:>8}{:>7}{:>6}{:>4}{:>4}{:>4}{:>4}{:>12}{:>8}{:>9}{:>13}{:>9}    {}\n", "ranks", "nodes", "dp",
+                      "tp", "pp", "cp", "ep", "s per step", "MFU %", "days", "node-hours", "MWh", "waits");
   const SizedRun& best = smallest(runs, target);
   for (const SizedRun& run : runs) {
     if (!run.has_grid) {
@@ -123,26 +124,15 @@ std::string describe(const std::vector<SizedRun>& runs, const RunTarget& target,
     const deck::ParallelConfig& p = run.grid.config.parallel;
     const StepPrediction& step = run.grid.prediction;
     const double peak = machine.peak(run.grid.config.precision.compute);
-    text += fmt::format(
-        "{:>8}{:>7}{:>6}{:>4}{:>4}{:>4}{:>4}{:>12.3f}{:>8.1f}{:>9.2f}{:>13.0f}{:>9}{}\n", run.ranks, step.nodes, p.dp,
-        p.tp, p.pp, p.cp, p.ep, step.seconds, 100.0 * step.model_flops / step.seconds / peak, run.days, run.node_hours,
-        run.kilowatt_hours > 0.0 ? fmt::format("{:.1f}", run.kilowatt_hours / 1e3) : "-", &run == &best ? "  <" : "");
+    text += fmt::format("{:>8}{:>7}{:>6}{:>4}{:>4}{:>4}{:>4}{:>12.3f}{:>8.1f}{:>9.2f}{:>13.0f}{:>9}{} {}\n", run.ranks,
+                        step.nodes, p.dp, p.tp, p.pp, p.cp, p.ep, step.seconds,
+                        100.0 * step.model_flops / step.seconds / peak, run.days, run.node_hours,
+                        run.kilowatt_hours > 0.0 ? fmt::format("{:.1f}", run.kilowatt_hours / 1e3) : "-",
+                        &run == &best ? " <" : "  ", waits_text(step));
   }
   text += fmt::format("the smallest: {} ranks, {} nodes, {:.2f} days, {:.0f} node-hours", best.ranks,
                       best.grid.prediction.nodes, best.days, best.node_hours);
   return text + (best.kilowatt_hours > 0.0 ? fmt::format(", {:.1f} MWh\n", best.kilowatt_hours / 1e3) : "\n");
-}
-
-std::string as_csv(const std::vector<SizedRun>& runs) {
-  std::string text = "ranks,nodes,dp,tp,pp,cp,ep,seconds_per_step,tokens_per_second,days,node_hours,kilowatt_hours\n";
-  for (const SizedRun& run : runs) {
-    if (!run.has_grid) continue;
-    const deck::ParallelConfig& p = run.grid.config.parallel;
-    const StepPrediction& step = run.grid.prediction;
-    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{}\n", run.ranks, step.nodes, p.dp, p.tp, p.pp, p.cp, p.ep,
-                        step.seconds, step.tokens_per_second(), run.days, run.node_hours, run.kilowatt_hours);
-  }
-  return text;
 }
 
 }  // namespace nanotron::simulation

@@ -23,10 +23,20 @@ SMALL = ["--set", "model.hidden_size=64", "--set", "model.num_hidden_layers=2", 
 def written_decks_are_good(folder):
     deck = root / "input/llama_7b.deck"
     text = expect(programs / "nanotron_plan", "--ranks", 16, "--machine", a100, "--set", "model.vocab_size=32000", "--write",
-               folder / "grids", deck, says=["combinations", "written: "])
+               folder / "grids", "--csv", folder / "grids.csv", deck, says=["combinations", "written: "])
     decks = sorted((folder / "grids").glob("grid_*.deck"))
     table = re.findall(r"^ +\d+ +(\d+) +(\d+) +(\d+) +(\d+) +\d+ .*$", text, re.MULTILINE)
     check(len(decks) == 10 and len(table) == 10, "ten decks and ten rows", text)
+    rows = list(csv.DictReader((folder / "grids.csv").read_text().splitlines()))
+    check([(row["dp"], row["tp"], row["pp"], row["cp"]) for row in rows] == table, "the table as CSV", str(rows))
+    names = list(rows[0])
+    shares = names[names.index("mfu") + 1 : names.index("node_hours")]
+    for row in rows:
+        seconds, hours = float(row["seconds_per_step"]), float(row["node_hours"])
+        check(abs(sum(float(row[share]) for share in shares) / seconds - 1) < 1e-6, "the shares are the step", str(row))
+        check(hours > 0 and abs(float(row["kilowatt_hours"]) / hours - 6.5) < 1e-6, "kW of a node", str(row))
+    expect(sys.executable, root / "tools/nanotron_plot.py", "--sizes", folder / "grids.csv", "-o", folder / "grids.png")
+    check((folder / "grids.png").stat().st_size > 10000, "a picture of the grids", "")
     for path, (dp, tp, pp, cp) in zip(decks, table, strict=True):
         expect(program, "--check", path,
             says=[f"grid: dp {dp} x pp {pp} x cp {cp} x tp {tp} = 16 ranks", "deck OK"])

@@ -14,7 +14,7 @@ Bold lines are moving averages over --smooth steps. Towards the start the window
 falls steeply there; towards the end it lags, so the line ends in the mean of a full window: the
 number in the legend. Each named validation set is drawn with its own label.
 
---sizes draws days and node-hours over the number of ranks, as nanotron_plan --tokens --csv writes
+--sizes draws what a step goes into, its time, node-hours and energy of each grid or size, as nanotron_plan --csv writes
 them.
 """
 
@@ -171,30 +171,62 @@ def make_figure(runs: list[Run], options: argparse.Namespace) -> Any:
     return figure
 
 
-def read_sizes(path: Path) -> dict[str, np.ndarray]:
-    """Column -> values, by ranks."""
+# Columns of the table between these are seconds of a step by what they go into.
+BEFORE_SHARES, AFTER_SHARES = "mfu", "node_hours"
+FIGURES = ("ranks", "seconds_per_step", "node_hours", "kilowatt_hours")
+
+
+def read_sizes(path: Path) -> tuple[list[str], dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Names of the rows; column -> values; share of a step -> %, without those that are nowhere 1 %."""
     try:
         rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
-        columns = {name: np.array([float(row[name]) for row in rows]) for name in ("ranks", "days", "node_hours")}
+        names = list(rows[0]) if rows else []
+        shares = names[names.index(BEFORE_SHARES) + 1 : names.index(AFTER_SHARES)] if rows else []
+        extra = ("days",) if "days" in names else ()
+        values = {name: np.array([float(row[name]) for row in rows]) for name in (*FIGURES, *extra, *shares)}
     except (OSError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
-        raise common.ToolError(f"{path}: expected the table of nanotron_plan --tokens --csv ({error!r})") from None
+        raise common.ToolError(f"{path}: expected a table of nanotron_plan --csv ({error!r})") from None
     if not rows:
         raise common.ToolError(f"{path}: the table has no row")
-    return columns
+    percent = {name: 100.0 * values[name] / values["seconds_per_step"] for name in shares}
+    degrees = ("dp", "tp", "pp", "cp", "ep")
+    grids = [" ".join(f"{axis}{row[axis]}" for axis in degrees if row[axis] != "1") or "1 rank" for row in rows]
+    options = [f"micro-batch {row['micro_batch']}\nZeRO-{row['zero_stage']}" for row in rows]
+    labels = [f"{row['ranks']}\n{grid}\n{how}" for row, grid, how in zip(rows, grids, options, strict=True)]
+    return labels, values, {name: part for name, part in percent.items() if part.max() >= 1.0}
 
 
 def draw_sizes(path: Path, title: str) -> Any:
+    """What each grid's step goes into; its time; what the run costs."""
     common.require("matplotlib").use("Agg")
     import matplotlib.pyplot as plt
 
-    sizes = read_sizes(path)
+    labels, values, shares = read_sizes(path)
     style(plt)
-    figure, rows = plt.subplots(2, 1, figsize=(7, 6), layout="constrained", sharex=True)
-    for axes, name, label, colour in zip(rows, ("days", "node_hours"), ("days", "node-hours"), COLOURS):
-        axes.plot(sizes["ranks"], sizes[name], "o-", color=colour)
-        axes.set_ylabel(label)
-        axes.set_ylim(bottom=0)
-    rows[1].set_xlabel("ranks")
+    figure, rows = plt.subplots(3, 1, figsize=(max(7.0, 1.1 * len(labels)), 9), layout="constrained", sharex=True)
+    at = np.arange(len(labels))
+    bottom = np.zeros(len(labels))
+    colours = plt.get_cmap("tab20").colors
+    for k, (name, part) in enumerate(shares.items()):
+        rows[0].bar(at, part, bottom=bottom, color=colours[k % len(colours)], label=name.replace("_", " "))
+        bottom += part
+    rows[0].set_ylabel("% of a step")
+    rows[0].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
+    time = "days" if "days" in values else "seconds_per_step"
+    rows[1].plot(at, values[time], "o-", color=COLOURS[0])
+    rows[1].set_ylabel("days" if time == "days" else "s per step")
+    rows[2].plot(at, values["node_hours"], "o-", color=COLOURS[1])
+    rows[2].set_ylabel("node-hours")
+    if values["kilowatt_hours"].any():
+        energy = rows[2].twinx()
+        energy.plot(at, values["kilowatt_hours"] / 1e3, "s", color=COLOURS[2], markersize=3)
+        energy.set_ylabel("MWh")
+        energy.set_ylim(0, 1.1e-3 * values["kilowatt_hours"].max())
+        energy.grid(False)
+    for axes, name in zip(rows[1:], (time, "node_hours"), strict=True):
+        axes.set_ylim(0, 1.1 * values[name].max())
+    rows[2].set_xticks(at, labels, fontsize=8)
+    rows[2].set_xlabel("ranks and grid")
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
     return figure

@@ -42,6 +42,9 @@ struct SearchResult {
 SearchResult search_grids(const std::string& text, const std::string& name, const std::vector<std::string>& overrides,
                           int ranks, const deck::Machine& machine, const SearchLimits& limits = {});
 
+/// node-hours and energy: of the steps of the deck's run.
 std::string describe(const SearchResult& result, const deck::Machine& machine);
+/// One line for each of the best, with a header.
+std::string as_csv(const SearchResult& result, const deck::Machine& machine);
 
 }  // namespace nanotron::simulation

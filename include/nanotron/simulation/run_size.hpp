@@ -41,6 +41,6 @@ const SizedRun& smallest(const std::vector<SizedRun>& runs, const RunTarget& tar
 
 std::string describe(const std::vector<SizedRun>& runs, const RunTarget& target, const deck::Machine& machine);
 /// One line for each size that has a grid, with a header.
-std::string as_csv(const std::vector<SizedRun>& runs);
+std::string as_csv(const std::vector<SizedRun>& runs, const deck::Machine& machine);
 
 }  // namespace nanotron::simulation

@@ -26,7 +26,7 @@ void check(const Options& o) {
     expected = "--ranks N and a deck, --tokens N --days N and a deck, or --validate FILE";
   if ((o.tokens > 0.0) != (o.days > 0.0) || (has_target && o.ranks > 0))
     expected = "--tokens with --days, without --ranks";
-  if (!o.csv.empty() && !has_target) expected = "--csv with --tokens";
+  if (!o.csv.empty() && !o.validate.empty()) expected = "--csv without --validate";
   if (o.machines.size() != std::max<std::size_t>(1, o.validate.size()))
     expected = "one --machine, of --validate one each";
   if (expected == nullptr) return;
@@ -47,7 +47,9 @@ std::optional<Options> parse_command_line(int argc, char** argv, bool is_writer)
   app.add_option("--tokens", o.tokens, "instead of --ranks, with --days: the fewest nodes that train so many tokens")
       ->check(CLI::PositiveNumber);
   app.add_option("--days", o.days, "days of training that --tokens may take")->check(CLI::PositiveNumber);
-  app.add_option("--csv", o.csv, "write the sizes that --tokens looked at into this file, for a plot")
+  app.add_option(
+         "--csv", o.csv,
+         "write the table of grids, or the sizes that --tokens looked at, into this file: for nanotron-plot --sizes")
       ->type_name(file_value);
   app.add_option("--set", o.overrides, "overrides the deck; may be repeated")
       ->type_name(override_value)
