@@ -2,6 +2,7 @@
 
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/micro_batch.hpp"
 
 namespace nanotron {
 namespace {
@@ -118,7 +119,7 @@ void fill_layout(deck::Config& c) {
   const deck::SumShards shards = deck::sum_shards(c);
   c.precision.tensor_shards = shards.tensor;
   c.precision.batch_shards = shards.batch;
-  c.data.micro_batch_size = 1;
+  c.data.micro_batch_size = deck::parts_of_micro_batch(c.parallel);
   c.parallel.tp_overlap_chunks = 1;
 }
 

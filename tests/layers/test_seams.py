@@ -18,6 +18,7 @@ IDEAS = {
     "dense and routed layers": (r"routed_layer|two_networks", r"moe|expert|router|layer_kinds", 4),
     "balance by a bias": (r"choice_?bias|e_score_correction|balance_bias", r"moe|expert|router|routing", 0),
     "biases of experts": (r"expert_?bias", r"moe|expert", 0),
+    "halves in turns": (r"ep_overlap|halves_?in_?turns", r"halves|micro_batch|moe", 4),
     "FP8": (r"fp8|e4m3|e5m2|quantis", r"fp8|quantis", 12),
     "Adasum": (r"adasum", r"adasum", 4),
     "PowerSGD": (r"power_?sgd|\blow_?rank", r"power_sgd|low_rank", 4),
@@ -25,7 +26,7 @@ IDEAS = {
     "muP": (r"\bmup|_mup|parametri[sz]ation", r"parametri|mup", 6),
     "Muon": (r"muon", r"muon", 6),
     # The key, its place in the arena, the bytes that kernels count, and the optimizers that take their states there.
-    "activations on the host": (r"offload|host_activations|HostTransfers", r"offload|host_transfers", 12),
+    "activations on the host": (r"offload|host_activations|HostTransfers", r"offload|host_transfers", 13),
     "states on the host": (r"state_?memory|host_optimizer|memory_of_states", r"host_states", 18),
     # The deck's enumerator and rows, and the table of optimizers.
     "AdEMAMix": (r"ademamix|\bbeta3|alpha_warmup", r"ademamix", 3),
@@ -69,7 +70,7 @@ IDEAS = {
     "frozen parameters": (r"frozen(?!=)", r"frozen|base_weights|adapter|lora", 12),
     "dropout": (r"hidden_dropout|attention_dropout", r"dropout", 4),
     "average of the weights": (r"ema_decay|weight_?average|\baverage\.", r"weight_average", 4),
-    "later tokens": (r"nextn|mtp|multi_?token", r"later_tokens", 4),
+    "later tokens": (r"nextn|mtp|multi_?token", r"later_tokens", 5),
     # The deck's group in four files, a kind of sequences in three, what the state and the loop hold.
     "training on pairs": (r"\.preference\b|PreferenceConfig|preference_rows|check_preference|PairLoss|pair_traffic|"
                           r"SequenceKind::pairs|\.pairs\b|reward", r"preference|pair|reward", 15),

@@ -40,6 +40,7 @@ const std::vector<Axis> axes{
     {"parallel.pp", {"1", "2", "3", "4"}},
     {"parallel.cp", {"1", "2", "3", "4"}},
     {"parallel.ep", {"1", "2", "3", "4"}},
+    {"parallel.ep_overlap", {"f", "t"}},
     {"parallel.zero_stage", {"0", "1", "2", "3"}},
     {"parallel.zero_size", {"0", "2"}},
     {"parallel.compression", {"none", "bf16"}},
@@ -183,8 +184,8 @@ std::vector<std::string> keys_of_reference(const Choice& choice, const deck::Con
   std::vector<std::string> values{
       fmt::format("{} {}", static_cast<int>(config.data.document_mask), static_cast<int>(config.data.sequences))};
   if (p.compression != deck::Compression::none) {
-    values.push_back(fmt::format("{} {} {} {} {} {} {} {}", p.dp, p.cp, p.ep, p.zero_stage, p.zero_size,
-                                 config.data.micro_batch_size, stages_of_reference(config),
+    values.push_back(fmt::format("{} {} {} {} {} {} {} {} {}", p.dp, p.cp, p.ep, p.ep_overlap, p.zero_stage,
+                                 p.zero_size, config.data.micro_batch_size, stages_of_reference(config),
                                  static_cast<int>(p.pp_schedule)));
   }
   for (std::size_t a = 0; a < axes.size(); ++a) {

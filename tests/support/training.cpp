@@ -7,6 +7,7 @@
 
 #include "nanotron/base/random.hpp"
 #include "nanotron/deck/later_tokens.hpp"
+#include "nanotron/deck/micro_batch.hpp"
 #include "nanotron/deck/named_files.hpp"
 #include "nanotron/trainer/loop/trainer.hpp"
 #include "nanotron/trainer/plan/plan.hpp"
@@ -165,9 +166,9 @@ Numbers run_training(deck::Config config, MPI_Comm world, std::int64_t until, bo
     std::vector<data::TokenFile> tokens;
     for (const deck::NamedFile& file : deck::named_files(config.data.path)) tokens.emplace_back(file.path);
     trainer::Loaders loaders{
-        data::BatchLoader(config.data, static_cast<std::uint64_t>(config.run.seed), tokens, data::Split::training,
-                          grid.dp_rank(), grid.shape().dp, trainer::sequence_layout(config)[grid.cp_rank()],
-                          trainer::neighbouring_sequences(config)),
+        data::BatchLoader(deck::data_in_parts(config), static_cast<std::uint64_t>(config.run.seed), tokens,
+                          data::Split::training, grid.dp_rank(), grid.shape().dp,
+                          trainer::sequence_layout(config)[grid.cp_rank()], trainer::neighbouring_sequences(config)),
         {}};
     const trainer::StepPlan plan = trainer::plan_step(config, grid.coordinate());
     trainer::RunMemory memory(config, grid, plan.memory);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "nanotron/data/order/batch_ramp.hpp"
+#include "nanotron/deck/micro_batch.hpp"
 #include "nanotron/deck/table/parameters.hpp"
 
 namespace nanotron::data {
@@ -55,7 +56,8 @@ deck::Config stage_config(const deck::Config& run, const TrainingStage& stage) {
   config.data.rampup_batch_size = config.data.rampup_increment = config.data.rampup_samples = 0;
   if (run.precision.batch_shards == run.data.global_batch_size)  // one per sequence, as filled in
     config.precision.batch_shards = config.data.global_batch_size;
-  if (run.precision.reproducible == deck::Reproducible::layout) config.data.micro_batch_size = 1;
+  if (run.precision.reproducible == deck::Reproducible::layout)
+    config.data.micro_batch_size = deck::parts_of_micro_batch(config.parallel);
   return config;
 }
 

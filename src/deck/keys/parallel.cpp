@@ -93,6 +93,10 @@ std::vector<Parameter> parallel_rows() {
         "FSDP."),
     KEY(overlap).says(
         "Whether the gradient all-reduce or reduce-scatter over the data-parallel group overlaps with backward."),
+    KEY(ep_overlap).says(
+        "Whether a micro-batch is computed as two halves, by sequences, that go through the layers in turns, so that "
+        "the all-to-alls of one overlap the computation of the other (as DualPipe's and Megatron-LM's). Needs ep > 1 "
+        "and an even micro_batch_size; gives the results of half the micro_batch_size without it."),
     ENUM(recompute, {"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}).says(
         "Activation recomputation: 'none'; 'selective': norms and the MLP's activation (attention scores are never "
         "stored in any mode); 'full': whole layers."),

@@ -1,6 +1,7 @@
 #include "nanotron/model/layers/activations.hpp"
 
 #include <algorithm>
+#include <span>
 
 #include "attention_blocks.hpp"
 #include "nanotron/base/types.hpp"
@@ -180,10 +181,16 @@ struct LayerTaker {
   }
 };
 
+// The hidden states before and after a virtual stage.
+template <class T>
+struct StageEnds {
+  Matrix<T> first, last;
+};
+
 // layers: stored here, counted from the first one.
 template <class T>
 StageActivations<T> take_stage(Arena& arena, const LayerTaker<T>& take, const Range& layers, index_t stage,
-                               const VirtualStage& of, const OffloadedLayers& offloaded) {
+                               const VirtualStage& of, const OffloadedLayers& offloaded, const StageEnds<T>& ends) {
   StageActivations<T> act;
   act.residual.resize(static_cast<std::size_t>(layers.size() + 1));
   for (index_t i = 0; i < layers.size(); ++i) {
@@ -197,8 +204,10 @@ StageActivations<T> take_stage(Arena& arena, const LayerTaker<T>& take, const Ra
       act.layers.push_back(take.layer(arena, l, number));
     }
   }
-  for (index_t i = 0; i <= layers.size(); ++i) {
-    const bool is_taken = i > 0 && i < offloaded.layers(stage);
+  act.residual.front() = ends.first;
+  act.residual.back() = ends.last;
+  for (index_t i = 1; i < layers.size(); ++i) {
+    const bool is_taken = i < offloaded.layers(stage);
     if (!is_taken) act.residual[static_cast<std::size_t>(i)] = take.residual(arena);
   }
   return act;
@@ -222,24 +231,47 @@ std::shared_ptr<OffloadedLayers> plan_offloaded(Arena& arena, const LayerTaker<T
   return std::make_shared<OffloadedLayers>(arena, std::move(plans), slots);
 }
 
+// The first and the last hidden states of slots that are computed together are adjacent: a pipeline sends them as one
+// message.
+template <class T>
+std::vector<StageEnds<T>> take_ends(Arena& arena, const LayerTaker<T>& take, index_t slots) {
+  const index_t rows = take.s.hidden_rows, columns = take.s.hidden;
+  const Matrix<T> first = arena.take<T>(kept, slots * rows, columns), last = arena.take<T>(kept, slots * rows, columns);
+  std::vector<StageEnds<T>> ends;
+  for (index_t i = 0; i < slots; ++i) {
+    const auto of_slot = [&](const Matrix<T>& all) {
+      return Matrix<T>(all.data() == nullptr ? nullptr : all.data() + i * rows * columns, rows, columns);
+    };
+    ends.push_back({of_slot(first), of_slot(last)});
+  }
+  return ends;
+}
+
 template <class T>
 std::vector<std::vector<StageActivations<T>>> take_stages(Arena& arena, const LocalSizes& s,
                                                           const ActivationSetup& setup, const GemmRecipe<T>& recipe,
                                                           const Blocks<T>& blocks,
                                                           std::shared_ptr<OffloadedLayers>& offloaded) {
-  CommonActivations<T> common{take_common<T>(arena, s, setup, recipe, blocks), {}};
+  std::vector<CommonActivations<T>> common;  // of micro-batches that are computed together
   const bool keeps_hidden = kept_outputs<T>(s, setup.any_recompute(), recipe.kept_outputs(s), blocks.attention).hidden;
-  common.networks = take_common_networks<T>(arena, setup, keeps_hidden, blocks.feed_forward, common.layer.feed_forward);
-  const LayerTaker<T> take{s, setup, recipe, blocks, common};
-  offloaded = plan_offloaded<T>(arena, take);
+  for (index_t turn = 0; turn < setup.in_turns; ++turn) {
+    CommonActivations<T>& of =
+        common.emplace_back(CommonActivations<T>{take_common<T>(arena, s, setup, recipe, blocks), {}});
+    of.networks = take_common_networks<T>(arena, setup, keeps_hidden, blocks.feed_forward, of.layer.feed_forward);
+  }
+  offloaded = plan_offloaded<T>(arena, LayerTaker<T>{s, setup, recipe, blocks, common.front()});
   Range layers;
+  std::vector<StageEnds<T>> ends;
   std::vector<std::vector<StageActivations<T>>> stages;
   for (const VirtualStage& stage : setup.stages) {
     const auto number = static_cast<index_t>(stages.size());
     auto& slots = stages.emplace_back();
     layers = {layers.end, layers.end + stage.layers.size()};
     for (index_t i = 0; i < stage.slots; ++i) {
-      slots.push_back(take_stage<T>(arena, take, layers, number, stage, *offloaded));
+      const auto turn = static_cast<std::size_t>(i % setup.in_turns);
+      const LayerTaker<T> take{s, setup, recipe, blocks, common[turn]};
+      if (turn == 0) ends = take_ends(arena, take, std::min(setup.in_turns, stage.slots));
+      slots.push_back(take_stage<T>(arena, take, layers, number, stage, *offloaded, ends[turn]));
     }
   }
   return stages;
@@ -257,7 +289,7 @@ Workspace<T> take_workspace(Arena& arena, const LocalSizes& s, const ActivationS
   blocks.attention.take_backward(arena, work.attention);
   for (const auto& parts : blocks.feed_forward.kinds()) parts->take_backward(arena, work.feed_forward);
   for (index_t i = 0; i < setup.hidden_gradients; ++i)
-    work.dx.push_back(arena.take<T>(shared, s.hidden_rows, s.hidden));
+    work.dx.push_back(arena.take<T>(shared, setup.in_turns * s.hidden_rows, s.hidden));
   work.dn = arena.take<T>(shared, s.hidden_rows, s.hidden);
   if (s.layout.is_parallel) work.dn_mlp = arena.take<T>(shared, s.hidden_rows, s.hidden);
   const Processor processor = arena.processor();
@@ -269,6 +301,18 @@ Workspace<T> take_workspace(Arena& arena, const LocalSizes& s, const ActivationS
   work.attention.sums = work.feed_forward.sums = work.sums;
   recipe.take_workspace(arena, s, setup);
   return work;
+}
+
+template <class T>
+std::vector<Workspace<T>> take_others(Arena& arena, const Workspace<T>& first, const LayerNetworks<T>& networks,
+                                      const std::vector<std::unique_ptr<nn::TensorParallelRegion<T>>>& regions) {
+  std::vector<Workspace<T>> others;
+  for (std::size_t turn = 1; turn < regions.size(); ++turn) {
+    Workspace<T>& work = others.emplace_back(first);
+    work.region = regions[turn].get();
+    for (const auto& parts : networks.kinds()) parts->take_turn(arena, static_cast<index_t>(turn), work.feed_forward);
+  }
+  return others;
 }
 
 }  // namespace
@@ -305,12 +349,16 @@ LayerActivations<T> first_tokens(const LayerActivations<T>& act, index_t tokens)
 
 template <class T>
 Activations<T>::Activations(Arena& arena, const LocalSizes& s, const ActivationSetup& setup, GemmRecipe<T>& recipe,
-                            const AttentionBlocks<T>& attention, const LayerNetworks<T>& feed_forward)
+                            const AttentionBlocks<T>& attention, const LayerNetworks<T>& feed_forward,
+                            const std::vector<std::unique_ptr<nn::TensorParallelRegion<T>>>& regions)
     : stages(take_stages<T>(arena, s, setup, recipe, {attention, feed_forward}, offloaded)),
       final_norm(arena.take<T>(shared, setup.has_head ? s.hidden_rows : 0, s.hidden)),
       final_statistics(arena.take<M>(shared, setup.has_head ? s.hidden_rows * s.norm.statistics : 0)),
       loss(arena, setup.has_head ? s.tokens : 0, s.vocabulary, s.loss_width, s.loss_bias_segments),
-      work(take_workspace<T>(arena, s, setup, recipe, {attention, feed_forward})) {}
+      work(take_workspace<T>(arena, s, setup, recipe, {attention, feed_forward})),
+      others(take_others<T>(arena, work, feed_forward, regions)) {
+  work.region = regions.front().get();
+}
 
 #define NANOTRON_INSTANTIATE(T) template LayerActivations<T> first_tokens(const LayerActivations<T>&, index_t);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)

@@ -64,6 +64,8 @@ class FeedForwardParts {
   virtual void take_doutput(Arena&, MemoryKind, nn::FeedForwardActivations<T>&) const {}
   virtual void take_forward(Arena&, nn::FeedForwardWorkspace<T>&) const {}
   virtual void take_backward(Arena&, nn::FeedForwardWorkspace<T>&) const;
+  /// Of micro-batches that are computed together, for all but the first: what is not shared with it.
+  virtual void take_turn(Arena&, index_t, nn::FeedForwardWorkspace<T>&) const {}
 
   /// The linear layers besides gate_up and down, where the host knows their tokens.
   virtual std::vector<LinearSizes> linears() const { return {}; }

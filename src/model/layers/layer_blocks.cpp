@@ -54,13 +54,19 @@ void LayerBlocks<T>::backward_mlp(Device& device, const nn::TokenBatch& batch, M
                                   const Workspace<T>& work, Matrix<T> dn) const {
   flight_recorder().at_part("mlp");
   feed_forward_->backward_output_weight(
-      device, feed_forward_->backward_start(device, *tp_region_, dy, act.feed_forward, work.feed_forward),
+      device, feed_forward_->backward_start(device, *work.region, dy, act.feed_forward, work.feed_forward),
       act.feed_forward, work.feed_forward);
   feed_forward_->backward_rows(device, act.feed_forward, work.feed_forward);
   feed_forward_->backward_rows_weight(device, act.feed_forward, work.feed_forward);
-  nn::PendingGather<T> n = tp_region_->start_regather(device, input);
+  finish_mlp(device, batch, input, act, work, dn);
+}
+
+template <class T>
+void LayerBlocks<T>::finish_mlp(Device& device, const nn::TokenBatch& batch, const nn::BlockInput<T>& input,
+                                const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> dn) const {
+  nn::PendingGather<T> n = work.region->start_regather(device, input);
   nn::Pending dn_sum =
-      feed_forward_->backward_input(device, batch, *tp_region_, act.feed_forward, work.feed_forward, dn);
+      feed_forward_->backward_input(device, batch, *work.region, act.feed_forward, work.feed_forward, dn);
   feed_forward_->backward_input_weight(device, n.wait(), act.feed_forward, work.feed_forward);
   dn_sum.wait();
 }
@@ -71,10 +77,10 @@ void LayerBlocks<T>::backward_attention(Device& device, const nn::TokenBatch& ba
                                         const Workspace<T>& work, Matrix<T> dn) const {
   flight_recorder().at_part("attention");
   attention_->backward_output_weight(
-      device, attention_->backward_inside(device, batch, *tp_region_, dy, act.attention, work.attention), act.attention,
-      work.attention);
-  nn::PendingGather<T> n = attention_->start_regather(device, *tp_region_, input, act.attention);
-  nn::Pending dn_sum = attention_->backward_input(device, *tp_region_, act.attention, work.attention, dn);
+      device, attention_->backward_inside(device, batch, *work.region, dy, act.attention, work.attention),
+      act.attention, work.attention);
+  nn::PendingGather<T> n = attention_->start_regather(device, *work.region, input, act.attention);
+  nn::Pending dn_sum = attention_->backward_input(device, *work.region, act.attention, work.attention, dn);
   attention_->backward_input_weight(device, input, n.wait(), nn::GradientsIn::workspace, act.attention, work.attention);
   dn_sum.wait();
 }
@@ -83,9 +89,9 @@ template <class T>
 void LayerBlocks<T>::backward_mlp_weight(Device& device, Matrix<const T> dy, const nn::BlockInput<T>& n,
                                          const LayerActivations<T>& act, const Workspace<T>& work) const {
   flight_recorder().at_part("mlp");
-  feed_forward_->backward_output_weight(device, tp_region_->gather(device, dy), act.feed_forward, work.feed_forward);
+  feed_forward_->backward_output_weight(device, work.region->gather(device, dy), act.feed_forward, work.feed_forward);
   feed_forward_->backward_rows_weight(device, act.feed_forward, work.feed_forward);
-  feed_forward_->backward_input_weight(device, tp_region_->start_regather(device, n).wait(), act.feed_forward,
+  feed_forward_->backward_input_weight(device, work.region->start_regather(device, n).wait(), act.feed_forward,
                                        work.feed_forward);
 }
 
@@ -93,9 +99,47 @@ template <class T>
 void LayerBlocks<T>::backward_attention_weight(Device& device, Matrix<const T> dy, const nn::BlockInput<T>& n,
                                                const LayerActivations<T>& act, const Workspace<T>& work) const {
   flight_recorder().at_part("attention");
-  attention_->backward_output_weight(device, tp_region_->gather(device, dy), act.attention, work.attention);
-  attention_->backward_input_weight(device, n, attention_->start_regather(device, *tp_region_, n, act.attention).wait(),
+  attention_->backward_output_weight(device, work.region->gather(device, dy), act.attention, work.attention);
+  attention_->backward_input_weight(device, n,
+                                    attention_->start_regather(device, *work.region, n, act.attention).wait(),
                                     nn::GradientsIn::activations, act.attention, work.attention);
+}
+
+template <class T>
+void LayerBlocks<T>::forward_route(Device& device, const LayerPass<T>& p) const {
+  flight_recorder().at_part("mlp");
+  feed_forward_->forward_route(device, *p.batch, *p.work->region, mlp_input(*p.act, p.x.x), p.act->feed_forward,
+                               p.work->feed_forward);
+}
+template <class T>
+void LayerBlocks<T>::forward_dispatch(Device& device, const LayerPass<T>& p) const {
+  feed_forward_->forward_dispatch(device, p.act->feed_forward, p.work->feed_forward);
+}
+template <class T>
+void LayerBlocks<T>::forward_rows(Device& device, const LayerPass<T>& p) const {
+  flight_recorder().at_part("mlp");
+  feed_forward_->forward_rows(device, p.act->feed_forward, p.work->feed_forward);
+}
+template <class T>
+void LayerBlocks<T>::start_output(Device& device, const LayerPass<T>& p) const {
+  feed_forward_->start_output(device, p.act->feed_forward, p.work->feed_forward);
+}
+
+template <class T>
+void LayerBlocks<T>::backward_start(Device& device, LayerPass<T>& p, Matrix<T> dx) const {
+  flight_recorder().at_part("mlp");
+  const Matrix<const T> dy = mlp_join_.backward(device, *p.batch, dx, p.act->mlp_output, p.work->sums);
+  p.dy = feed_forward_->backward_start(device, *p.work->region, dy, p.act->feed_forward, p.work->feed_forward);
+}
+template <class T>
+void LayerBlocks<T>::backward_rows(Device& device, const LayerPass<T>& p) const {
+  flight_recorder().at_part("mlp");
+  feed_forward_->backward_rows(device, p.act->feed_forward, p.work->feed_forward);
+}
+template <class T>
+void LayerBlocks<T>::backward_rows_weight(Device& device, const LayerPass<T>& p) const {
+  feed_forward_->backward_output_weight(device, p.dy, p.act->feed_forward, p.work->feed_forward);
+  feed_forward_->backward_rows_weight(device, p.act->feed_forward, p.work->feed_forward);
 }
 
 NANOTRON_INSTANTIATE_CLASS(Join)

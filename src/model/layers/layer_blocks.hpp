@@ -67,6 +67,15 @@ class LayerBlocks : public DecoderLayer<T> {
                  const Workspace<T>& work, Matrix<T> x_out) const override {
     this->forward(device, batch, {x}, act, work, mlp_join_.reads_output() ? x_out : Matrix<T>());
   }
+  bool has_steps() const override { return feed_forward_->has_steps(); }
+  void forward_route(Device& device, const LayerPass<T>& pass) const override;
+  void forward_dispatch(Device& device, const LayerPass<T>& pass) const override;
+  void forward_rows(Device& device, const LayerPass<T>& pass) const override;
+  void start_output(Device& device, const LayerPass<T>& pass) const override;
+  bool recomputes_output() const override { return mlp_join_.reads_output(); }
+  void backward_start(Device& device, LayerPass<T>& pass, Matrix<T> dx) const override;
+  void backward_rows(Device& device, const LayerPass<T>& pass) const override;
+  void backward_rows_weight(Device& device, const LayerPass<T>& pass) const override;
   void prepare(Device& device, const LayerActivations<T>& act, const Workspace<T>& work) const override {
     feed_forward_->prepare(device, act.feed_forward, work.feed_forward);
   }
@@ -77,6 +86,11 @@ class LayerBlocks : public DecoderLayer<T> {
                           const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> dn) const;
   void backward_mlp(Device& device, const nn::TokenBatch& batch, Matrix<const T> dy, const nn::BlockInput<T>& n,
                     const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> dn) const;
+  /// The second part of backward_mlp, after FeedForward::backward_rows.
+  void finish_mlp(Device& device, const nn::TokenBatch& batch, const nn::BlockInput<T>& n,
+                  const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> dn) const;
+  /// What the feed-forward network reads.
+  virtual nn::BlockInput<T> mlp_input(const LayerActivations<T>& act, Matrix<const T> x) const = 0;
   /// The weight gradients alone, after the input gradients.
   void backward_attention_weight(Device& device, Matrix<const T> dy, const nn::BlockInput<T>& n,
                                  const LayerActivations<T>& act, const Workspace<T>& work) const;

@@ -36,9 +36,8 @@ double balance_factor(const deck::ModelConfig& model) {
 }
 
 // Scales of the gradients of the router's losses, which are means over the T tokens of the global batch:
-//   balance = factor x sum over sequences of S tokens of (S / T) E sum_e f_e P_e
-//   f_e = n_e / (top_k S), P_e = sum_t p_te / S
-//   d balance / d p_te = factor E n_e / (top_k S T)
+//   balance = factor x sum over sequences of S tokens of (S / T) E sum_e f_e P_e f_e = n_e / (top_k S), P_e = sum_t
+//   p_te / S d balance / d p_te = factor E n_e / (top_k S T)
 // Zero except on rank 0 of the tensor-parallel group, whose partial gradients are all-reduced; with 'layout' every rank
 // has the whole gradient.
 kernels::RouterScales scales_of(const TransformerSetup& setup) {
@@ -122,13 +121,15 @@ nn::MoeParts<T> parts_of(const TransformerSetup& setup, const ParameterTable& ta
   if (parts.sizes.cuts.sequences > 1 && table.sections.back().units.size() > 0) {
     parts.gradient_stride = table.unit(table.sections.back().first_layer_unit).range.size();
   }
-  parts.exchange = nn::make_expert_exchange<T>({.assignments = parts.sizes.assignments(),
-                                                .rows = parts.sizes.rows,
-                                                .hidden = parts.sizes.hidden,
-                                                .experts = parts.sizes.experts,
-                                                .cuts = parts.sizes.cuts,
-                                                .gemms = parts.sizes.gemms},
-                                               *setup.ep, arena);
+  for (index_t turn = 0; turn < setup.in_turns; ++turn) {
+    parts.exchanges.push_back(nn::make_expert_exchange<T>({.assignments = parts.sizes.assignments(),
+                                                           .rows = parts.sizes.rows,
+                                                           .hidden = parts.sizes.hidden,
+                                                           .experts = parts.sizes.experts,
+                                                           .cuts = parts.sizes.cuts,
+                                                           .gemms = parts.sizes.gemms},
+                                                          *setup.ep, arena));
+  }
   parts.capacity = nn::make_expert_capacity(moe.capacity_factor, parts.routing, setup.context(), setup.sequences,
                                             *setup.cp, device, arena);
   parts.sums = nn::make_expert_sums<T>(keeps_order(setup) ? nn::SumsOf::rows : nn::SumsOf::tokens, *setup.tp);
@@ -169,6 +170,10 @@ class Experts final : public FeedForwardParts<T> {
   }
   void take_backward(Arena& arena, nn::FeedForwardWorkspace<T>& work) const override {
     own(work.routed, [&](auto& mine) { nn::take_backward(arena, parts_.sizes, mine); });
+  }
+
+  void take_turn(Arena& arena, index_t turn, nn::FeedForwardWorkspace<T>& work) const override {
+    own(work.routed, [&](auto& mine) { nn::take_turn(arena, parts_.sizes, turn, mine); });
   }
 
   std::vector<LinearSizes> linears() const override {

@@ -38,9 +38,8 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
       geometries_(make_geometries<T>(setup_, table_, buffers_, orders_of(setup), device, arena)),
       core_(nn::make_attention_core<T>(setup.context(), geometries_.front(), setup.sequences, setup.key_length,
                                        *setup.cp, arena)),
-      tp_region_(nn::make_tensor_parallel_region<T>(
-          setup.tp_mode, {.tokens = tokens(), .width = setup.model.hidden_size, .tp_size = setup.tp->size()},
-          setup.overlap, *setup.tp, arena)),
+      tp_regions_(make_regions<T>(setup, tokens(), arena)),
+      tp_region_(tp_regions_.front().get()),
       attention_(make_attention_blocks<T>(setup, table_, arena)),
       feed_forward_(make_layer_networks<T>(setup, table_, tokens(), device, arena)),
       statistics_(arena.take<double>(MemoryKind::workspace, table_.layers, feed_forward_->sums())),
@@ -50,8 +49,9 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
             .has_head = has_end(setup_),
             .recompute = setup.recompute,
             .purpose = setup.purpose,
-            .hidden_gradients = setup.hidden_gradients},
-           *recipe_, *attention_, *feed_forward_),
+            .hidden_gradients = setup.hidden_gradients,
+            .in_turns = setup.in_turns},
+           *recipe_, *attention_, *feed_forward_, tp_regions_),
       embedding_(make_embedding(setup_, table_, buffers_, sizes(arena.processor()), *tp_region_, arena)),
       head_(make_head(setup_, table_, buffers_)),
       layers_(make_layers(setup, table_, buffers_, geometries_, *core_, *tp_region_, orders_of(setup), *attention_,
@@ -181,8 +181,10 @@ template <class T>
 std::vector<SourceUse> Transformer<T>::backward_uses(index_t stage) const {
   std::vector<SourceUse> uses;
   if (has_head(stage)) {
-    for (index_t step = 0; step < loss_steps(); ++step) uses.push_back(loss_use(stage, step));
-    for (index_t step = 0; step + 1 < steps_after_loss(); ++step) uses.push_back(use_after_loss(stage, step));
+    for (index_t turn = 0; turn < setup_.in_turns; ++turn) {
+      for (index_t step = 0; step < loss_steps(); ++step) uses.push_back(loss_use(stage, step));
+      for (index_t step = 0; step + 1 < steps_after_loss(); ++step) uses.push_back(use_after_loss(stage, step));
+    }
   }
   for (index_t l = layers(stage) - 1; l >= 0; --l) uses.push_back(backward_use(stage, l));
   return uses;
@@ -231,7 +233,8 @@ void Transformer<T>::forward(const Slot& slot) {
     use_weights(slot.stage, l, forward_use(slot.stage, l));
     const auto at_l = static_cast<std::size_t>(l);
     act_.offloaded->before_forward(*device_, slot, l);
-    x = layer_of(slot.stage, l).forward(*device_, batch(slot), x, act.layers[at_l], act_.work, act.residual[at_l + 1]);
+    x = layer_of(slot.stage, l)
+            .forward(*device_, batch(slot), x, act.layers[at_l], act_.work_of(slot), act.residual[at_l + 1]);
     act_.offloaded->after_forward(*device_, slot, l);
   }
   complete(x);
@@ -286,9 +289,9 @@ void Transformer<T>::backward_layer(const Slot& slot, index_t layer, Matrix<T> d
   if (recompute == deck::Recompute::selective) {
     decoder.recompute_selective(*device_, x, act);
   } else if (recompute == deck::Recompute::full) {
-    decoder.recompute(*device_, batch(slot), x, act, act_.work, at(slot).residual[l + 1]);
+    decoder.recompute(*device_, batch(slot), x, act, act_.work_of(slot), at(slot).residual[l + 1]);
   }
-  decoder.backward(*device_, batch(slot), x, act, act_.work, dx);
+  decoder.backward(*device_, batch(slot), x, act, act_.work_of(slot), dx);
   act_.offloaded->after_backward(*device_, slot, layer);
 }
 
@@ -302,7 +305,8 @@ void Transformer<T>::backward_layer_input(const Slot& slot, index_t layer, Matri
   const auto l = static_cast<std::size_t>(layer);
   const StageActivations<T>& act = at(slot);
   layer_of(slot.stage, layer)
-      .backward_input(*device_, batch(slot), act.residual[l], act.layers[l], act_.work, act.residual[l + 1], dx);
+      .backward_input(*device_, batch(slot), act.residual[l], act.layers[l], act_.work_of(slot), act.residual[l + 1],
+                      dx);
 }
 
 template <class T>
@@ -311,7 +315,8 @@ void Transformer<T>::backward_layer_weight(const Slot& slot, index_t layer) {
   const NotedLayer noted(setup_.stages[static_cast<std::size_t>(slot.stage)].layers.begin + layer);
   const auto l = static_cast<std::size_t>(layer);
   const StageActivations<T>& act = at(slot);
-  layer_of(slot.stage, layer).backward_weight(*device_, act.residual[l], act.layers[l], act_.work, act.residual[l + 1]);
+  layer_of(slot.stage, layer)
+      .backward_weight(*device_, act.residual[l], act.layers[l], act_.work_of(slot), act.residual[l + 1]);
 }
 
 template <class T>

@@ -260,11 +260,23 @@ std::shared_ptr<AppendedLayers<T>> make_appended(const TransformerSetup& setup, 
   return std::make_shared<AppendedLayers<T>>(setup, table, buffers, sizes, region, arena);
 }
 
+template <class T>
+std::vector<std::unique_ptr<nn::TensorParallelRegion<T>>> make_regions(const TransformerSetup& setup, index_t tokens,
+                                                                       Arena& arena) {
+  std::vector<std::unique_ptr<nn::TensorParallelRegion<T>>> regions;
+  for (index_t turn = 0; turn < setup.in_turns; ++turn) {
+    regions.push_back(nn::make_tensor_parallel_region<T>(
+        setup.tp_mode, {.tokens = tokens, .width = setup.model.hidden_size, .tp_size = setup.tp->size()}, setup.overlap,
+        *setup.tp, arena));
+  }
+  return regions;
+}
+
 /// Each appended layer is a virtual stage of its own after the last one, which runs one micro-batch at a time;
 /// inference does not run it.
 inline TransformerSetup with_stages(TransformerSetup setup) {
   const index_t layers = setup.model.num_hidden_layers;
-  if (setup.stages.empty()) setup.stages = {{.layers = {0, layers}}};
+  if (setup.stages.empty()) setup.stages = {{.layers = {0, layers}, .slots = setup.in_turns}};
   for (VirtualStage& stage : setup.stages) stage.offloaded = setup.offloaded_layers;
   if (!is_last(setup, setup.stages.back())) return setup;
   const index_t slots = setup.purpose == Purpose::training ? 1 : 0;

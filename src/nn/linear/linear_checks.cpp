@@ -5,6 +5,7 @@
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/layer_kinds.hpp"
+#include "nanotron/deck/micro_batch.hpp"
 
 namespace nanotron::nn {
 namespace {
@@ -55,7 +56,8 @@ void check_mode(const deck::Config& c, deck::Findings& f) {
   if (p.tp == 0 || p.cp == 0 ||
       !f.is_valid({"parallel.tp", "parallel.cp", "data.micro_batch_size", "data.sequence_length"}))
     return;
-  const std::int64_t tokens = c.data.micro_batch_size * (c.data.sequence_length / p.cp);  // of the rank with the fewest
+  const std::int64_t tokens =
+      deck::sequences_at_once(c) * (c.data.sequence_length / p.cp);  // of the rank with the fewest
   const std::int64_t rows = std::max<std::int64_t>(1, (tokens + p.tp - 1) / p.tp);
   if (p.tp_overlap_chunks <= rows) return;
   f.error(

@@ -21,7 +21,7 @@ PassTraffic Moe<T>::traffic(const TensorParallelRegion<T>& region) const {
              .backward = gather + sum + parts_->sums->values_traffic(size) +
                          comm::StepTraffic{.context_parallel = comm::all_reduce_bytes(counts, parts_->cp->size())},
              .output = sum} +
-         parts_->exchange->traffic();
+         parts_->exchanges.front()->traffic();
 }
 
 // Chooses the experts of each token; starts the dispatch of the tokens as rows, with their weights.
@@ -48,12 +48,12 @@ void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, c
   if (plan.cuts.extent(0) > 0) {
     kernels::cut_rows(device, routing.top_k, act.source, work.counts, parts_->orders.tokens, work.cuts);
   }
-  exchange().start_plan(device, work.counts, all, plan);
-  if (plan.cuts.extent(0) > 0) exchange().dispatch_cuts(device, work.cuts, plan.cuts);
+  exchange(work).start_plan(device, work.counts, all, plan);
+  if (plan.cuts.extent(0) > 0) exchange(work).dispatch_cuts(device, work.cuts, plan.cuts);
   const Vector<const std::int64_t> source = first(act.source, plan.sent_rows);
-  kernels::gather_values<M>(device, act.weights, source, exchange().send_buffer_values(plan, act.row_weights));
-  kernels::gather_rows<T>(device, routing.top_k, n, source, exchange().send_buffer(plan, act.input));
-  exchange().start_dispatch(device, plan);
+  kernels::gather_values<M>(device, act.weights, source, exchange(work).send_buffer_values(plan, act.row_weights));
+  kernels::gather_rows<T>(device, routing.top_k, n, source, exchange(work).send_buffer(plan, act.input));
+  exchange(work).start_dispatch(device, plan);
 }
 
 template <class T>
@@ -81,13 +81,13 @@ void Moe<T>::compute_shared_hidden(Device& device, const RoutedActivations<T>& a
 // Row by row, as all_gather_gemm computes them.
 template <class T>
 void Moe<T>::multiply_in_chunks(Device& device, TensorParallelRegion<T>& region, const RowGemm<T>& gemm,
-                                Matrix<const T> x, Matrix<T> y) const {
+                                Matrix<const T> x, Matrix<T> y, const RoutedWorkspace<T>& work) const {
   index_t number = 0;
   for (const Range& chunk : region.chunks()) {
     const auto all = static_cast<index_t>(x.extent(0));
     const Range rows{std::min(chunk.begin, all), std::min(chunk.end, all)};
     gemm(device, rows_of(x, rows), rows_of(y, rows), number++);
-    exchange().progress();
+    exchange(work).progress();
   }
 }
 
@@ -103,9 +103,9 @@ Matrix<const T> Moe<T>::gather_and_route(Device& device, const TokenBatch& batch
 
 template <class T>
 void Moe<T>::forward_shared(Device& device, TensorParallelRegion<T>& region, Matrix<const T> n,
-                            const RoutedActivations<T>& act) const {
+                            const RoutedActivations<T>& act, const RoutedWorkspace<T>& work) const {
   const auto tokens = static_cast<index_t>(n.extent(0));
-  if (is_beside()) multiply_in_chunks(device, region, shared_gate_up(), n, first(act.shared_gate_up, tokens));
+  if (is_beside()) multiply_in_chunks(device, region, shared_gate_up(), n, first(act.shared_gate_up, tokens), work);
   if (w_.shared) compute_shared_hidden(device, act, tokens);
 }
 
@@ -117,7 +117,7 @@ void Moe<T>::forward_to_last_gemm(Device& device, const TokenBatch& batch, Tenso
                                   const FeedForwardWorkspace<T>& w) const {
   const Matrix<const T> n = gather_and_route(device, batch, region, input, a, w);
   forward_dispatch(device, a, w);
-  forward_shared(device, region, n, *a.routed);
+  forward_shared(device, region, n, *a.routed, *w.routed);
   forward_rows(device, a, w);
 }
 
@@ -126,19 +126,19 @@ void Moe<T>::forward_route(Device& device, const TokenBatch& batch, TensorParall
                            const BlockInput<T>& input, const FeedForwardActivations<T>& a,
                            const FeedForwardWorkspace<T>& w) const {
   const Matrix<const T> n = gather_and_route(device, batch, region, input, a, w);
-  forward_shared(device, region, n, *a.routed);
+  forward_shared(device, region, n, *a.routed, *w.routed);
 }
 
 template <class T>
 void Moe<T>::forward_dispatch(Device& device, const FeedForwardActivations<T>& a,
-                              const FeedForwardWorkspace<T>&) const {
-  exchange().finish_plan(device, *a.routed->rows);
+                              const FeedForwardWorkspace<T>& w) const {
+  exchange(*w.routed).finish_plan(device, *a.routed->rows);
 }
 
 template <class T>
-void Moe<T>::forward_rows(Device& device, const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>&) const {
+void Moe<T>::forward_rows(Device& device, const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w) const {
   const RoutedActivations<T>& act = *a.routed;
-  exchange().finish_dispatch(device, *act.rows, act.input, act.row_weights);
+  exchange(*w.routed).finish_dispatch(device, *act.rows, act.input, act.row_weights);
   w_.gate_up->forward(device, *act.rows, act.input, act.gate_up);
   w_.biases.add_gate_up(device, *act.rows, act.gate_up);
   compute_rows(device, act);
@@ -159,12 +159,12 @@ void Moe<T>::start_output(Device& device, const FeedForwardActivations<T>& a, co
   w_.down->forward(device, *act.rows, act.hidden, output);
   w_.biases.add_down(device, *act.rows, act.row_weights, output);
   parts_->sums->rows(device, first(output, act.rows->received_rows));
-  exchange().start_combine(device, *act.rows, output);
+  exchange(*w.routed).start_combine(device, *act.rows, output);
 }
 
 template <class T>
 Pending Moe<T>::finish_output(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
-                              const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>&, Matrix<const T>,
+                              const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w, Matrix<const T>,
                               Matrix<T> y) const {
   const RoutedActivations<T>& act = *a.routed;
   ExpertSums<T>& sums = *parts_->sums;
@@ -175,7 +175,7 @@ Pending Moe<T>::finish_output(Device& device, const TokenBatch& batch, TensorPar
   } else {
     kernels::fill<T>(device, flat(part), 0.0);
   }
-  const Matrix<const T> rows = exchange().finish_combine(device, *act.rows);
+  const Matrix<const T> rows = exchange(*w.routed).finish_combine(device, *act.rows);
   const index_t assignments = batch.tokens() * parts_->routing.top_k;
   kernels::add_rows<T>(device, rows, first(act.row_of_assignment, assignments), part);
   return sums.tokens(device, region, y);
@@ -201,9 +201,9 @@ Matrix<const T> Moe<T>::backward_start(Device& device, TensorParallelRegion<T>& 
       region.all_gather_gemm(device, {dy_rows, {}}, is_beside() ? no_features() : shared_dhidden(),
                              in_gather(work.shared_dhidden, static_cast<index_t>(work.shared_dhidden.extent(0))));
   kernels::gather_rows<T>(device, parts_->routing.top_k, dy, first(act.source, plan.sent_rows),
-                          exchange().send_buffer(plan, act.doutput));
-  exchange().start_dispatch_rows(device, plan);
-  if (is_beside()) multiply_in_chunks(device, region, shared_dhidden(), dy, work.shared_dhidden);
+                          exchange(work).send_buffer(plan, act.doutput));
+  exchange(work).start_dispatch_rows(device, plan);
+  if (is_beside()) multiply_in_chunks(device, region, shared_dhidden(), dy, work.shared_dhidden, work);
   if (has_shared_gate()) {
     w_.act->backward_weighted(device, act.shared_gate_up, act.gate, work.shared_dhidden, work.dgate,
                               parts_->orders.shared_width);
@@ -220,15 +220,15 @@ void Moe<T>::backward_rows(Device& device, const FeedForwardActivations<T>& a, c
   const RoutedWorkspace<T>& work = *w.routed;
   const ExpertRows& plan = *act.rows;
   const index_t here = plan.received_rows;
-  exchange().finish_dispatch(device, plan, act.doutput, {});
+  exchange(work).finish_dispatch(device, plan, act.doutput, {});
   w_.down->backward_input(device, plan, act.doutput, work.dhidden);
   w_.act->backward_weighted(device, first(act.gate_up, here), act.row_weights, first(work.dhidden, here),
                             work.drow_weights, parts_->orders.width);
   w_.biases.backward_weights(device, plan, act.doutput, work.drow_weights);
-  exchange().start_combine_values(device, plan, work.drow_weights);
+  exchange(work).start_combine_values(device, plan, work.drow_weights);
   w_.gate_up->backward_input(device, plan, act.gate_up, work.output);
   parts_->sums->rows(device, first(work.output, here));
-  exchange().start_combine(device, plan, work.output);
+  exchange(work).start_combine(device, plan, work.output);
 }
 
 //   dn = [dl | ds] [Wr | wg] + [dgate | dup] Wgu of the shared expert + sum of dx over a token's experts
@@ -239,7 +239,7 @@ Pending Moe<T>::backward_input(Device& device, const TokenBatch& batch, TensorPa
   const RoutedActivations<T>& act = *a.routed;
   const RoutedWorkspace<T>& work = *w.routed;
   const ExpertRows& plan = *act.rows;
-  kernels::scatter_values<M>(device, exchange().finish_combine_values(device, plan), act.row_of_assignment,
+  kernels::scatter_values<M>(device, exchange(work).finish_combine_values(device, plan), act.row_of_assignment,
                              work.dweights);
   ExpertSums<T>& sums = *parts_->sums;
   sums.values(device, work.dweights);
@@ -254,7 +254,7 @@ Pending Moe<T>::backward_input(Device& device, const TokenBatch& batch, TensorPa
   }
   kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, 1.0, act.dlogits, w_.router.weight, accumulate,
                       MatrixRef<T>(part));
-  kernels::add_rows<T>(device, exchange().finish_combine(device, plan), act.row_of_assignment, part);
+  kernels::add_rows<T>(device, exchange(work).finish_combine(device, plan), act.row_of_assignment, part);
   return sums.tokens(device, region, dn);
 }
 
@@ -317,10 +317,10 @@ void Moe<T>::backward_rows_weight(Device& device, const FeedForwardActivations<T
   const RoutedActivations<T>& act = *a.routed;
   const ExpertRows& plan = *act.rows;
   w_.down->backward_weight(device, plan, act.doutput, act.hidden);
-  exchange().progress();
+  exchange(*w.routed).progress();
   w_.biases.backward_down(device, plan, act.doutput, act.row_weights, w.routed->bias_sums);
   w_.gate_up->backward_weight(device, plan, act.gate_up, act.input);
-  exchange().progress();
+  exchange(*w.routed).progress();
   w_.biases.backward_gate_up(device, plan, act.gate_up, w.routed->bias_sums);
 }
 

@@ -6,6 +6,7 @@
 
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/later_tokens.hpp"
 #include "nanotron/deck/table/parameters.hpp"
 #include "nanotron/nn/vocab/vocab_loss.hpp"
 #include "nanotron/tensor/layout_checks.hpp"
@@ -161,12 +162,50 @@ void check_gemms(const deck::Config& c, deck::Findings& f) {
   refuse_layout(c, f, "run.expert_gemms", "grouped GEMMs of experts", "expert_gemms = 'library'");
 }
 
+// Two halves of a micro-batch that take turns.
+void check_halves(const deck::Config& c, deck::Findings& f) {
+  const deck::ParallelConfig& p = c.parallel;
+  if (!p.ep_overlap || !f.is_valid({"parallel.ep_overlap", "parallel.ep"})) return;
+  if (c.model.moe.num_experts == 0 || p.ep == 1) {
+    f.error({"parallel.ep_overlap"}, "ep_overlap overlaps messages between ranks with experts, and ep = 1 has none",
+            "ep > 1, or ep_overlap = .false.");
+    return;
+  }
+  const bool keeps_order = c.precision.reproducible == deck::Reproducible::layout;
+  if (deck::embeds_at_end(c.model) && (p.zero_stage > 1 || keeps_order) &&
+      f.is_valid({"parallel.zero_stage", "model.tie_word_embeddings", "model.num_nextn_predict_layers"})) {
+    f.error(
+        {"parallel.ep_overlap"},
+        "ep_overlap adds both halves at the end of the model to the gradient of the embedding, which is used there "
+        "too, before those at its beginning, but zero_stage > 1 and reproducible = 'layout' reduce it after each half",
+        "zero_stage at most 1 and no 'layout', or ep_overlap = .false.");
+  }
+  if (p.offload_layers > 0 && f.is_valid({"parallel.offload_layers"})) {
+    f.error({"parallel.offload_layers", "parallel.ep_overlap"},
+            "offload_layers copies the layers of one micro-batch, but ep_overlap computes two halves in turns",
+            "offload_layers = 0, or ep_overlap = .false.");
+  }
+  if (keeps_order) {  // one sequence at a time
+    if (p.dp == 0 || !f.is_valid({"data.global_batch_size", "parallel.dp"})) return;
+    if (const std::int64_t of_rank = c.data.global_batch_size / p.dp; of_rank % 2 != 0)
+      f.error({"data.global_batch_size", "parallel.ep_overlap"},
+              "ep_overlap computes sequences in pairs, but each of dp = " + text(p.dp) + " ranks has " + text(of_rank),
+              "global_batch_size a multiple of " + text(2 * p.dp), "or ep_overlap = .false.");
+    return;
+  }
+  if (!f.is_valid({"data.micro_batch_size"}) || c.data.micro_batch_size % 2 == 0) return;
+  f.error({"data.micro_batch_size", "parallel.ep_overlap"},
+          "ep_overlap computes a micro-batch as two halves, but micro_batch_size = " + text(c.data.micro_batch_size),
+          "an even micro_batch_size, or ep_overlap = .false.");
+}
+
 }  // namespace
 
 void check_moe(const deck::Config& c, deck::Findings& f) {
   const deck::MoeConfig& moe = c.model.moe;
   const deck::ParallelConfig& p = c.parallel;
   if (!f.is_valid({"moe.num_experts"})) return;
+  check_halves(c, f);
   if (moe.num_experts == 0) {
     refuse_keys_of_experts(c, f);
     if (p.ep > 1 && f.is_valid({"parallel.ep"})) {

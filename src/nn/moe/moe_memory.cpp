@@ -77,12 +77,19 @@ void take_backward(Arena& arena, const MoeSizes& s, RoutedWorkspace<T>& work) {
   work.bias_sums = arena.take<M>(kind, s.bias_workspace);
 }
 
+template <class T>
+void take_turn(Arena& arena, const MoeSizes& s, index_t turn, RoutedWorkspace<T>& work) {
+  work.turn = static_cast<std::size_t>(turn);
+  if (work.dgate.extent(0) > 0) work.dgate = arena.take<master_t<T>>(MemoryKind::workspace, s.tokens);
+}
+
 #define NANOTRON_INSTANTIATE(T)                                                             \
   template void take_selective(Arena&, MemoryKind, const MoeSizes&, RoutedActivations<T>&); \
   template void take_full(Arena&, MemoryKind, const MoeSizes&, int, RoutedActivations<T>&); \
   template void take_doutput(Arena&, MemoryKind, const MoeSizes&, RoutedActivations<T>&);   \
   template void take_forward(Arena&, const MoeSizes&, RoutedWorkspace<T>&);                 \
-  template void take_backward(Arena&, const MoeSizes&, RoutedWorkspace<T>&);
+  template void take_backward(Arena&, const MoeSizes&, RoutedWorkspace<T>&);                \
+  template void take_turn(Arena&, const MoeSizes&, index_t, RoutedWorkspace<T>&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

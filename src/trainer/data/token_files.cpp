@@ -10,6 +10,7 @@
 #include "nanotron/base/process.hpp"
 #include "nanotron/comm/communicator.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/micro_batch.hpp"
 #include "nanotron/deck/named_files.hpp"
 #include "nanotron/io/files/shared_file.hpp"
 #include "nanotron/trainer/state/training_state.hpp"
@@ -346,8 +347,8 @@ Loaders make_loaders(const deck::Config& config, const TokenFiles& files, const 
   const SequenceLayout layout = sequence_layout(config);
   const auto seed = static_cast<std::uint64_t>(config.run.seed);
   const auto loader = [&](std::span<const data::TokenFile> of, data::Split split) {
-    return data::BatchLoader(config.data, seed, of, split, at.dp, static_cast<int>(config.parallel.dp), layout[at.cp],
-                             neighbouring_sequences(config));
+    return data::BatchLoader(deck::data_in_parts(config), seed, of, split, at.dp, static_cast<int>(config.parallel.dp),
+                             layout[at.cp], neighbouring_sequences(config));
   };
   Loaders loaders{loader(files.training, data::Split::training), {}, files.training.front().tokenizer()};
   const auto validate_on = [&](const char* key, const std::string& list, std::span<const data::TokenFile> of) {

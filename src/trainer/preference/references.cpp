@@ -11,6 +11,7 @@
 #include "nanotron/base/timer.hpp"
 #include "nanotron/base/types.hpp"
 #include "nanotron/comm/communicator.hpp"
+#include "nanotron/deck/micro_batch.hpp"
 #include "nanotron/deck/read_deck.hpp"
 #include "nanotron/io/files/text_file.hpp"
 #include "nanotron/trainer/preference/reference_file.hpp"
@@ -105,7 +106,7 @@ bool References<T>::read(const StartingPoint& start, bool begins) {
 // Each rank adds what it has; all others have zeros, so that the sum is exact.
 template <class T>
 void References<T>::add_batch(data::BatchLoader& all, index_t first_sample, std::vector<double>& log_probabilities) {
-  const index_t each = config_.data.micro_batch_size;
+  const index_t each = deck::sequences_at_once(config_);
   std::vector<double> sums(static_cast<std::size_t>(2 * each));
   for (index_t m = 0; m < state_.micro_batches(); ++m) {
     const Vector<const double> of_batch = state_.pairs.of(m)->sums(device_, state_.loss_rows_of(m).loss);

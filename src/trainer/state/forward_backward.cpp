@@ -71,6 +71,7 @@ template <class T>
 std::unique_ptr<ForwardBackwardSchedule<T>> make_forward_backward(const deck::Config& config, comm::ProcessGrid& grid,
                                                                   Device& device, TrainingState<T>& state) {
   if (grid.pp().size() > 1) return make_pipeline_executor<T>(config, grid, device, state);
+  if (state.model.in_turns() > 1) return make_halves_schedule<T>(state);
   return std::make_unique<SingleStageSchedule<T>>(state);
 }
 

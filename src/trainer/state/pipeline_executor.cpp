@@ -4,6 +4,7 @@
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/data/order/batch_ramp.hpp"
 #include "nanotron/deck/later_tokens.hpp"
+#include "nanotron/model/layers/halves_in_turns.hpp"
 #include "nanotron/parallel/pipeline/pipeline.hpp"
 #include "nanotron/parallel/pipeline/pipeline_partition.hpp"
 #include "nanotron/trainer/state/forward_backward.hpp"
@@ -16,63 +17,76 @@ using parallel::Work;
 
 constexpr const char* first_use = "first use of kernels";
 
-// The virtual stages of this rank.
+// The virtual stages of this rank. A micro-batch of the schedule has one or two parts in the state, which take turns.
 template <class T>
 class RankStages final : public parallel::PipelineStages<T> {
  public:
-  explicit RankStages(TrainingState<T>& state) : state_(state), model_(state.model), reducers_(state.reducers) {}
+  explicit RankStages(TrainingState<T>& state)
+      : state_(state), model_(state.model), reducers_(state.reducers), parts_(state.model.in_turns()) {
+    if (parts_ > 1) turns_.emplace(state.model);
+  }
 
   void begin_training(double scale) {
     scale_ = scale;
     is_training_ = true;
   }
   void begin_evaluation() { is_training_ = false; }
+  index_t parts() const { return parts_; }
 
-  Matrix<T> input(index_t stage, index_t slot) override { return model_.input({stage, slot}); }
-  Matrix<T> output(index_t stage, index_t slot) override { return model_.output({stage, slot}); }
+  Matrix<T> input(index_t stage, index_t slot) override {
+    return turns_ ? turns_->input({stage, slot}) : model_.input({stage, slot});
+  }
+  Matrix<T> output(index_t stage, index_t slot) override {
+    return turns_ ? turns_->output({stage, slot}) : model_.output({stage, slot});
+  }
   Matrix<T> gradient_buffer(index_t i) override { return model_.hidden_gradient(i); }
 
   void forward(const Action& a, index_t slot) override {
-    const model::Slot at{a.virtual_stage, slot};
-    model_.set_packing(at, state_.packing_of(a.micro_batch));
-    if (model_.has_embedding(a.virtual_stage)) model_.embed(at, state_.inputs_of(a.micro_batch));
-    model_.forward(at);
-    if (!is_training_ && model_.has_head(a.virtual_stage)) {
-      model_.loss(at, state_.targets_of(a.micro_batch), state_.loss_rows_of(a.micro_batch).loss);
+    const index_t first = a.micro_batch * parts_;
+    for (index_t part = 0; part < parts_; ++part) {
+      const model::Slot at = slot_of(a, slot, part);
+      model_.set_packing(at, state_.packing_of(first + part));
+      if (model_.has_embedding(a.virtual_stage)) model_.embed(at, state_.inputs_of(first + part));
+    }
+    if (turns_) {
+      turns_->forward({a.virtual_stage, slot});
+    } else {
+      model_.forward({a.virtual_stage, slot});
+    }
+    for (index_t part = 0; part < parts_ && !is_training_ && model_.has_head(a.virtual_stage); ++part) {
+      model_.loss(slot_of(a, slot, part), state_.targets_of(first + part), state_.loss_rows_of(first + part).loss);
     }
   }
 
   void backward(const Action& a, index_t slot, Matrix<T> dx) override {
-    const model::Slot at{a.virtual_stage, slot};
-    const model::ParameterTable& table = model_.table();
+    const index_t first = a.micro_batch * parts_;
     if (model_.has_head(a.virtual_stage)) {
-      model_.set_later_tokens(state_.later_tokens_of(a.micro_batch));
-      reducers_.accumulate(table.head_source(), [&] {
-        model_.loss_backward(at, state_.targets_of(a.micro_batch), scale_, state_.loss_rows_of(a.micro_batch), dx);
-      });
-      for (index_t i = 0; i < model_.steps_after_loss(); ++i) {
-        reducers_.accumulate(model_.source_after_loss(i), [&] { model_.backward_after_loss(at, i, dx); });
-      }
+      for (index_t part = 0; part < parts_; ++part)
+        backward_loss(first + part, slot_of(a, slot, part), rows_of(dx, part));
     }
     for (index_t l = model_.layers(a.virtual_stage) - 1; l >= 0; --l) {
-      if (a.work == Work::backward_input) {
-        model_.backward_layer_input(at, l, dx);
-        reducers_.end_inputs(layer_source(a.virtual_stage, l));
-      } else {
-        reducers_.accumulate(layer_source(a.virtual_stage, l), [&] { model_.backward_layer(at, l, dx); });
+      for (index_t part = 0; part < parts_; ++part) {
+        if (a.work == Work::backward_input) {
+          backward_layer_input(a, slot, l, part, dx);
+          reducers_.end_inputs(layer_source(a.virtual_stage, l));
+        } else {
+          reducers_.accumulate(layer_source(a.virtual_stage, l), [&] { backward_layer(a, slot, l, part, dx); });
+        }
       }
     }
-    if (model_.has_embedding(a.virtual_stage)) {
-      reducers_.accumulate(table.embedding_unit(),
-                           [&] { model_.backward_embedding(at, state_.inputs_of(a.micro_batch), dx); });
+    for (index_t part = 0; part < parts_ && model_.has_embedding(a.virtual_stage); ++part) {
+      reducers_.accumulate(model_.table().embedding_unit(), [&] {
+        model_.backward_embedding(slot_of(a, slot, part), state_.inputs_of(first + part), rows_of(dx, part));
+      });
     }
   }
 
   void backward_weight(const Action& a, index_t slot) override {
     for (index_t l = model_.layers(a.virtual_stage) - 1; l >= 0; --l) {
-      reducers_.accumulate(layer_source(a.virtual_stage, l), [&] {
-        model_.backward_layer_weight({a.virtual_stage, slot}, l);
-      });
+      for (index_t part = 0; part < parts_; ++part) {
+        reducers_.accumulate(layer_source(a.virtual_stage, l),
+                             [&] { model_.backward_layer_weight(slot_of(a, slot, part), l); });
+      }
     }
   }
 
@@ -80,10 +94,33 @@ class RankStages final : public parallel::PipelineStages<T> {
   index_t layer_source(index_t stage, index_t layer) const {
     return model_.table().layer_unit(model_.first_layer(stage) + layer);
   }
+  model::Slot slot_of(const Action& a, index_t slot, index_t part) const {
+    return {a.virtual_stage, slot * parts_ + part};
+  }
+  Matrix<T> rows_of(const Matrix<T>& dx, index_t part) const { return turns_ ? turns_->rows_of(dx, part) : dx; }
+
+  void backward_loss(index_t m, const model::Slot& at, Matrix<T> dx) {
+    model_.set_later_tokens(state_.later_tokens_of(m));
+    reducers_.accumulate(model_.table().head_source(),
+                         [&] { model_.loss_backward(at, state_.targets_of(m), scale_, state_.loss_rows_of(m), dx); });
+    for (index_t i = 0; i < model_.steps_after_loss(); ++i) {
+      reducers_.accumulate(model_.source_after_loss(i), [&] { model_.backward_after_loss(at, i, dx); });
+    }
+  }
+  void backward_layer(const Action& a, index_t slot, index_t l, index_t part, Matrix<T> dx) {
+    if (turns_) return turns_->backward_layer({a.virtual_stage, slot}, l, part, dx);
+    model_.backward_layer({a.virtual_stage, slot}, l, dx);
+  }
+  void backward_layer_input(const Action& a, index_t slot, index_t l, index_t part, Matrix<T> dx) {
+    if (turns_) return turns_->backward_layer_input({a.virtual_stage, slot}, l, part, dx);
+    model_.backward_layer_input({a.virtual_stage, slot}, l, dx);
+  }
 
   TrainingState<T>& state_;
   model::Transformer<T>& model_;
   parallel::Reducers<T>& reducers_;
+  index_t parts_;
+  std::optional<model::HalvesInTurns<T>> turns_;
   double scale_ = 0.0;
   bool is_training_ = true;
 };
@@ -120,7 +157,7 @@ class PipelineExecutor final : public ForwardBackwardSchedule<T> {
     const Region region(device_.timers(), first_use);
     fill_tokens();
     stages_.begin_training(1.0);
-    state_.reducers.begin_step(1);
+    state_.reducers.begin_step(stages_.parts());
     batches_.front()->pipeline->compute_once();
     state_.reducers.finish();
   }
@@ -145,16 +182,16 @@ class PipelineExecutor final : public ForwardBackwardSchedule<T> {
       const model::LayerTraffic stage = model_.traffic(a.virtual_stage);
       switch (a.work) {
         case Work::forward:
-          sum += stage.forward;
+          sum += stages_.parts() * stage.forward;
           break;
         case Work::backward:
-          sum += stage.backward;
+          sum += stages_.parts() * stage.backward;
           break;
         case Work::backward_input:
-          sum += stage.backward_input;
+          sum += stages_.parts() * stage.backward_input;
           break;
         case Work::backward_weight:
-          sum += stage.backward_weight;
+          sum += stages_.parts() * stage.backward_weight;
           break;
       }
       if (a.work == Work::forward) std::ranges::copy(model_.forward_uses(a.virtual_stage), std::back_inserter(uses));
@@ -181,8 +218,9 @@ class PipelineExecutor final : public ForwardBackwardSchedule<T> {
     for (const Vector<std::int32_t>& tokens : all) Kokkos::deep_copy(device_.exec(), tokens, 0);
   }
   parallel::Pipeline<T>& loaded() {
-    const auto found = std::ranges::find_if(
-        batches_, [&](const auto& made) { return made->schedule.micro_batches == state_.micro_batches(); });
+    const auto found = std::ranges::find_if(batches_, [&](const auto& made) {
+      return made->schedule.micro_batches * stages_.parts() == state_.micro_batches();
+    });
     NANOTRON_REQUIRE(found != batches_.end(), "no schedule for {} micro-batches", state_.micro_batches());
     return *(*found)->pipeline;
   }

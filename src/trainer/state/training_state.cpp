@@ -7,6 +7,7 @@
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/data/order/batch_ramp.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/micro_batch.hpp"
 #include "nanotron/model/layers/transformer.hpp"
 #include "nanotron/optim/update_decision.hpp"
 #include "nanotron/parallel/pipeline/pipeline.hpp"
@@ -115,13 +116,15 @@ model::TransformerSetup transformer_setup(const deck::Config& config, comm::Proc
     }
   }
   const bool keeps_order = is_layout_invariant(config);
+  for (model::VirtualStage& stage : stages) stage.slots *= deck::parts_of_micro_batch(config.parallel);
   return {.model = config.model,
           .recompute = deck::LayerRecompute(config.parallel),
           .objective = nn::objective_of(config),
           .lora = config.lora,
           .purpose = model::Purpose::training,
           .operands = config.precision.compute,
-          .sequences = config.data.micro_batch_size,
+          .sequences = deck::sequences_at_once(config),
+          .in_turns = deck::parts_of_micro_batch(config.parallel),
           .length = config.data.sequence_length,
           .key_length = config.data.sequence_length,
           .stages = std::move(stages),
@@ -174,7 +177,7 @@ TrainingState<T>::TrainingState(const deck::Config& config, comm::ProcessGrid& g
       rewards(reward_rows(config, arena)),
       pairs({.beta = config.preference.beta,
              .micro_batches = max_micro_batches(),
-             .sequences = config.data.micro_batch_size,
+             .sequences = deck::sequences_at_once(config),
              .rows = {.shard = sequence_layout(config)[grid.cp_rank()],
                       .length = config.data.sequence_length,
                       .document_starts = document_starts},
@@ -190,7 +193,7 @@ TrainingState<T>::TrainingState(const deck::Config& config, comm::ProcessGrid& g
                arena),
       seed_(static_cast<std::uint64_t>(config.run.seed)),
       shard_(sequence_layout(config)[grid.cp_rank()]),
-      sequences_(config.data.micro_batch_size) {}
+      sequences_(deck::sequences_at_once(config)) {}
 
 template <class T>
 void TrainingState<T>::initialise(std::int64_t seed) {

@@ -29,6 +29,7 @@
 #include "nanotron/deck/keys/model.hpp"
 #include "nanotron/deck/layer_recompute.hpp"
 #include "nanotron/model/layers/local_sizes.hpp"
+#include "nanotron/model/layers/virtual_stage.hpp"
 #include "nanotron/nn/linear/tensor_parallel_region.hpp"
 #include "nanotron/nn/mlp/feed_forward.hpp"
 #include "nanotron/nn/norm/norm.hpp"
@@ -77,7 +78,8 @@ LayerActivations<T> first_tokens(const LayerActivations<T>& act, index_t tokens)
 template <class T>
 struct Workspace {
   using M = master_t<T>;
-  std::vector<Matrix<T>> dx;  // gradients of the hidden states; each (hidden_rows, h)
+  nn::TensorParallelRegion<T>* region = nullptr;
+  std::vector<Matrix<T>> dx;  // gradients of the hidden states; each (in_turns x hidden_rows, h)
   Matrix<T> dn;               // gradient of a block's input (hidden_rows, h)
   Matrix<T> dn_mlp;           // the same of the other one, if both have the same input
   Vector<M> sums;             // for fixed-order sums over tokens
@@ -85,23 +87,11 @@ struct Workspace {
   nn::FeedForwardWorkspace<T> feed_forward;
 };
 
-/// Where the activations of a micro-batch are stored: virtual stage, and index among its slots.
-struct Slot {
-  index_t stage = 0, index = 0;
-};
-
 /// What one micro-batch keeps of one virtual stage.
 template <class T>
 struct StageActivations {
   std::vector<Matrix<T>> residual;          // x of each layer, and the last one's output; (hidden_rows, h)
   std::vector<LayerActivations<T>> layers;  // layers may share views
-};
-
-/// Virtual pipeline stage: layers [begin, end) of the model, and the max number of micro-batches that keep activations
-/// of them at once.
-struct VirtualStage {
-  Range layers;
-  index_t slots = 1, offloaded = 0;  // offloaded: of its first layers
 };
 
 /// Whole backward of a layer, or weight gradients later (zero bubble): then each layer keeps what they need.
@@ -114,6 +104,7 @@ struct ActivationSetup {
   deck::LayerRecompute recompute{};
   Purpose purpose = Purpose::training;
   index_t hidden_gradients = 1;  // Workspace::dx
+  index_t in_turns = 1;          // slots i in_turns, i in_turns + 1, ... are computed together
 
   /// The recomputation of any layer on this rank.
   deck::Recompute any_recompute() const;
@@ -133,18 +124,24 @@ struct Activations {
 
   /// recipe, attention and feed_forward allocate what GEMMs, attention and feed-forward networks need in addition.
   Activations(Arena& arena, const LocalSizes& sizes, const ActivationSetup& setup, GemmRecipe<T>& recipe,
-              const AttentionBlocks<T>& attention, const LayerNetworks<T>& feed_forward);
+              const AttentionBlocks<T>& attention, const LayerNetworks<T>& feed_forward,
+              const std::vector<std::unique_ptr<nn::TensorParallelRegion<T>>>& regions);  // by place in a turn
 
   const StageActivations<T>& at(const Slot& slot) const {
     return stages[static_cast<std::size_t>(slot.stage)][static_cast<std::size_t>(slot.index)];
   }
 
+  const Workspace<T>& work_of(const Slot& slot) const {  // micro-batches that are computed together do not share all
+    const auto turn = static_cast<std::size_t>(slot.index) % (others.size() + 1);
+    return turn == 0 ? work : others[turn - 1];
+  }
   std::shared_ptr<OffloadedLayers> offloaded{};          // of stages
   std::vector<std::vector<StageActivations<T>>> stages;  // by virtual stage and slot
   Matrix<T> final_norm;                                  // empty without a head, as are the next two
   Vector<M> final_statistics;
   nn::LossWorkspace<T> loss;
   Workspace<T> work;
+  std::vector<Workspace<T>> others;
 };
 
 }  // namespace nanotron::model

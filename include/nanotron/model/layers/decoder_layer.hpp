@@ -19,6 +19,18 @@ struct LayerTraffic {
 /// after it, which for the last block is in the next layer (nn::HiddenStates).
 enum class ResidualSum { in_gemm, in_norm };
 
+/// One of several micro-batches that take the steps of a layer in turns: x on entry, x_out; the gradient of the
+/// feed-forward network's output, all tokens, from backward_start to backward_rows.
+template <class T>
+struct LayerPass {
+  const nn::TokenBatch* batch = nullptr;
+  nn::HiddenStates<T> x{};
+  const LayerActivations<T>* act = nullptr;
+  const Workspace<T>* work = nullptr;
+  Matrix<T> x_out{};
+  Matrix<const T> dy{};
+};
+
 template <class T>
 class DecoderLayer {
  public:
@@ -51,6 +63,25 @@ class DecoderLayer {
                               Matrix<T> dx) const = 0;
   virtual void backward_weight(Device& device, Matrix<const T> x, const LayerActivations<T>& act,
                                const Workspace<T>& work, Matrix<const T> x_out) const = 0;
+
+  /// Whether rows travel between ranks in the steps below, which together equal the functions above: those of `forward`
+  /// and, after backward_start, of backward or backward_input. After each step rows may be in flight until the next one
+  /// of the same micro-batch, beside steps of another one, which has a workspace of its own.
+  virtual bool has_steps() const = 0;
+  virtual void forward_attention(Device& device, const LayerPass<T>& pass) const = 0;
+  virtual void forward_route(Device& device, const LayerPass<T>& pass) const = 0;
+  virtual void forward_dispatch(Device& device, const LayerPass<T>& pass) const = 0;
+  virtual void forward_rows(Device& device, const LayerPass<T>& pass) const = 0;
+  virtual void start_output(Device& device, const LayerPass<T>& pass) const = 0;
+  virtual nn::HiddenStates<T> finish_output(Device& device, const LayerPass<T>& pass) const = 0;
+  /// Whether recompute() includes the last two, as a norm after the feed-forward network needs.
+  virtual bool recomputes_output() const = 0;
+
+  virtual void backward_start(Device& device, LayerPass<T>& pass, Matrix<T> dx) const = 0;
+  virtual void backward_rows(Device& device, const LayerPass<T>& pass) const = 0;
+  virtual void backward_rows_weight(Device& device, const LayerPass<T>& pass) const = 0;
+  virtual void backward_finish(Device& device, const LayerPass<T>& pass, Matrix<T> dx) const = 0;
+  virtual void backward_input_finish(Device& device, const LayerPass<T>& pass, Matrix<T> dx) const = 0;
 
   /// Call it once before the first step, while the memory is zero, see nn::FeedForward.
   virtual void prepare(Device& device, const LayerActivations<T>& act, const Workspace<T>& work) const = 0;

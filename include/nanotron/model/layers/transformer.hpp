@@ -4,9 +4,8 @@
 // rank stores: the model's first with the embedding, its last with final norm and head. Forward runs a virtual stage.
 // Backward comes in pieces, from the last parameter to the first, so that the caller can reduce gradients as soon as
 // they are complete. Activations are kept in slots: a micro-batch has one from its forward to the end of its backward.
-//
-// Every function is collective over the tensor-parallel group given to the constructor. Layers are also collective over
-// the context-parallel group, and over the shard group where weights are gathered.
+// Every function is collective over the tensor-parallel group. Layers are also collective over the context-parallel
+// group, and over the shard group where weights are gathered.
 
 #include <memory>
 #include <optional>
@@ -39,31 +38,29 @@ class Transformer {
   const deck::ModelConfig& config() const { return setup_.model; }
   const ParameterTable& table() const { return table_; }
   comm::Group& tensor_parallel() const { return *setup_.tp; }
+  index_t in_turns() const { return setup_.in_turns; }
   const nn::ParameterBuffers<T>& parameters() const { return buffers_; }
-  /// Statistics of the tokens in the feed-forward networks, summed since the caller last zeroed them: one row per layer
-  /// stored here. Dense networks have none.
+  /// Statistics of routers, summed since the caller last zeroed them: a row per layer stored here; none of dense ones.
   Matrix<double> statistics() const { return statistics_; }
   index_t tokens() const { return micro_batches_.of(0, 0).tokens(); }  // of a micro-batch on this rank
   /// Casts (and, where sharded, all-gathers) the master weights into the weights that GEMMs read. Call it after every
   /// change of the master weights. finish_weights: call it before anything but the functions below reads parameters().
   void refresh_compute_weights();
   Vector<bf16> compute_copy() const { return weights_.copy(); }
-  void refresh_after_update();     // the same after an update that wrote the copy too, see UnitWeights::copy
-  void forget_gathered_weights();  // see UnitWeights::forget
+  void refresh_after_update(), forget_gathered_weights();  // see UnitWeights::copy, UnitWeights::forget
   void finish_weights() { weights_.finish(); }
 
   index_t layers(index_t stage) const { return setup_.stages[static_cast<std::size_t>(stage)].layers.size(); }
   index_t first_layer(index_t stage) const;  // index of the virtual stage's first layer among those stored here
   bool has_embedding(index_t stage) const, has_head(index_t stage) const;
 
-  /// Bytes that the functions below move for one micro-batch of a virtual stage, embedding and head included, gathers
-  /// of weights (UnitWeights::traffic) excluded.
+  /// Bytes that the functions below move for one micro-batch of a virtual stage, without gathers of weights.
   LayerTraffic traffic(index_t stage) const;
-  /// The sources whose weights these passes read, in this order: forward; whole backward, or its first part.
+  /// The sources whose weights these passes read, in order: forward; whole backward, or its first part.
   std::vector<SourceUse> forward_uses(index_t stage) const, backward_uses(index_t stage) const;
   const UnitWeights<T>& weights() const { return weights_; }
 
-  /// The hidden states (this rank's rows, h) before and after the virtual stage; buffers for their gradient, dx below.
+  /// Hidden states (this rank's rows, h) before and after the stage; buffers for dx below, (in_turns x rows, h).
   Matrix<T> input(const Slot& slot) const { return at(slot).residual.front(); }
   Matrix<T> output(const Slot& slot) const { return at(slot).residual.back(); }
   Matrix<T> hidden_gradient(index_t i) const { return act_.work.dx[static_cast<std::size_t>(i)]; }
@@ -106,6 +103,8 @@ class Transformer {
   nn::CacheColumns cache_columns() const;  // of each layer's cache
 
  private:
+  template <class>
+  friend class HalvesInTurns;
   LocalSizes sizes(Processor processor) const;
   void prepare_networks();
   void normalise_output(const Slot& slot);
@@ -136,7 +135,8 @@ class Transformer {
   MicroBatchTokens micro_batches_;
   std::vector<nn::AttentionGeometry<T>> geometries_;  // of each layer
   std::unique_ptr<nn::AttentionCore<T>> core_;
-  std::unique_ptr<nn::TensorParallelRegion<T>> tp_region_;
+  std::vector<std::unique_ptr<nn::TensorParallelRegion<T>>> tp_regions_;  // of micro-batches that take turns
+  nn::TensorParallelRegion<T>* tp_region_;
   std::shared_ptr<const AttentionBlocks<T>> attention_;
   std::shared_ptr<const LayerNetworks<T>> feed_forward_;
   Matrix<double> statistics_;

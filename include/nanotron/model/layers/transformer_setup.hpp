@@ -25,6 +25,7 @@ struct TransformerSetup {
   Purpose purpose = Purpose::training;
   std::optional<ScalarType> operands{};  // of the GEMMs of linear layers; none: as stored
   index_t sequences = 0;                 // b: of a micro-batch
+  index_t in_turns = 1;                  // micro-batches that go through the layers in turns, see HalvesInTurns
   index_t length = 0;                    // s: tokens of a whole sequence
   index_t key_length = 0;                // maximum number of keys of a query: length, or a cache's capacity
   std::vector<VirtualStage> stages{};    // ascending and disjoint; empty: one with all layers

@@ -70,6 +70,7 @@ class FeedForward {
   /// The same in steps, each collective as above: rows that travel between ranks after a step may be in flight until
   /// the next one, beside other work. They equal forward_to_last_gemm and forward_output. A dense network does all in
   /// the first and the last step.
+  virtual bool has_steps() const { return false; }  // rows travel
   virtual void forward_route(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                              const BlockInput<T>& n, const FeedForwardActivations<T>& act,
                              const FeedForwardWorkspace<T>& work) const {

@@ -54,7 +54,7 @@ struct MoeParts {
   index_t gradient_stride = 0;  // elements between the gradients of two sequences
   int ep_size = 1;
   comm::Group* cp = &comm::alone();
-  std::unique_ptr<ExpertExchange<T>> exchange{};
+  std::vector<std::unique_ptr<ExpertExchange<T>>> exchanges{};  // by RoutedWorkspace::turn
   std::unique_ptr<ExpertCapacity> capacity{};
   std::unique_ptr<ExpertSums<T>> sums{};
 };
@@ -93,6 +93,7 @@ class Moe final : public FeedForward<T> {
                                       const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
                                       Matrix<const T>, Matrix<T> y) const override;
   bool adds() const override { return false; }
+  bool has_steps() const override { return !parts_->exchanges.front()->is_local(); }
   [[nodiscard]] Pending forward_output(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
                                        const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
                                        Matrix<const T>, Matrix<T> y) const override;
@@ -125,17 +126,17 @@ class Moe final : public FeedForward<T> {
   void route(Device& device, const TokenBatch& batch, Matrix<const T> n, const RoutedActivations<T>& act,
              const RoutedWorkspace<T>& work) const;
   void forward_shared(Device& device, TensorParallelRegion<T>& region, Matrix<const T> n,
-                      const RoutedActivations<T>& act) const;
+                      const RoutedActivations<T>& act, const RoutedWorkspace<T>& work) const;
   void multiply_in_chunks(Device& device, TensorParallelRegion<T>& region, const RowGemm<T>& gemm, Matrix<const T> x,
-                          Matrix<T> y) const;
+                          Matrix<T> y, const RoutedWorkspace<T>& work) const;
   void backward_router(Device& device, const TokenBatch& batch, const RoutedActivations<T>& act,
                        const RoutedWorkspace<T>& work) const;
   void compute_rows(Device& device, const RoutedActivations<T>& act) const;
   void compute_shared_hidden(Device& device, const RoutedActivations<T>& act, index_t tokens) const;
   bool has_shared_gate() const { return parts_->sizes.columns > parts_->sizes.experts; }
-  ExpertExchange<T>& exchange() const { return *parts_->exchange; }
+  ExpertExchange<T>& exchange(const RoutedWorkspace<T>& work) const { return *parts_->exchanges[work.turn]; }
   /// Whether the shared expert runs while rows are in flight, else in the gather of all tokens.
-  bool is_beside() const { return w_.shared && !exchange().is_local(); }
+  bool is_beside() const { return w_.shared && has_steps(); }
   RowGemm<T> shared_gate_up() const;
   RowGemm<T> shared_dhidden() const;
   RowGemm<T> no_columns() const, no_features() const;  // GEMMs of nothing

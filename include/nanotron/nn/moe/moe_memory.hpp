@@ -97,6 +97,7 @@ struct RoutedWorkspace {
   Vector<M> dgate;                       // (tokens)
   Matrix<T> shared_dhidden;              // (tokens, width)
   Vector<M> bias_sums;                   // of the gradients of biases
+  std::size_t turn = 0;                  // of micro-batches that are computed together: whose rows these are
 };
 
 /// Allocate the activations that are cheap to recompute, those that are not, doutput, and the workspaces; nothing for a
@@ -111,5 +112,8 @@ template <class T>
 void take_forward(Arena& arena, const MoeSizes& sizes, RoutedWorkspace<T>& work);
 template <class T>
 void take_backward(Arena& arena, const MoeSizes& sizes, RoutedWorkspace<T>& work);
+/// What micro-batches that are computed together do not share.
+template <class T>
+void take_turn(Arena& arena, const MoeSizes& sizes, index_t turn, RoutedWorkspace<T>& work);
 
 }  // namespace nanotron::nn

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "nanotron/comm/process_grid.hpp"
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/micro_batch.hpp"
 #include "nanotron/model/layers/partial_gradients.hpp"
 
 namespace nanotron::parallel {
@@ -29,7 +29,7 @@ struct ReducerContext {
   Arena& arena;  // planning or real
 
   index_t micro_batches() const {  // per rank in a step of global_batch_size
-    return config.data.global_batch_size / config.parallel.dp / config.data.micro_batch_size;
+    return config.data.global_batch_size / config.parallel.dp / deck::sequences_at_once(config);
   }
 };
 

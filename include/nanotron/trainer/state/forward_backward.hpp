@@ -44,6 +44,10 @@ template <class T>
 std::unique_ptr<ForwardBackwardSchedule<T>> make_forward_backward(const deck::Config& config, comm::ProcessGrid& grid,
                                                                   Device& device, TrainingState<T>& state);
 
+/// For micro-batches of two parts, without a pipeline.
+template <class T>
+std::unique_ptr<ForwardBackwardSchedule<T>> make_halves_schedule(TrainingState<T>& state);
+
 /// For pp > 1.
 template <class T>
 std::unique_ptr<ForwardBackwardSchedule<T>> make_pipeline_executor(const deck::Config& config, comm::ProcessGrid& grid,

@@ -61,7 +61,7 @@ struct TrainingState {
   /// The states of the optimizer and those that follow the weights, as a checkpoint stores them.
   std::vector<optim::Moment<M>> moments() const;
 
-  /// Micro-batches of the loaded global batch, and of the largest.
+  /// Micro-batches, or parts of them (deck/micro_batch.hpp), of the loaded global batch, and of the largest.
   index_t micro_batches() const { return micro_batches_; }
   index_t max_micro_batches() const { return static_cast<index_t>(inputs.size()) / model.tokens(); }
   void set_loaded(const LoadedBatch& batch) {

@@ -1,0 +1,42 @@
+// ranks: 1
+// What keys of the messages between ranks with experts ask of a deck.
+#include <gtest/gtest.h>
+
+#include "nanotron/trainer/start/deck_features.hpp"
+#include "support/small_deck.hpp"
+
+namespace nanotron::trainer {
+namespace {
+
+using test::small_deck;
+
+const test::DeckReader decks{
+    [](const std::string& text, const test::Settings& set) { return read_deck_text(text, "t.deck", set); },
+    [](deck::Config& c, int ranks) { trainer::resolve(c, ranks); }};
+
+const std::string experts = small_deck + "&moe num_experts = 4 /\n&parallel dp = 4, ep = 2 /\n";
+
+void expect_refused(test::Settings settings, const std::string& words) {
+  settings.insert(settings.begin(), "data.global_batch_size=16");
+  const std::string text = decks.message(experts, settings);
+  EXPECT_NE(text.find(words), std::string::npos) << text;
+}
+
+TEST(EpChecks, HalvesOfAMicroBatch) {
+  const std::string overlap = "parallel.ep_overlap=t", two = "data.micro_batch_size=2",
+                    batch = "data.global_batch_size=16";
+  EXPECT_EQ(decks.message(experts, {batch, overlap, two}), "");
+  EXPECT_EQ(decks.message(experts, {batch, overlap, "data.micro_batch_size=4", "parallel.zero_stage=3"}), "");
+  expect_refused({overlap, "data.micro_batch_size=1"}, "two halves, but micro_batch_size = 1");
+  expect_refused({overlap, two, "parallel.ep=1"}, "ep = 1 has none");
+  expect_refused({overlap, two, "parallel.offload_layers=1"}, "offload_layers");
+  expect_refused({overlap, two, "parallel.zero_stage=2", "model.tie_word_embeddings=t"}, "zero_stage at most 1");
+  EXPECT_EQ(decks.message(experts, {batch, overlap, two, "parallel.zero_stage=1", "model.tie_word_embeddings=t"}), "");
+  EXPECT_EQ(decks.message(experts, {batch, overlap, "precision.reproducible=layout"}), "");
+  const std::string odd =
+      decks.message(experts, {"data.global_batch_size=4", overlap, "precision.reproducible=layout"});
+  EXPECT_NE(odd.find("sequences in pairs"), std::string::npos) << odd;
+}
+
+}  // namespace
+}  // namespace nanotron::trainer
