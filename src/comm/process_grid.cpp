@@ -149,6 +149,7 @@ GridShape shape_of(const deck::Config& config) {
           .tp = static_cast<int>(p.tp),
           .shards = static_cast<int>(deck::shard_group_size(p)),
           .ep = static_cast<int>(p.ep),
+          .cp_all_to_all = static_cast<int>(deck::all_to_all_ranks(p)),
           .order = p.order,
           .tp_sums = config.precision.reproducible == deck::Reproducible::layout ? Sums::tree : Sums::any_order,
           .engine = p.collective_engine,
@@ -221,6 +222,14 @@ std::vector<int> ranks_of_group(const GridShape& s, const GridCoordinate& at, Gr
     case GroupKind::cp:
       add(s.cp, [&](int i) { return GridCoordinate{at.dp, at.pp, i, at.tp}; });
       break;
+    case GroupKind::cp_all_to_all:
+    case GroupKind::cp_ring: {
+      if (!s.has_parts_of_cp()) return {rank_of(s, at)};
+      const bool is_ring = kind == GroupKind::cp_ring;
+      const int n = s.cp_all_to_all, first = is_ring ? at.cp % n : at.cp / n * n, stride = is_ring ? n : 1;
+      add(is_ring ? s.cp / n : n, [&](int i) { return GridCoordinate{at.dp, at.pp, first + i * stride, at.tp}; });
+      break;
+    }
     case GroupKind::embedding:
       if (!has_embedding_group(s, at)) return {rank_of(s, at)};
       add(2, [&](int i) { return GridCoordinate{at.dp, i == 0 ? 0 : s.pp - 1, at.cp, at.tp}; });
@@ -300,12 +309,17 @@ ProcessGrid::Groups ProcessGrid::make_groups(const Communicator& world, const Gr
   Group ep = shape.ep > 1 ? group(replicas.split(replicas.rank() / shape.ep, replicas.rank()))
                           : Group(world.split(world.rank(), 0), std::unique_ptr<Channel>());
   Group tp = group(along({tp_axis}, at.tp), shape.tp_sums), cp = group(along({cp_axis}, at.cp));
+  const auto part_of_cp = [&](int color) {
+    return shape.has_parts_of_cp() ? group(cp.communicator().split(color, at.cp))
+                                   : Group(world.split(world.rank(), 0), std::unique_ptr<Channel>());
+  };
+  Group cp_all_to_all = part_of_cp(at.cp / shape.cp_all_to_all), cp_ring = part_of_cp(at.cp % shape.cp_all_to_all);
   Group pp = group(along({pp_axis}, at.pp));
   const bool is_tied = has_embedding_group(shape, at);
   Communicator ends = pp.communicator().split(is_tied ? 0 : 1 + at.pp, at.pp);
   Group embedding = is_tied ? group(std::move(ends)) : Group(std::move(ends), std::unique_ptr<Channel>());
-  return {std::move(all), std::move(groups), std::move(ep),       std::move(tp),
-          std::move(cp),  std::move(pp),     std::move(embedding)};
+  return {std::move(all),           std::move(groups),  std::move(ep), std::move(tp),       std::move(cp),
+          std::move(cp_all_to_all), std::move(cp_ring), std::move(pp), std::move(embedding)};
 }
 
 ProcessGrid::ProcessGrid(const GridShape& shape, const GridCoordinate& at, Groups groups)
@@ -318,7 +332,7 @@ ProcessGrid::ProcessGrid(const Communicator& world, const GridShape& shape, Tran
 }
 
 ProcessGrid ProcessGrid::planned(const GridShape& s, const GridCoordinate& at, OperationLog* log) {
-  const int rank = data_parallel_rank(s, at), size = s.dp * s.cp;
+  const int rank = data_parallel_rank(s, at), size = s.dp * s.cp, n = s.cp_all_to_all;
   std::vector<DataGroups> data;
   data.push_back(planned_data_groups(size, rank, s.shards, log, GroupKind::data));
   if (s.ep > 1) {
@@ -328,7 +342,12 @@ ProcessGrid ProcessGrid::planned(const GridShape& s, const GridCoordinate& at, O
           at,
           {Group::planned(s.size(), rank_of(s, at)), std::move(data),
            Group::planned(s.ep, rank % s.ep, {log, GroupKind::ep}), Group::planned(s.tp, at.tp, {log, GroupKind::tp}),
-           Group::planned(s.cp, at.cp, {log, GroupKind::cp}), Group::planned(s.pp, at.pp, {log, GroupKind::pp}),
+           Group::planned(s.cp, at.cp, {log, GroupKind::cp}),
+           Group::planned(s.has_parts_of_cp() ? n : 1, s.has_parts_of_cp() ? at.cp % n : 0,
+                          {log, GroupKind::cp_all_to_all}),
+           Group::planned(s.has_parts_of_cp() ? s.cp / n : 1, s.has_parts_of_cp() ? at.cp / n : 0,
+                          {log, GroupKind::cp_ring}),
+           Group::planned(s.pp, at.pp, {log, GroupKind::pp}),
            Group::planned(has_embedding_group(s, at) ? 2 : 1, has_embedding_group(s, at) && at.pp > 0 ? 1 : 0,
                           {log, GroupKind::embedding})}};
 }

@@ -22,6 +22,11 @@ std::int64_t virtual_stages(const ParallelConfig& p) {
   return p.pp_schedule == PpSchedule::interleaved_1f1b ? p.pp_chunks : p.pp_schedule == PpSchedule::zero_bubble ? 2 : 1;
 }
 
+std::int64_t all_to_all_ranks(const ParallelConfig& p) {
+  if (p.cp <= 1) return 1;
+  return p.cp_mode == CpMode::all_to_all ? p.cp : p.cp_all_to_all;
+}
+
 std::int64_t pipeline_stages(const ParallelConfig& p) { return product(p.pp, virtual_stages(p)); }
 
 std::int64_t grid_size(const ParallelConfig& p) { return product(product(p.dp, p.tp), product(p.pp, p.cp)); }

@@ -46,7 +46,8 @@ class MachineTimes {
     const bool is_message =
         operation.operation == comm::Operation::send || operation.operation == comm::Operation::receive;
     if (!is_message) return ranks;
-    const auto me = static_cast<std::size_t>(operation.group == comm::GroupKind::pp ? pp_rank : shape_.cp - 1);
+    const int rank = comm::rank_of(shape_, coordinate(pp_rank));
+    const auto me = static_cast<std::size_t>(std::ranges::find(ranks, rank) - ranks.begin());
     const std::size_t other = (operation.to_next ? me + 1 : me + ranks.size() - 1) % ranks.size();
     return {ranks[me], ranks[other]};
   }

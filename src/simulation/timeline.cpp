@@ -16,6 +16,8 @@ Share share_of(comm::GroupKind group) {
     case comm::GroupKind::tp:
       return Share::tensor_parallel;
     case comm::GroupKind::cp:
+    case comm::GroupKind::cp_all_to_all:
+    case comm::GroupKind::cp_ring:
       return Share::context_parallel;
     case comm::GroupKind::ep:
       return Share::expert_parallel;

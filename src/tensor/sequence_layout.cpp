@@ -16,16 +16,27 @@ SequenceShard zigzag(index_t length, int ranks, int rank) {
 
 }  // namespace
 
-SequenceLayout::SequenceLayout(Cut cut, index_t length, int ranks) : length_(length) {
-  NANOTRON_REQUIRE(ranks >= 1 && length >= ranks, "{} tokens over {} ranks", length, ranks);
-  for (int r = 0; r < ranks; ++r) {
-    const Range whole = shard_range(length, ranks, r);
-    shards_.push_back(cut == Cut::zigzag ? zigzag(length, ranks, r) : SequenceShard{whole, {whole.end, whole.end}});
+ContextDegrees context_degrees(const deck::ParallelConfig& p) {
+  const auto all_to_all = static_cast<int>(deck::all_to_all_ranks(p));
+  return {static_cast<int>(p.cp) / all_to_all, all_to_all};
+}
+
+SequenceLayout::SequenceLayout(const ContextDegrees& d, index_t length) : length_(length) {
+  NANOTRON_REQUIRE(d.ranks() >= 1 && length >= d.ranks(), "{} tokens over {} ranks", length, d.ranks());
+  const auto share = [&](const Range& chunk, int rank) {
+    const Range part = shard_range(chunk.size(), d.all_to_all, rank);
+    return Range{chunk.begin + part.begin, chunk.begin + part.end};
+  };
+  for (int r = 0; r < d.ranks(); ++r) {
+    const SequenceShard part =
+        d.ring > 1 ? zigzag(length, d.ring, r / d.all_to_all) : SequenceShard{{0, length}, {length, length}};
+    shards_.push_back({share(part.first, r % d.all_to_all), share(part.second, r % d.all_to_all)});
   }
 }
 
-SequenceLayout::SequenceLayout(deck::CpMode mode, index_t length, int ranks)
-    : SequenceLayout(mode == deck::CpMode::ring ? Cut::zigzag : Cut::contiguous, length, ranks) {}
+index_t SequenceLayout::shortest_shard() const {
+  return std::ranges::min(shards_, {}, &SequenceShard::length).length();
+}
 
 index_t SequenceLayout::longest_piece() const {
   index_t longest = 0;

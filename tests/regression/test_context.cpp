@@ -1,7 +1,7 @@
 // ranks: 1 2 3 4
 // timeout: 300
-// Sequences cut over a context-parallel group follow the serial run: cp in {1, 2, 3, 4} with tp and dp, by a ring and
-// by an all-to-all, of lengths that do not divide, with and without documents.
+// Sequences cut over a context-parallel group follow the serial run: cp in {1, 2, 3, 4} with tp and dp, by a ring, by
+// an all-to-all and by a ring of all-to-alls, of lengths that do not divide, with and without documents.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -21,16 +21,18 @@ struct Grid {
   int cp, tp;
   deck::CpMode mode;
   deck::TpMode tp_mode = deck::TpMode::all_reduce;
+  int all_to_all = 1;
 };
 
 std::string name_of(const Grid& g) {
-  return fmt::format("cp {} tp {} {} {}", g.cp, g.tp, g.mode == deck::CpMode::ring ? "ring" : "all_to_all",
-                     g.tp_mode == deck::TpMode::all_reduce ? "whole" : "split");
+  return fmt::format("cp {} tp {} {} {}{}", g.cp, g.tp, g.mode == deck::CpMode::ring ? "ring" : "all_to_all",
+                     g.tp_mode == deck::TpMode::all_reduce ? "whole" : "split", g.all_to_all > 1 ? " of pairs" : "");
 }
 
 // Those that fill the ranks with a dp that divides the batch.
 std::vector<Grid> grids_of(int ranks) {
   std::vector<Grid> grids;
+  if (ranks == 4) grids.push_back({4, 1, deck::CpMode::ring, deck::TpMode::all_reduce, 2});
   for (const int cp : {1, 2, 3, 4}) {
     for (const int tp : {1, 2}) {
       if (ranks % (cp * tp) != 0 || (cp == 1 && tp == 1 && ranks > 1)) continue;
@@ -73,6 +75,7 @@ class Context : public testing::Test {
     c.parallel.tp = grid.tp;
     c.parallel.dp = ranks_ / grid.cp / grid.tp;
     c.parallel.cp_mode = grid.mode;
+    c.parallel.cp_all_to_all = grid.all_to_all;
     c.parallel.tp_mode = grid.tp_mode;
     if (c.parallel.dp == 4) c.data.micro_batch_size = 1;
     const test::Numbers numbers = test::run_training(c, test::world(), until, save);
@@ -150,8 +153,9 @@ TEST_F(Context, SequencesShorterThanTheChunks) {
 }
 
 TEST_F(Context, RecomputationAndASecondRunChangeNoBit) {
-  for (const auto mode : {deck::CpMode::ring, deck::CpMode::all_to_all}) {
-    const Grid grid{ranks_, 1, mode};
+  std::vector<Grid> grids{{ranks_, 1, deck::CpMode::ring}, {ranks_, 1, deck::CpMode::all_to_all}};
+  if (ranks_ == 4) grids.push_back({4, 1, deck::CpMode::ring, deck::TpMode::all_reduce, 2});
+  for (const Grid& grid : grids) {
     deck::Config c = config("qwen3", 13, deck::DocumentMask::block_diagonal);
     const test::Numbers kept = run(c, grid, 3);
     EXPECT_EQ(run(c, grid, 3).parameters, kept.parameters);

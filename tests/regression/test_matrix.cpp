@@ -48,9 +48,11 @@ const std::vector<Axis> axes{
     {"parallel.tp_overlap_chunks", {"1", "2", "3"}},
     {"parallel.tp_gathered_inputs", {"gather_again", "keep"}},
     {"parallel.cp_mode", {"ring", "all_to_all"}},
+    {"parallel.cp_all_to_all", {"1", "2"}},
     {"parallel.pp_schedule", {"gpipe", "1f1b", "interleaved_1f1b", "zero_bubble"}},
     {"parallel.recompute", {"none", "selective", "full"}},
     {"parallel.recompute_layers", {"all", "2:1"}},
+    {"parallel.offload_layers", {"0", "2"}},
     {"data.micro_batch_size", {"1", "2"}},
     {"data.document_mask", {"none", "block_diagonal"}},
     {"data.sequences", {"stream", "documents"}},
@@ -147,7 +149,7 @@ bool is_at_work(const Choice& choice, const deck::Config& config, std::size_t ax
   if (name == "parallel.tp_mode") return p.tp > 1;
   if (name.starts_with("parallel.tp_")) return p.tp > 1 && p.tp_mode == deck::TpMode::reduce_scatter;
   if (name == "parallel.recompute_layers") return p.recompute != deck::Recompute::none;
-  if (name == "parallel.cp_mode") return p.cp > 1;
+  if (name.starts_with("parallel.cp_")) return p.cp > 1;
   if (name == "data.sequences") return config.data.sequences != deck::SequenceKind::pairs;  // another axis
   if (name == "parallel.pp_schedule") return p.pp > 1;
   if (name == "parallel.zero_size") return p.zero_stage > 0;

@@ -73,7 +73,8 @@ double statistic(const deck::Config& config, const trainer::StepResult& r, std::
 Traffic counted(comm::ProcessGrid& grid) {
   return {
       .tensor_parallel = grid.tp().traffic().bytes,
-      .context_parallel = grid.cp().traffic().bytes,
+      .context_parallel =
+          grid.cp().traffic().bytes + grid.cp_all_to_all().traffic().bytes + grid.cp_ring().traffic().bytes,
       .data_parallel = bytes_of(grid.data_groups(comm::ReplicaSet::data_parallel)) +
                        (grid.shape().ep > 1 ? bytes_of(grid.data_groups(comm::ReplicaSet::expert_data_parallel)) : 0),
       .pipeline = grid.pp().traffic().bytes,

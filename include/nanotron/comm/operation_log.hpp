@@ -19,6 +19,8 @@ enum class GroupKind {
   ep,
   tp,
   cp,
+  cp_all_to_all,
+  cp_ring,  // parts of cp, where attention has several all-to-alls in a ring
   pp,
   embedding
 };

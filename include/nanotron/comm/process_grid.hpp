@@ -31,12 +31,14 @@ struct GridShape {
   int dp = 1, pp = 1, cp = 1, tp = 1;
   int shards = 1;                     // size of a shard group (ZeRO): neighbours of the data-parallel group (dp x cp)
   int ep = 1;                         // size of an expert-parallel group: neighbours of the data-parallel group
+  int cp_all_to_all = 1;              // neighbours in cp that exchange tokens for heads
   std::string order = "tp-cp-pp-dp";  // innermost first: the first axis varies fastest over ranks
   Sums tp_sums = Sums::any_order;
   deck::CollectiveEngine engine = deck::CollectiveEngine::blocks;
   bool ties_embedding = false;  // the first and the last rank of a pipeline may hold the same embedding
 
   int size() const { return dp * pp * cp * tp; }
+  bool has_parts_of_cp() const { return 1 < cp_all_to_all && cp_all_to_all < cp; }
   int expert_shards() const { return shards > ep ? shards / ep : 1; }  // ranks of a shard group with the same experts
   int sequences_at_once(ReplicaSet replicas) const;  // whose tokens meet on a rank with these parameters
 };
@@ -95,9 +97,12 @@ class ProcessGrid {
   /// The groups whose ranks together own each element of these parameters once.
   std::vector<Group*> owners(ReplicaSet replicas);
   Group& data_parallel() { return g_.data.front().data; }
-  Group& ep() { return g_.ep; }                // neighbours of the data-parallel group that together store all experts
-  Group& tp() { return g_.tp; }                // same (dp, pp, cp): shards of the same layers
-  Group& cp() { return g_.cp; }                // same (dp, pp, tp): parts of the same sequences
+  Group& ep() { return g_.ep; }  // neighbours of the data-parallel group that together store all experts
+  Group& tp() { return g_.tp; }  // same (dp, pp, cp): shards of the same layers
+  Group& cp() { return g_.cp; }  // same (dp, pp, tp): parts of the same sequences
+  // Parts of cp: neighbours, and the ranks with the same place among theirs; alone without has_parts_of_cp().
+  Group& cp_all_to_all() { return g_.cp_all_to_all; }
+  Group& cp_ring() { return g_.cp_ring; }
   Group& pp() { return g_.pp; }                // same (dp, cp, tp): the stages of one model
   Group& embedding() { return g_.embedding; }  // if it is tied the first and the last rank of pp; else this rank
 
@@ -106,6 +111,10 @@ class ProcessGrid {
   void for_each_group(const F& f) {
     f(g_.tp, GroupKind::tp);
     f(g_.cp, GroupKind::cp);
+    if (shape_.has_parts_of_cp()) {
+      f(g_.cp_all_to_all, GroupKind::cp_all_to_all);
+      f(g_.cp_ring, GroupKind::cp_ring);
+    }
     f(g_.pp, GroupKind::pp);
     f(g_.embedding, GroupKind::embedding);
     f(g_.ep, GroupKind::ep);
@@ -131,7 +140,7 @@ class ProcessGrid {
   struct Groups {
     Group world;
     std::vector<DataGroups> data;  // by ReplicaSet; only one where ep = 1
-    Group ep, tp, cp, pp, embedding;
+    Group ep, tp, cp, cp_all_to_all, cp_ring, pp, embedding;
   };
   ProcessGrid(const GridShape& shape, const GridCoordinate& at, Groups groups);
   static Groups make_groups(const Communicator& world, const GridShape& shape, Transport transport);

@@ -1,11 +1,14 @@
 #pragma once
 
-// Which positions of a sequence each of the c ranks of a context-parallel group holds. All sequences of a micro-batch
-// are sharded alike; the length need not be a multiple of c.
+// Which positions of a sequence each of the r a ranks of a context-parallel group holds: r parts of the sequence, each
+// of a neighbours. All sequences of a micro-batch are sharded alike; the length need not be a multiple of anything.
 //
-//   zigzag       2c chunks, rank r holds chunks r and 2c - 1 - r: causal work is even, with equally many pairs of query
-//                and earlier key per rank (Brandon et al. 2023, section 3; Llama Team 2024, section 3.3.2)
-//   contiguous   c chunks, rank r holds chunk r
+//   r > 1   zigzag: 2r chunks, part i has chunks i and 2r - 1 - i. Causal work is even, with equally many pairs of
+//   query
+//           and earlier key per part (Brandon et al. 2023, section 3; Llama Team 2024, section 3.3.2)
+//   r = 1   the whole sequence
+//
+// Each of the a neighbours holds its share of each chunk: consecutive positions.
 
 #include <array>
 #include <cstdint>
@@ -34,18 +37,24 @@ struct SequenceShard {
   std::array<Piece, 2> pieces() const { return {Piece{first, 0}, Piece{second, first.size()}}; }
 };
 
+/// r and a: parts go round a ring; inside of one, an all-to-all exchanges tokens for heads.
+struct ContextDegrees {
+  int ring = 1, all_to_all = 1;
+  int ranks() const { return ring * all_to_all; }
+};
+/// Of the deck; cp is not 0.
+ContextDegrees context_degrees(const deck::ParallelConfig& parallel);
+
 class SequenceLayout {
  public:
-  enum class Cut { zigzag, contiguous };
-
-  /// length >= ranks, so that every rank has a token.
-  SequenceLayout(Cut cut, index_t length, int ranks);
-  /// zigzag for ring attention, else contiguous.
-  SequenceLayout(deck::CpMode mode, index_t length, int ranks);
+  /// length >= ranks: a rank without tokens is possible only where 1 < ring and 1 < all_to_all.
+  SequenceLayout(const ContextDegrees& degrees, index_t length);
 
   index_t length() const { return length_; }
   int ranks() const { return static_cast<int>(shards_.size()); }
   const SequenceShard& operator[](int rank) const { return shards_[static_cast<std::size_t>(rank)]; }
+  /// Min over ranks of the tokens of a sequence.
+  index_t shortest_shard() const;
   /// Max over ranks of the length of a piece, and of a shard.
   index_t longest_piece() const;
   index_t longest_shard() const;

@@ -45,6 +45,8 @@ constexpr const char* group_names[] = {"world",
                                        "expert parallel",
                                        "tensor parallel",
                                        "context parallel",
+                                       "context parallel, all-to-all",
+                                       "context parallel, ring",
                                        "pipeline",
                                        "tied embedding"};
 

@@ -79,8 +79,8 @@ void record(Group& group, const char* axis, const Group& world, Carries what = C
 
 // By GroupKind.
 constexpr const char* names[] = {
-    "world", "dp", "dp shard", "dp replicate", "expert dp", "expert dp shard", "expert dp replicate",
-    "ep",    "tp", "cp",       "pp",           "embedding"};
+    "world", "dp", "dp shard",      "dp replicate", "expert dp", "expert dp shard", "expert dp replicate", "ep",
+    "tp",    "cp", "cp all-to-all", "cp ring",      "pp",        "embedding"};
 
 // Attribute of a communicator: its number in the recorder. Freed with MPI.
 int number_key() {
@@ -105,7 +105,7 @@ void record_groups(ProcessGrid& grid) {
   record(world, "world", world);
   grid.for_each_group([&](Group& group, GroupKind kind) {
     if (kind == GroupKind::embedding && !grid.shape().ties_embedding) return;
-    const bool has_messages = kind == GroupKind::cp || kind == GroupKind::pp;
+    const bool has_messages = kind == GroupKind::cp || kind == GroupKind::cp_ring || kind == GroupKind::pp;
     record(group, names[static_cast<std::size_t>(kind)], world,
            has_messages ? Carries::messages : Carries::collectives);
   });

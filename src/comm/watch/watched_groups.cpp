@@ -33,6 +33,8 @@ int axis_of(GroupKind kind) {
     case GroupKind::tp:
       return tp;
     case GroupKind::cp:
+    case GroupKind::cp_all_to_all:
+    case GroupKind::cp_ring:
       return cp;
     case GroupKind::pp:
     case GroupKind::embedding:

@@ -37,7 +37,7 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
       micro_batches_(setup.context(), setup.sequences, setup.document_mask, slots_of(setup_), device, arena),
       geometries_(make_geometries<T>(setup_, table_, buffers_, orders_of(setup), device, arena)),
       core_(nn::make_attention_core<T>(setup.context(), geometries_.front(), setup.sequences, setup.key_length,
-                                       *setup.cp, arena)),
+                                       setup.context_groups(), arena)),
       tp_regions_(make_regions<T>(setup, tokens(), arena)),
       tp_region_(tp_regions_.front().get()),
       attention_(make_attention_blocks<T>(setup, table_, arena)),

@@ -7,6 +7,7 @@
 #include "nanotron/kernels/attention/attention.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 
+// Neighbours exchange tokens for heads; attention of all their tokens is that of another core, for a part of the heads.
 // A message between two ranks is a matrix: the tokens of one rank, the columns of the other's heads.
 
 namespace nanotron::nn {
@@ -42,10 +43,20 @@ class AllToAllAttention final : public AttentionCore<T> {
   using Geometry = AttentionGeometry<T>;
 
   AllToAllAttention(const ContextShard& context, const AttentionGeometry<T>& geometry, index_t sequences,
-                    comm::Group& cp, Arena& arena)
-      : context_(context), geometry_(geometry), part_(geometry), sequences_(sequences), cp_(&cp) {
-    const int ranks = context_.layout.ranks();
-    part_.heads = heads_of(geometry.heads, ranks, context_.rank);
+                    const ContextGroups& groups, Arena& arena)
+      : geometry_(geometry),
+        part_(geometry),
+        sequences_(sequences),
+        group_(groups.all_to_all),
+        rank_(context.rank % context.degrees.all_to_all) {
+    const ContextDegrees parts{context.degrees.ring, 1};
+    const int ranks = context.degrees.all_to_all, part = context.rank / ranks;
+    const SequenceLayout layout(parts, context.layout.length());
+    together_ = layout[part];
+    for (int r = 0; r < ranks; ++r) shards_.push_back(context.layout[part * ranks + r]);
+    part_.heads = heads_of(geometry.heads, ranks, rank_);
+    core_ = make_attention_core<T>({parts, layout, part}, part_, sequences, context.layout.length(),
+                                   {.ring = groups.ring}, arena);
     index_t sent = 0;
     for (int r = 0; r < ranks; ++r) {
       blocks_.push_back(qkv_blocks(geometry.heads, heads_of(geometry.heads, ranks, r), geometry.head_dim));
@@ -54,7 +65,7 @@ class AllToAllAttention final : public AttentionCore<T> {
     counts_here_.resize(blocks_.size());
     counts_there_.resize(blocks_.size());
     constexpr auto kind = MemoryKind::workspace;
-    const index_t tokens = tokens_of(context_.rank), all = sequences * context_.layout.length();
+    const index_t tokens = tokens_of(rank_), all = all_tokens();
     const index_t elements = std::max(tokens * sent, all * part_.qkv_columns());
     send_ = arena.take<T>(kind, elements);
     receive_ = arena.take<T>(kind, elements);
@@ -64,31 +75,31 @@ class AllToAllAttention final : public AttentionCore<T> {
   }
 
   CoreSizes sizes(const Geometry& layer, Processor processor) const override {
-    const index_t length = context_.layout.length(), rows = sequences_ * length;
-    return {.lse = rows * part_.heads.query.size(),
-            .rows = rows,
+    const CoreSizes of_core = core_->sizes(part_of(layer), processor);
+    return {.lse = of_core.lse,
+            .rows = all_tokens(),
             .qkv_columns = part_.qkv_columns(),
             .out_columns = part_.query_columns(),
-            .tile_bytes = core_bytes(layer, part_of(layer).shape(sequences_, length, length),
-                                     part_of(layer).shape(sequences_, length, length), processor)};
+            .tile_bytes = of_core.tile_bytes};
   }
 
   // Forward: q, k, v to the ranks that compute their heads, and the output back. Backward: dout there, dq, dk, dv back.
   PassTraffic traffic() const override {
-    const int ranks = context_.layout.ranks();
-    const index_t tokens = sequences_ * context_.tokens().length(), all = sequences_ * context_.layout.length();
+    const index_t tokens = tokens_of(rank_), all = all_tokens();
     index_t sent = 0;
     for (const Blocks& of_rank : blocks_) sent += width_of(of_rank);
-    const Blocks& mine = blocks_[static_cast<std::size_t>(context_.rank)];
-    const auto bytes = [&](index_t n) { return comm::all_to_all_bytes(static_cast<index_t>(sizeof(T)) * n, ranks); };
-    return {{.context_parallel = bytes(tokens * sent + all * mine[0].size())},
-            {.context_parallel = bytes(tokens * geometry_.query_columns() + all * width_of(mine))}};
+    const Blocks& mine = blocks_[static_cast<std::size_t>(rank_)];
+    const auto bytes = [&](index_t n) { return comm::all_to_all_bytes(static_cast<index_t>(sizeof(T)) * n, ranks()); };
+    PassTraffic sum = core_->traffic();
+    sum.forward += {.context_parallel = bytes(tokens * sent + all * mine[0].size())};
+    sum.backward += {.context_parallel = bytes(tokens * geometry_.query_columns() + all * width_of(mine))};
+    return sum;
   }
 
   void forward(Device& device, const Geometry& layer, const TokenBatch& batch, const AttentionActivations<T>& act,
                const AttentionWorkspace<T>& work) override {
     tokens_to_heads(device, 3, act.qkv, act.all_qkv);
-    forward_of_heads(device, layer, batch, act, work);
+    core_->forward(device, part_of(layer), together(batch), together(act), work);
     heads_to_tokens(device, 1, act.all_out, [&](int rank, const MatrixRef<T>& message) {
       kernels::copy_matrix<T>(device, message, columns(act.out, block(rank, 0)));
     });
@@ -98,7 +109,7 @@ class AllToAllAttention final : public AttentionCore<T> {
   void backward(Device& device, const Geometry& layer, const TokenBatch& batch, const AttentionActivations<T>& act,
                 const AttentionWorkspace<T>& work) override {
     tokens_to_heads(device, 1, work.dout, all_dout_);
-    backward_of_heads(device, layer, batch, act, work);
+    core_->backward(device, part_of(layer), together(batch), together(act), together(work));
     kernels::fill<M>(device, flat(key_value_sum_), 0.0);
     heads_to_tokens(device, 3, all_dqkv_, [&](int rank, const MatrixRef<T>& message) {
       index_t at = block(rank, 0).size();
@@ -116,29 +127,27 @@ class AllToAllAttention final : public AttentionCore<T> {
 
   void prepare(Device& device, const Geometry& layer, const TokenBatch& batch, const AttentionActivations<T>& act,
                const AttentionWorkspace<T>& work) override {
-    forward_of_heads(device, layer, batch, act, work);
-    backward_of_heads(device, layer, batch, act, work);
+    core_->prepare(device, part_of(layer), together(batch), together(act), together(work));
   }
 
  private:
-  // Of all tokens and this rank's part of the heads.
-  void forward_of_heads(Device& device, const Geometry& layer, const TokenBatch& batch,
-                        const AttentionActivations<T>& act, const AttentionWorkspace<T>& work) {
-    kernels::attention_forward<T>(device, shape_of(layer, batch), part_.query_of(act.all_qkv),
-                                  part_.key_of(act.all_qkv), part_.value_of(act.all_qkv), act.all_out, act.lse,
-                                  work.tiles);
-    if (layer.denominator) layer.denominator->forward(device, shape_of(layer, batch), act.all_out, act.lse);
+  int ranks() const { return static_cast<int>(shards_.size()); }
+  index_t all_tokens() const { return sequences_ * together_.length(); }
+
+  // What the neighbours have together, as the core sees it.
+  TokenBatch together(TokenBatch batch) const {
+    batch.length = together_.length();
+    return batch;
   }
-  void backward_of_heads(Device& device, const Geometry& layer, const TokenBatch& batch,
-                         const AttentionActivations<T>& act, const AttentionWorkspace<T>& work) {
-    if (layer.denominator) {
-      layer.denominator->backward(device, shape_of(layer, batch), MatrixRef<T>(act.all_out), MatrixRef<T>(all_dout_),
-                                  act.lse, work.tiles);
-    }
-    kernels::attention_backward<T>(device, shape_of(layer, batch), part_.query_of(act.all_qkv),
-                                   part_.key_of(act.all_qkv), part_.value_of(act.all_qkv), MatrixRef<T>(act.all_out),
-                                   MatrixRef<T>(all_dout_), act.lse, part_.query_of(all_dqkv_), part_.key_of(all_dqkv_),
-                                   part_.value_of(all_dqkv_), work.tiles);
+  static AttentionActivations<T> together(AttentionActivations<T> act) {
+    act.qkv = act.all_qkv;
+    act.out = act.all_out;
+    return act;
+  }
+  AttentionWorkspace<T> together(AttentionWorkspace<T> work) const {
+    work.dqkv = all_dqkv_;
+    work.dout = all_dout_;
+    return work;
   }
 
   const Range& block(int rank, int i) const {
@@ -150,7 +159,7 @@ class AllToAllAttention final : public AttentionCore<T> {
     for (int i = 0; i < blocks; ++i) columns += block(rank, i).size();
     return columns;
   }
-  index_t tokens_of(int rank) const { return sequences_ * context_.layout[rank].length(); }
+  index_t tokens_of(int rank) const { return sequences_ * shards_[static_cast<std::size_t>(rank)].length(); }
   static MatrixRef<T> columns(const Matrix<T>& x, const Range& r) {
     return MatrixRef<T>(x).column_block(r.begin, r.size());
   }
@@ -160,19 +169,12 @@ class AllToAllAttention final : public AttentionCore<T> {
     part.heads = part_.heads;
     return part;
   }
-  kernels::AttentionShape shape_of(const Geometry& layer, const TokenBatch& batch) const {
-    const index_t length = context_.layout.length();
-    kernels::AttentionShape shape = part_of(layer).shape(sequences_, length, length);
-    batch.add_to(shape);
-    return shape;
-  }
-
   // Elements per rank: counts_here_ of (tokens here, columns there), counts_there_ of (tokens there, columns here).
   void count(int blocks) {
-    for (int r = 0; r < context_.layout.ranks(); ++r) {
+    for (int r = 0; r < ranks(); ++r) {
       const auto i = static_cast<std::size_t>(r);
-      counts_here_[i] = static_cast<std::size_t>(tokens_of(context_.rank) * width(r, blocks));
-      counts_there_[i] = static_cast<std::size_t>(tokens_of(r) * width(context_.rank, blocks));
+      counts_here_[i] = static_cast<std::size_t>(tokens_of(rank_) * width(r, blocks));
+      counts_there_[i] = static_cast<std::size_t>(tokens_of(r) * width(rank_, blocks));
     }
   }
 
@@ -180,8 +182,8 @@ class AllToAllAttention final : public AttentionCore<T> {
   void tokens_to_heads(Device& device, int blocks, const Matrix<T>& local, const Matrix<T>& all) {
     count(blocks);
     T* message = send_.data();
-    for (int r = 0; r < context_.layout.ranks(); ++r) {
-      const MatrixRef<T> out(message, tokens_of(context_.rank), width(r, blocks));
+    for (int r = 0; r < ranks(); ++r) {
+      const MatrixRef<T> out(message, tokens_of(rank_), width(r, blocks));
       index_t at = 0;
       for (int i = 0; i < blocks; ++i) {
         kernels::copy_matrix<T>(device, columns(local, block(r, i)), out.column_block(at, block(r, i).size()));
@@ -189,7 +191,7 @@ class AllToAllAttention final : public AttentionCore<T> {
       }
       message += out.rows * out.columns;
     }
-    comm::all_to_all<T>(*cp_, send_.data(), counts_here_, receive_.data(), counts_there_, device.stream());
+    comm::all_to_all<T>(*group_, send_.data(), counts_here_, receive_.data(), counts_there_, device.stream());
     for_each_stretch(MatrixRef<T>(receive_.data(), all.extent(0), all.extent(1)), all,
                      [&](const MatrixRef<T>& packed, const MatrixRef<T>& in_sequence) {
                        kernels::copy_matrix<T>(device, packed, in_sequence);
@@ -204,10 +206,10 @@ class AllToAllAttention final : public AttentionCore<T> {
                      [&](const MatrixRef<T>& packed, const MatrixRef<T>& in_sequence) {
                        kernels::copy_matrix<T>(device, in_sequence, packed);
                      });
-    comm::all_to_all<T>(*cp_, send_.data(), counts_there_, receive_.data(), counts_here_, device.stream());
+    comm::all_to_all<T>(*group_, send_.data(), counts_there_, receive_.data(), counts_here_, device.stream());
     T* message = receive_.data();
-    for (int r = 0; r < context_.layout.ranks(); ++r) {
-      const MatrixRef<T> in(message, tokens_of(context_.rank), width(r, blocks));
+    for (int r = 0; r < ranks(); ++r) {
+      const MatrixRef<T> in(message, tokens_of(rank_), width(r, blocks));
       take(r, in);
       message += in.rows * in.columns;
     }
@@ -217,18 +219,26 @@ class AllToAllAttention final : public AttentionCore<T> {
   template <class F>
   void for_each_stretch(const MatrixRef<T>& packed, const MatrixRef<T>& all, const F& f) const {
     index_t row = 0;
-    for (int r = 0; r < context_.layout.ranks(); ++r) {
-      const Range held = context_.layout[r].first;
-      for (index_t s = 0; s < sequences_; ++s, row += held.size()) {
-        f(packed.row_block(row, held.size()), all.row_block(s * context_.layout.length() + held.begin, held.size()));
+    const auto add = [&](index_t sequence, const Range& held, index_t first) {
+      if (held.size() == 0) return;
+      f(packed.row_block(row, held.size()), all.row_block(sequence * together_.length() + first, held.size()));
+      row += held.size();
+    };
+    for (const SequenceShard& held : shards_) {
+      for (index_t s = 0; s < sequences_; ++s) {
+        add(s, held.first, held.first.begin - together_.first.begin);
+        add(s, held.second, together_.first.size() + held.second.begin - together_.second.begin);
       }
     }
   }
 
-  ContextShard context_;
-  Geometry geometry_, part_;  // of the local heads; of this rank's share of them
+  std::unique_ptr<AttentionCore<T>> core_;  // of all tokens of the neighbours and this rank's part of the heads
+  std::vector<SequenceShard> shards_;       // of each neighbour
+  SequenceShard together_{};                // of all of them
+  Geometry geometry_, part_;                // of the local heads; of this rank's share of them
   index_t sequences_;
-  comm::Group* cp_;
+  comm::Group* group_;
+  int rank_;                    // in it
   std::vector<Blocks> blocks_;  // per rank: its columns of the local q | k | v
   std::vector<std::size_t> counts_here_, counts_there_;
   Vector<T> send_, receive_;
@@ -241,13 +251,13 @@ class AllToAllAttention final : public AttentionCore<T> {
 template <class T>
 std::unique_ptr<AttentionCore<T>> make_all_to_all_attention(const ContextShard& context,
                                                             const AttentionGeometry<T>& geometry, index_t sequences,
-                                                            comm::Group& cp, Arena& arena) {
-  return std::make_unique<AllToAllAttention<T>>(context, geometry, sequences, cp, arena);
+                                                            const ContextGroups& groups, Arena& arena) {
+  return std::make_unique<AllToAllAttention<T>>(context, geometry, sequences, groups, arena);
 }
 
 #define NANOTRON_INSTANTIATE(T)                                         \
   template std::unique_ptr<AttentionCore<T>> make_all_to_all_attention( \
-      const ContextShard&, const AttentionGeometry<T>&, index_t, comm::Group&, Arena&);
+      const ContextShard&, const AttentionGeometry<T>&, index_t, const ContextGroups&, Arena&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

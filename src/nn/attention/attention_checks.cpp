@@ -7,6 +7,7 @@
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/tensor/layout_checks.hpp"
+#include "nanotron/tensor/sequence_layout.hpp"
 
 namespace nanotron::nn {
 namespace {
@@ -42,6 +43,42 @@ void check_heads(const deck::Config& c, deck::Findings& f) {
   }
 }
 
+// Query heads of the tensor-parallel rank with the fewest, see nn/attention/heads.hpp: whole groups where there are at
+// least tp.
+std::int64_t fewest_heads(const deck::Config& c) {
+  const std::int64_t heads = c.model.num_attention_heads, tp = std::max<std::int64_t>(c.parallel.tp, 1);
+  const std::int64_t groups = c.model.num_key_value_heads > 0 ? c.model.num_key_value_heads : heads;
+  return groups >= tp ? groups / tp * (heads / groups) : heads / tp;
+}
+
+// All-to-alls inside of a ring.
+void check_parts(const deck::Config& c, deck::Findings& f) {
+  const deck::ParallelConfig& p = c.parallel;
+  const std::string key = "parallel.cp_all_to_all";
+  const std::int64_t ranks = p.cp_all_to_all;
+  if (ranks == 1 || p.cp <= 1 || !f.is_valid({key, "parallel.cp", "parallel.tp", "parallel.cp_mode"})) return;
+  if (p.cp_mode == deck::CpMode::all_to_all) {
+    f.error({key, "parallel.cp_mode"},
+            "cp_all_to_all = " + text(ranks) + " is of a ring, and cp_mode = 'all_to_all' has none", "cp_mode = 'ring'",
+            "or cp_all_to_all = 1");
+  } else if (p.cp % ranks != 0) {
+    f.error({key, "parallel.cp"}, "cp = " + text(p.cp) + " is not a multiple of cp_all_to_all = " + text(ranks),
+            "a divisor of " + text(p.cp));
+  } else if (const std::int64_t here = fewest_heads(c); p.tp <= c.model.num_attention_heads && ranks > here) {
+    f.error({key, "model.num_attention_heads"},
+            "cp_all_to_all = " + text(ranks) + " gives each of so many ranks its own attention heads, but of " +
+                text(c.model.num_attention_heads) + " heads over tp = " + text(std::max<std::int64_t>(p.tp, 1)) +
+                " a rank has " + text(here),
+            at_most("cp_all_to_all", here));
+  } else if (f.is_valid({"data.sequence_length"}) && c.data.sequence_length >= p.cp &&
+             SequenceLayout(context_degrees(p), c.data.sequence_length).shortest_shard() == 0) {
+    f.error({key, "data.sequence_length"},
+            "a sequence of " + text(c.data.sequence_length) + " tokens leaves a rank without one: it has " +
+                text(2 * p.cp / ranks) + " chunks, each of " + text(ranks) + " ranks",
+            "at least " + text(2 * p.cp) + " tokens", "or a smaller cp_all_to_all");
+  }
+}
+
 void check_context(const deck::Config& c, deck::Findings& f) {
   const deck::ParallelConfig& p = c.parallel;
   if (p.cp > c.data.sequence_length && f.is_valid({"parallel.cp", "data.sequence_length"})) {
@@ -50,10 +87,9 @@ void check_context(const deck::Config& c, deck::Findings& f) {
                 " tokens; each rank of a context-parallel group needs one",
             at_most("cp", c.data.sequence_length));
   }
-  // Min query heads per tensor-parallel rank, see nn/attention/heads.hpp: whole groups where there are at least tp.
+  check_parts(c, f);
   const std::int64_t heads = c.model.num_attention_heads, tp = std::max<std::int64_t>(p.tp, 1);
-  const std::int64_t groups = c.model.num_key_value_heads > 0 ? c.model.num_key_value_heads : heads;
-  const std::int64_t here = groups >= tp ? groups / tp * (heads / groups) : heads / tp;
+  const std::int64_t here = fewest_heads(c);
   if (p.cp_mode == deck::CpMode::all_to_all && p.tp <= heads && p.cp > here &&
       f.is_valid({"parallel.cp", "parallel.tp", "parallel.cp_mode", "model.num_attention_heads",
                   "model.num_key_value_heads"})) {

@@ -79,18 +79,17 @@ class LocalAttention final : public AttentionCore<T> {
 
 template <class T>
 std::unique_ptr<AttentionCore<T>> make_attention_core(const ContextShard& context, const AttentionGeometry<T>& geometry,
-                                                      index_t sequences, index_t key_length, comm::Group& cp,
-                                                      Arena& arena) {
-  if (context.layout.ranks() == 1) {
-    return std::make_unique<LocalAttention<T>>(sequences, context.layout.length(), key_length);
-  }
-  if (context.mode == deck::CpMode::ring) return make_ring_attention<T>(context, geometry, sequences, cp, arena);
-  return make_all_to_all_attention<T>(context, geometry, sequences, cp, arena);
+                                                      index_t sequences, index_t key_length,
+                                                      const ContextGroups& groups, Arena& arena) {
+  const ContextDegrees& degrees = context.degrees;
+  if (degrees.all_to_all > 1) return make_all_to_all_attention<T>(context, geometry, sequences, groups, arena);
+  if (degrees.ring > 1) return make_ring_attention<T>(context, geometry, sequences, *groups.ring, arena);
+  return std::make_unique<LocalAttention<T>>(sequences, context.layout.length(), key_length);
 }
 
 #define NANOTRON_INSTANTIATE(T)                                                                                       \
   template std::unique_ptr<AttentionCore<T>> make_attention_core<T>(const ContextShard&, const AttentionGeometry<T>&, \
-                                                                    index_t, index_t, comm::Group&, Arena&);
+                                                                    index_t, index_t, const ContextGroups&, Arena&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

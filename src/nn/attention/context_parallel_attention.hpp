@@ -23,6 +23,6 @@ std::unique_ptr<AttentionCore<T>> make_ring_attention(const ContextShard& contex
 template <class T>
 std::unique_ptr<AttentionCore<T>> make_all_to_all_attention(const ContextShard& context,
                                                             const AttentionGeometry<T>& geometry, index_t sequences,
-                                                            comm::Group& cp, Arena& arena);
+                                                            const ContextGroups& groups, Arena& arena);
 
 }  // namespace nanotron::nn

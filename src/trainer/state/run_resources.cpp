@@ -15,7 +15,7 @@ comm::ProcessGrid make_grid(MPI_Comm world, const deck::Config& config) {
   const comm::Communicator all = comm::Communicator::duplicate(world);
   if (computes_bad_steps_again(config)) comm::want_repeatable_sums();
   comm::ProcessGrid grid(all, comm::shape_of(config), comm::choose_transport(config.parallel.backend, all));
-  for (comm::Group* const ring : {&grid.pp(), &grid.cp()}) {
+  for (comm::Group* const ring : {&grid.pp(), &grid.cp(), &grid.cp_ring()}) {
     ring->limit_message_blocks(static_cast<int>(config.parallel.message_blocks));
   }
   return grid;

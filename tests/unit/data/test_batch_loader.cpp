@@ -217,8 +217,8 @@ TEST(BatchLoader, ShardsAreTheirPartOfEachSequence) {
   const auto data = data_config(13, 4, 2, deck::Shuffle::global);
   BatchLoader whole(data, 3, file, Split::training, 0, 1);
   std::vector<std::int32_t> inputs(26), targets(26), part(26), part_targets(26);
-  for (const auto mode : {deck::CpMode::ring, deck::CpMode::all_to_all}) {
-    const SequenceLayout layout(mode, 13, 3);
+  for (const ContextDegrees degrees : {ContextDegrees{3, 1}, {1, 3}}) {
+    const SequenceLayout layout(degrees, 13);
     for (index_t m = 0; m < 2; ++m) {
       const std::uint64_t hash = whole.load(4, m, inputs.data(), targets.data());
       std::uint64_t sum = 0;
@@ -280,7 +280,7 @@ TEST(BatchLoader, DealsNeighboursInTurn) {
   test::make_token_file(scratch / "tokens.h5", 13 * 40 + 1, vocab_size);
   const TokenFile file(scratch / "tokens.h5");
   const auto data = data_config(13, 12, 1, deck::Shuffle::global);
-  const SequenceLayout layout(deck::CpMode::all_to_all, 13, 1);
+  const SequenceLayout layout({}, 13);
   BatchLoader whole(data, 3, file, Split::training, 0, 1);
   BatchLoader part(data, 3, {&file, 1}, Split::training, 1, 3, layout[0], 2);
   std::vector<std::int32_t> expected(13), inputs(13), targets(13);
@@ -310,7 +310,7 @@ TEST(BatchLoader, ALossMaskIgnoresTargets) {
     data.document_mask = deck::DocumentMask::block_diagonal;
     data.sequences = kind;
     for (const int parts : {1, 3}) {
-      const SequenceLayout layout(deck::CpMode::ring, 12, parts);
+      const SequenceLayout layout({parts, 1}, 12);
       index_t ignored = 0;
       for (int r = 0; r < parts; ++r) {
         BatchLoader loader(data, 1, {&file, 1}, Split::training, 0, 1, layout[r], 4);
@@ -350,7 +350,7 @@ TEST(BatchLoader, AllocatesNothingWhenLoading) {
   const Scratch scratch(test::world());
   test::make_token_file(scratch / "tokens.h5", 64 * 100 + 1, vocab_size);
   const TokenFile file(scratch / "tokens.h5");
-  const SequenceLayout layout(deck::CpMode::ring, 64, 2);
+  const SequenceLayout layout({2, 1}, 64);
   BatchLoader loader(data_config(64, 8, 4, deck::Shuffle::global), 1, {&file, 1}, Split::training, 0, 1, layout[0], 8);
   std::vector<std::int32_t> inputs(256), targets(256);
   const long before = allocations;

@@ -69,8 +69,8 @@ TEST(LaterTokens, OfAShardAreThoseOfTheSequence) {
   std::vector<std::int32_t> inputs(26 * 3), targets(26 * 3), part(26 * 3), part_targets(26 * 3);
   load_later(whole, 4, 1, 3, inputs, targets);
   EXPECT_EQ(std::ranges::count(targets, no_target), 2 * (1 + 2 + 3));
-  for (const auto mode : {deck::CpMode::ring, deck::CpMode::all_to_all}) {
-    const SequenceLayout layout(mode, 13, 3);
+  for (const ContextDegrees degrees : {ContextDegrees{3, 1}, {1, 3}}) {
+    const SequenceLayout layout(degrees, 13);
     for (int r = 0; r < 3; ++r) {
       BatchLoader loader(data, 3, {&file, 1}, Split::training, 0, 1, layout[r], 4);
       load_later(loader, 4, 1, 3, part, part_targets);

@@ -5,14 +5,12 @@
 namespace nanotron {
 namespace {
 
-using Cut = SequenceLayout::Cut;
-
-class Layout : public testing::TestWithParam<Cut> {};
+class Layout : public testing::TestWithParam<bool> {};  // whether it is a ring
 
 TEST_P(Layout, EveryPositionIsHeldOnceAndShardsRise) {
   for (const int ranks : {1, 2, 3, 4, 7}) {
     for (const index_t length : {7, 8, 9, 13, 64, 101}) {
-      const SequenceLayout layout(GetParam(), length, ranks);
+      const SequenceLayout layout(GetParam() ? ContextDegrees{ranks, 1} : ContextDegrees{1, ranks}, length);
       std::vector<int> held(static_cast<std::size_t>(length), 0);
       for (int r = 0; r < ranks; ++r) {
         index_t before = -1;
@@ -34,12 +32,34 @@ TEST_P(Layout, EveryPositionIsHeldOnceAndShardsRise) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuts, Layout, testing::Values(Cut::zigzag, Cut::contiguous), [](const auto& info) {
-  return std::string(info.param == Cut::zigzag ? "zigzag" : "contiguous");
-});
+INSTANTIATE_TEST_SUITE_P(Cuts, Layout, testing::Bool(),
+                         [](const auto& info) { return std::string(info.param ? "zigzag" : "contiguous"); });
+
+// Neighbours hold together what a rank of the ring alone would, in its order.
+TEST(SequenceLayout, NeighboursShareTheChunksOfARing) {
+  for (const int all_to_all : {2, 3}) {
+    for (const index_t length : {24, 25, 31}) {
+      const SequenceLayout parts({2, 1}, length), layout({2, all_to_all}, length);
+      ASSERT_EQ(layout.ranks(), 2 * all_to_all);
+      for (int part = 0; part < 2; ++part) {
+        std::vector<index_t> first, second;
+        for (int r = part * all_to_all; r < (part + 1) * all_to_all; ++r) {
+          for (index_t p = layout[r].first.begin; p < layout[r].first.end; ++p) first.push_back(p);
+          for (index_t p = layout[r].second.begin; p < layout[r].second.end; ++p) second.push_back(p);
+        }
+        first.insert(first.end(), second.begin(), second.end());
+        std::vector<index_t> together;
+        for (index_t i = 0; i < parts[part].length(); ++i) together.push_back(parts[part].position_of(i));
+        EXPECT_EQ(first, together) << length << " over 2 x " << all_to_all;
+      }
+    }
+  }
+  EXPECT_EQ(SequenceLayout({2, 3}, 8).shortest_shard(), 0);  // chunks of 2 tokens over 3 ranks
+  EXPECT_EQ(SequenceLayout({2, 3}, 12).shortest_shard(), 2);
+}
 
 TEST(SequenceLayout, ZigzagGivesEveryRankTheSameWork) {
-  const SequenceLayout layout(Cut::zigzag, 96, 4);
+  const SequenceLayout layout({4, 1}, 96);
   EXPECT_EQ(layout[1].first, (Range{12, 24}));
   EXPECT_EQ(layout[1].second, (Range{72, 84}));
   EXPECT_EQ(layout[3].first, (Range{36, 60}));  // neighbours in one piece

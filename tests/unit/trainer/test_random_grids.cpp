@@ -32,6 +32,8 @@ class Grids {
     set.push_back("parallel.zero_size=" + std::to_string(pick({0, 0, 1, 2, 3, 5})));
     set.push_back(std::string("parallel.tp_mode=") + name({"all_reduce", "reduce_scatter"}));
     set.push_back(std::string("parallel.cp_mode=") + name({"ring", "all_to_all"}));
+    set.push_back("parallel.cp_all_to_all=" + std::to_string(pick({1, 1, 2, 3})));
+    set.push_back("parallel.offload_layers=" + std::to_string(pick({0, 0, 1, 3})));
     set.push_back(std::string("parallel.recompute=") + name({"none", "selective", "full"}));
     set.push_back(std::string("parallel.pp_schedule=") + name({"gpipe", "1f1b", "interleaved_1f1b", "zero_bubble"}));
     if (pick({0, 1, 2}) == 0) {

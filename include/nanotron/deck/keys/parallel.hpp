@@ -59,6 +59,9 @@ struct ParallelConfig {
 std::int64_t virtual_stages(const ParallelConfig& parallel);
 std::int64_t pipeline_stages(const ParallelConfig& parallel);
 
+/// Ranks of each all-to-all of attention: cp with cp_mode = 'all_to_all'.
+std::int64_t all_to_all_ranks(const ParallelConfig& parallel);
+
 /// The product of the degrees: ranks (dp*tp*pp*cp; ep is inside dp*cp). 0 if one is still 0.
 std::int64_t grid_size(const ParallelConfig& parallel);
 

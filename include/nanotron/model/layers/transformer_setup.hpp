@@ -38,19 +38,28 @@ struct TransformerSetup {
   deck::ExpertGemms expert_gemms = deck::ExpertGemms::library;
   comm::Group* tp = &comm::alone();  // the tensor-, context- and expert-parallel groups: outlive the model
   comm::Group* cp = &comm::alone();
+  nn::ContextGroups cp_groups{};  // parts of cp, where it has several rings and all-to-alls
   comm::Group* ep = &comm::alone();
   Sharding sharding{};     // over the data-parallel ranks
   int unit_shards = 1;     // shards of a unit, a multiple of the shard group's size
   std::uint64_t seed = 0;  // of random masks
   nn::ScoreMaxima score_maxima{};
-  deck::CpMode cp_mode = deck::CpMode::ring;
+  int cp_all_to_all = 1;  // ranks of each all-to-all of attention
   deck::DocumentMask document_mask = deck::DocumentMask::none;
   int tensor_shards = 0;   // shards of sums over features and heads; 0: as many as ranks (tensor/sum_order.hpp)
   int norm_shards = 0;     // of gradients of norm weights, summed over the tokens of a sequence (deck::SumShards::norm)
   int context_shards = 0;  // of all other sums over the tokens of a sequence. With more shards than ranks a
                            // micro-batch is one sequence, and GEMMs sum in that order
 
-  nn::ContextShard context() const { return {cp_mode, {cp_mode, length, cp->size()}, cp->rank()}; }
+  nn::ContextShard context() const {
+    const ContextDegrees degrees{cp->size() / cp_all_to_all, cp_all_to_all};
+    return {degrees, {degrees, length}, cp->rank()};
+  }
+  nn::ContextGroups context_groups() const {
+    return cp->size() == cp_all_to_all ? nn::ContextGroups{.all_to_all = cp}
+           : cp_all_to_all == 1        ? nn::ContextGroups{.ring = cp}
+                                       : cp_groups;
+  }
 };
 
 /// The parameters of such a model that this rank stores.

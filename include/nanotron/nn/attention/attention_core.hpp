@@ -9,6 +9,9 @@
 //   all-to-all   each rank receives all tokens of a part of the heads, and sends the output of each token back
 //                (DeepSpeed-Ulysses, Jacobs et al. 2023). A key head that query heads on several ranks read is sent to
 //                each of them
+//   both         an all-to-all between neighbours gives each all tokens of their part of the sequence, for its heads;
+//                these parts go round a ring (USP, Fang and Zhao 2024). A ring of r ranks has r messages, an
+//                all-to-all of a ranks needs a heads: the two together reach r a ranks
 //
 // Rank numbers fix the order of every sum: two runs give the same bits.
 
@@ -58,18 +61,23 @@ class AttentionCore {
 
 /// How sequences are sharded over the context-parallel group, and this rank in it.
 struct ContextShard {
-  deck::CpMode mode = deck::CpMode::ring;
+  ContextDegrees degrees{};
   SequenceLayout layout;
   int rank = 0;
   const SequenceShard& tokens() const { return layout[rank]; }
 };
 
+/// This rank's neighbours, and the ranks with its place among theirs.
+struct ContextGroups {
+  comm::Group* all_to_all = &comm::alone();
+  comm::Group* ring = &comm::alone();
+};
+
 /// Serves all layers of a model: they have the heads and widths of `geometry`. Takes what it needs from the arena
-/// (planning or real). cp must outlive it. key_length: max keys per query where cp =
-/// 1, see TransformerSetup.
+/// (planning or real). The groups must outlive it. key_length: max keys per query where cp = 1, see TransformerSetup.
 template <class T>
 std::unique_ptr<AttentionCore<T>> make_attention_core(const ContextShard& context, const AttentionGeometry<T>& geometry,
-                                                      index_t sequences, index_t key_length, comm::Group& cp,
-                                                      Arena& arena);
+                                                      index_t sequences, index_t key_length,
+                                                      const ContextGroups& groups, Arena& arena);
 
 }  // namespace nanotron::nn

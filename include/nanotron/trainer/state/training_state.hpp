@@ -123,7 +123,7 @@ struct TrainingState {
 
 /// How each sequence is sharded over the context-parallel group.
 inline SequenceLayout sequence_layout(const deck::Config& config) {
-  return {config.parallel.cp_mode, config.data.sequence_length, static_cast<int>(config.parallel.cp)};
+  return {context_degrees(config.parallel), config.data.sequence_length};
 }
 
 /// fixed_order with reproducible = 'layout', else library.

@@ -102,7 +102,7 @@ std::vector<double> token_losses() {
 }
 
 std::vector<SequenceShard> shards_of(int ranks) {
-  const SequenceLayout layout(SequenceLayout::Cut::zigzag, length, ranks);
+  const SequenceLayout layout({ranks, 1}, length);
   std::vector<SequenceShard> shards;
   for (int r = 0; r < ranks; ++r) shards.push_back(layout[r]);
   return shards;

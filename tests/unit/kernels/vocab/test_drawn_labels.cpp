@@ -22,7 +22,7 @@ class DrawnLabels : public KernelTest<T> {
   std::vector<std::int32_t> draw(const Array<T>& logits, const Array<std::int32_t>& labels, index_t begin, int shards) {
     const index_t rows = labels.size(), vocabulary = logits.size() / rows;
     const kernels::LabelDraw draw{seed, {.first = (index_t{1} << 33) + 5}};
-    const SequenceShard whole = SequenceLayout(deck::CpMode::ring, length, 1)[0];
+    const SequenceShard whole = SequenceLayout({}, length)[0];
     Array<M> score(rows, std::numeric_limits<M>::lowest()), candidate(rows, std::numeric_limits<M>::lowest());
     std::vector<Array<M>> own, of_own;
     for (int s = 0; s < shards; ++s) {
