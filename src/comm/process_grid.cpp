@@ -183,14 +183,14 @@ std::vector<int> ranks_of_group(const GridShape& s, const GridCoordinate& at, Gr
     for (int i = 0; i < count; ++i) ranks.push_back(rank_of(s, coordinate(i)));
   };
   const int size = s.dp * s.cp, me = data_parallel_rank(s, at);
-  // `count` ranks of the data-parallel group from `first` on, `stride` apart.
+  // Of the data-parallel group, `stride` apart.
   const auto replicas = [&](int first, int count, int stride) {
     add(count, [&](int i) {
       const int r = first + i * stride;
       return GridCoordinate{.dp = r / s.cp, .pp = at.pp, .cp = r % s.cp, .tp = at.tp};
     });
   };
-  const int of_experts = me / s.ep, shards = s.expert_shards();
+  const int of_experts = me / s.ep, shards = s.expert_shards(), neighbours = s.has_parts_of_cp() ? s.cp_all_to_all : 1;
   switch (kind) {
     case GroupKind::world:
       add(s.size(), [&](int i) { return coordinate_of(s, i); });
@@ -223,13 +223,12 @@ std::vector<int> ranks_of_group(const GridShape& s, const GridCoordinate& at, Gr
       add(s.cp, [&](int i) { return GridCoordinate{at.dp, at.pp, i, at.tp}; });
       break;
     case GroupKind::cp_all_to_all:
-    case GroupKind::cp_ring: {
-      if (!s.has_parts_of_cp()) return {rank_of(s, at)};
-      const bool is_ring = kind == GroupKind::cp_ring;
-      const int n = s.cp_all_to_all, first = is_ring ? at.cp % n : at.cp / n * n, stride = is_ring ? n : 1;
-      add(is_ring ? s.cp / n : n, [&](int i) { return GridCoordinate{at.dp, at.pp, first + i * stride, at.tp}; });
+      replicas(me / neighbours * neighbours, neighbours, 1);
       break;
-    }
+    case GroupKind::cp_ring:
+      if (!s.has_parts_of_cp()) return {rank_of(s, at)};
+      replicas(me - at.cp / neighbours * neighbours, s.cp / neighbours, neighbours);
+      break;
     case GroupKind::embedding:
       if (!has_embedding_group(s, at)) return {rank_of(s, at)};
       add(2, [&](int i) { return GridCoordinate{at.dp, i == 0 ? 0 : s.pp - 1, at.cp, at.tp}; });

@@ -34,6 +34,28 @@ TEST(DeckFeaturesBetweenRanks, CompressionInBf16HasEveryStageAndOthersNeedTheWho
   decks.expect_refused({"parallel.bucket_mb=-1"}, "bucket_mb");
 }
 
+TEST(DeckFeaturesBetweenRanks, ContextParallelGroupsNeedTokensAndHeads) {
+  EXPECT_EQ(decks.message(small_deck, {"parallel.cp=32"}), "");
+  decks.expect_refused({"parallel.cp=33"}, "cp <= 32");
+  const std::string mode = "parallel.cp_mode=all_to_all";
+  EXPECT_EQ(decks.message(small_deck, {"parallel.cp=8", mode}), "");
+  decks.expect_refused({"parallel.cp=9", mode}, "cp <= 8, or cp_mode = 'ring'");
+  EXPECT_EQ(decks.message(small_deck, {"parallel.cp=4", "parallel.tp=2", mode}), "");
+  decks.expect_refused({"parallel.cp=3", "parallel.tp=3", mode}, "cp <= 2");
+  decks.expect_refused({"parallel.cp=2", "parallel.tp=5", mode}, "expected cp = 1, or cp_mode = 'ring'");
+  decks.expect_refused({"parallel.cp=3", "parallel.tp=3", "model.num_key_value_heads=4", mode}, "a rank has 2");
+  decks.expect_refused({"parallel.cp=4", "parallel.tp=5", mode}, "a rank has 1");
+  const std::string pairs = "parallel.cp_all_to_all=2";
+  EXPECT_EQ(decks.message(small_deck, {"parallel.cp=8", pairs}), "");
+  EXPECT_EQ(decks.message(small_deck, {pairs}), "");
+  EXPECT_EQ(decks.message(small_deck, {"parallel.cp=16", "parallel.cp_all_to_all=8"}), "");
+  decks.expect_refused({"parallel.cp=4", pairs, mode}, "cp_mode = 'all_to_all' has none");
+  decks.expect_refused({"parallel.cp=5", pairs}, "cp = 5 is not a multiple of cp_all_to_all = 2");
+  decks.expect_refused({"parallel.cp=18", "parallel.cp_all_to_all=9"}, "cp_all_to_all <= 8");
+  decks.expect_refused({"parallel.cp=32", pairs}, "leaves a rank without one");
+  EXPECT_EQ(decks.read("&parallel cp = 4, cp_mode = 'all_to_all' /\n").parallel.cp_mode, deck::CpMode::all_to_all);
+}
+
 TEST(DeckFeaturesBetweenRanks, AdasumNeedsWholeGradientsOfDifferentSamples) {
   const std::string adasum = "parallel.gradient_sum='adasum'";
   EXPECT_EQ(decks.message(small_deck, {adasum}), "");
