@@ -101,6 +101,12 @@ bool has_embedding_group(const GridShape& shape, const GridCoordinate& at) {
   return shape.ties_embedding && shape.pp > 1 && (at.pp == 0 || at.pp == shape.pp - 1);
 }
 
+// Groups that this rank of this shape has no use for.
+bool is_alone(const GridShape& shape, const GridCoordinate& at, GroupKind kind) {
+  if (kind == GroupKind::embedding) return !has_embedding_group(shape, at);
+  return (kind == GroupKind::cp_all_to_all || kind == GroupKind::cp_ring) && !shape.has_parts_of_cp();
+}
+
 // Without sharding the group has no channel for bulk data.
 Group make_replicate_group(const Communicator& data, int shards, int all_shards, Transport transport,
                            deck::CollectiveEngine engine) {
@@ -178,19 +184,19 @@ GridCoordinate coordinate_of(const GridShape& shape, int rank) {
 }
 
 std::vector<int> ranks_of_group(const GridShape& s, const GridCoordinate& at, GroupKind kind) {
+  if (is_alone(s, at, kind)) return {rank_of(s, at)};
   std::vector<int> ranks;
   const auto add = [&](int count, const auto& coordinate) {
     for (int i = 0; i < count; ++i) ranks.push_back(rank_of(s, coordinate(i)));
   };
-  const int size = s.dp * s.cp, me = data_parallel_rank(s, at);
-  // Of the data-parallel group, `stride` apart.
+  const int size = s.dp * s.cp, me = data_parallel_rank(s, at), of_experts = me / s.ep, shards = s.expert_shards();
+  // `count` ranks of the data-parallel group from `first` on, `stride` apart.
   const auto replicas = [&](int first, int count, int stride) {
     add(count, [&](int i) {
       const int r = first + i * stride;
       return GridCoordinate{.dp = r / s.cp, .pp = at.pp, .cp = r % s.cp, .tp = at.tp};
     });
   };
-  const int of_experts = me / s.ep, shards = s.expert_shards(), neighbours = s.has_parts_of_cp() ? s.cp_all_to_all : 1;
   switch (kind) {
     case GroupKind::world:
       add(s.size(), [&](int i) { return coordinate_of(s, i); });
@@ -223,14 +229,12 @@ std::vector<int> ranks_of_group(const GridShape& s, const GridCoordinate& at, Gr
       add(s.cp, [&](int i) { return GridCoordinate{at.dp, at.pp, i, at.tp}; });
       break;
     case GroupKind::cp_all_to_all:
-      replicas(me / neighbours * neighbours, neighbours, 1);
+      replicas(me / s.cp_all_to_all * s.cp_all_to_all, s.cp_all_to_all, 1);
       break;
     case GroupKind::cp_ring:
-      if (!s.has_parts_of_cp()) return {rank_of(s, at)};
-      replicas(me - at.cp / neighbours * neighbours, s.cp / neighbours, neighbours);
+      replicas(me - at.cp / s.cp_all_to_all * s.cp_all_to_all, s.cp / s.cp_all_to_all, s.cp_all_to_all);
       break;
     case GroupKind::embedding:
-      if (!has_embedding_group(s, at)) return {rank_of(s, at)};
       add(2, [&](int i) { return GridCoordinate{at.dp, i == 0 ? 0 : s.pp - 1, at.cp, at.tp}; });
       break;
     default:

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "nanotron/comm/group.hpp"
+#include "nanotron/deck/checks/findings.hpp"
 
 namespace nanotron::comm {
 
