@@ -100,6 +100,11 @@ std::vector<Parameter> parallel_rows() {
         "Whether a micro-batch is computed as two halves, by sequences, that go through the layers in turns, so that "
         "the all-to-alls of one overlap the computation of the other (as DualPipe's and Megatron-LM's). Needs ep > 1 "
         "and an even micro_batch_size; gives the results of half the micro_batch_size without it."),
+    ENUM(ep_row_type,
+        {"compute", ExpertRowType::compute}, {"bf16", ExpertRowType::bf16}, {"fp8", ExpertRowType::fp8})
+        .of_training().says(
+        "How rows travel to experts on other ranks and back: as they are computed with; in bf16; or, to the experts, in "
+        "forward and in backward, as FP8 codes (E4M3) with a scale for each 128 values, and back in bf16 (DeepSeek-V3)."),
     ENUM(recompute, {"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}).says(
         "Activation recomputation: 'none'; 'selective': norms and the MLP's activation (attention scores are never "
         "stored in any mode); 'full': whole layers."),

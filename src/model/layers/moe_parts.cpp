@@ -127,7 +127,8 @@ nn::MoeParts<T> parts_of(const TransformerSetup& setup, const ParameterTable& ta
                                                            .hidden = parts.sizes.hidden,
                                                            .experts = parts.sizes.experts,
                                                            .cuts = parts.sizes.cuts,
-                                                           .gemms = parts.sizes.gemms},
+                                                           .gemms = parts.sizes.gemms,
+                                                           .row_type = setup.expert_rows},
                                                           *setup.ep, arena));
   }
   parts.capacity = nn::make_expert_capacity(moe.capacity_factor, parts.routing, setup.context(), setup.sequences,

@@ -9,6 +9,7 @@
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/moe/expert_rows.hpp"
 #include "nanotron/kernels/moe/routing.hpp"
+#include "nanotron/kernels/moe/wire_rows.hpp"
 #include "nanotron/tensor/host_copy.hpp"
 #include "nn/linear/rows.hpp"
 
@@ -95,7 +96,14 @@ class ExchangedExperts final : public ExpertExchange<T> {
       : size_(size),
         ep_(&ep),
         send_buffer_(arena.take<T>(MemoryKind::workspace, size.assignments, size.hidden)),
-        receive_buffer_(arena.take<T>(MemoryKind::workspace, size.rows, size.hidden)),
+        receive_buffer_(arena.take<T>(
+            MemoryKind::workspace,
+            kernels::is_packed<T>(size.row_type) && kernels::is_packed<T>(kernels::returned_as(size.row_type))
+                ? 0
+                : size.rows,
+            size.hidden)),
+        sent_words_(arena.take<std::uint64_t>(MemoryKind::workspace, size.assignments * max_words(size))),
+        received_words_(arena.take<std::uint64_t>(MemoryKind::workspace, size.rows * max_words(size))),
         value_send_buffer_(arena.take<M>(MemoryKind::workspace, size.assignments)),
         value_receive_buffer_(arena.take<M>(MemoryKind::workspace, size.rows)),
         counts_(arena.take<std::int64_t>(MemoryKind::workspace, 2, size.experts)),
@@ -112,16 +120,17 @@ class ExchangedExperts final : public ExpertExchange<T> {
   // Forward: counts and cuts; rows and weights in dispatch, rows in combine. Backward: dispatch of dy rows; combine of
   // gradients of rows and weights.
   PassTraffic traffic() const override {
-    const index_t rows = size_.assignments * size_.hidden * static_cast<index_t>(sizeof(T));
+    const index_t dispatched = size_.assignments * row_bytes(size_.row_type),
+                  returned = size_.assignments * row_bytes(kernels::returned_as(size_.row_type));
     const index_t weights = size_.assignments * static_cast<index_t>(sizeof(M));
     const index_t counts =
         size_.experts * (1 + size_.cuts.boundaries_on_rank()) * static_cast<index_t>(sizeof(std::int64_t));
     const auto exchanged = [&](index_t bytes) {
       return comm::StepTraffic{.expert_parallel = comm::all_to_all_bytes(bytes, ep_->size())};
     };
-    return {.forward = exchanged(rows + weights + counts),
-            .backward = exchanged(2 * rows + weights),
-            .output = exchanged(rows)};
+    return {.forward = exchanged(dispatched + weights + counts),
+            .backward = exchanged(dispatched + returned + weights),
+            .output = exchanged(returned)};
   }
 
   void start_plan(Device& device, Vector<std::int64_t> counts, index_t assignments, ExpertRows& plan) override {
@@ -169,6 +178,7 @@ class ExchangedExperts final : public ExpertExchange<T> {
   }
 
   void start_dispatch(Device& device, const ExpertRows& plan) override {
+    pack_dispatch(device, plan);
     if (is_counting()) {
       values_ready_ = comm::mark(*ep_, device.stream());
       rows_ready_ = comm::mark(*ep_, device.stream());
@@ -177,14 +187,23 @@ class ExchangedExperts final : public ExpertExchange<T> {
     start_values(plan, device.stream());
     start_rows(plan, device.stream());
   }
-  void start_dispatch_rows(Device& device, const ExpertRows& plan) override { start_rows(plan, device.stream()); }
+  void start_dispatch_rows(Device& device, const ExpertRows& plan) override {
+    pack_dispatch(device, plan);
+    start_rows(plan, device.stream());
+  }
   void finish_dispatch(Device& device, const ExpertRows& plan, Matrix<T> rows, Vector<M> values) override {
     in_flight_[of_values].wait();
     if (values.extent(0) > 0) sort<M>(device, plan, column(value_receive_buffer_), column(values));
     in_flight_[of_rows].wait();
-    sort<T>(device, plan, MatrixRef<T>(receive_buffer_), MatrixRef<T>(rows));
+    if (!kernels::is_packed<T>(size_.row_type))
+      return sort<T>(device, plan, MatrixRef<T>(receive_buffer_), MatrixRef<T>(rows));
+    for_each_block(plan, [&](index_t in_message, index_t at, index_t n) {
+      kernels::unpack_rows<T>(device, size_.row_type, words<const std::uint64_t>(received_words_, in_message, n),
+                              rows_of(rows, {at, at + n}));
+    });
   }
   void start_combine(Device& device, const ExpertRows& plan, Matrix<T> rows) override {
+    if (kernels::is_packed<T>(kernels::returned_as(size_.row_type))) return start_packed_combine(device, plan, rows);
     unsort<T>(device, plan, MatrixRef<T>(rows), MatrixRef<T>(receive_buffer_));
     count(plan, size_.hidden);
     in_flight_[of_rows] = comm::start_all_to_all<T>(*ep_, receive_buffer_.data(), received_counts_, send_buffer_.data(),
@@ -196,8 +215,13 @@ class ExchangedExperts final : public ExpertExchange<T> {
     in_flight_[of_values] = comm::start_all_to_all<M>(*ep_, value_receive_buffer_.data(), received_counts_,
                                                       value_send_buffer_.data(), sent_counts_, device.stream());
   }
-  Matrix<const T> finish_combine(Device&, const ExpertRows& plan) override {
+  Matrix<const T> finish_combine(Device& device, const ExpertRows& plan) override {
     in_flight_[of_rows].wait();
+    const deck::ExpertRowType type = kernels::returned_as(size_.row_type);
+    if (kernels::is_packed<T>(type)) {
+      kernels::unpack_rows<T>(device, type, words<const std::uint64_t>(sent_words_, 0, plan.sent_rows, type),
+                              first(send_buffer_, plan.sent_rows));
+    }
     return first(send_buffer_, plan.sent_rows);
   }
   Vector<const M> finish_combine_values(Device&, const ExpertRows& plan) override {
@@ -243,7 +267,47 @@ class ExchangedExperts final : public ExpertExchange<T> {
     }
   }
 
+  static index_t max_words(const ExchangeSize& size) {
+    index_t words = 0;
+    for (const deck::ExpertRowType type : {size.row_type, kernels::returned_as(size.row_type)}) {
+      if (kernels::is_packed<T>(type)) words = std::max(words, kernels::wire_words(type, size.hidden));
+    }
+    return words;
+  }
+  index_t row_bytes(deck::ExpertRowType type) const {
+    return kernels::is_packed<T>(type) ? 8 * kernels::wire_words(type, size_.hidden)
+                                       : size_.hidden * static_cast<index_t>(sizeof(T));
+  }
+  // Rows [at, at + n) of a message in the form of dispatch, or of another type.
+  template <class U>
+  Matrix<U> words(const Vector<std::uint64_t>& all, index_t at, index_t n,
+                  std::optional<deck::ExpertRowType> type = {}) const {
+    const index_t width = kernels::wire_words(type.value_or(size_.row_type), size_.hidden);
+    return Matrix<U>(all.data() == nullptr ? nullptr : all.data() + at * width, n, width);
+  }
+  void pack_dispatch(Device& device, const ExpertRows& plan) {
+    if (!kernels::is_packed<T>(size_.row_type)) return;
+    kernels::pack_rows<T>(device, size_.row_type, Matrix<const T>(first(send_buffer_, plan.sent_rows)),
+                          words<std::uint64_t>(sent_words_, 0, plan.sent_rows));
+  }
+  void start_packed_combine(Device& device, const ExpertRows& plan, const Matrix<T>& rows) {
+    const deck::ExpertRowType type = kernels::returned_as(size_.row_type);
+    for_each_block(plan, [&](index_t in_message, index_t at, index_t n) {
+      kernels::pack_rows<T>(device, type, Matrix<const T>(rows_of(rows, {at, at + n})),
+                            words<std::uint64_t>(received_words_, in_message, n, type));
+    });
+    count(plan, kernels::wire_words(type, size_.hidden));
+    in_flight_[of_rows] = comm::start_all_to_all<std::uint64_t>(*ep_, received_words_.data(), received_counts_,
+                                                                sent_words_.data(), sent_counts_, device.stream());
+  }
+
   void start_rows(const ExpertRows& plan, const comm::StreamPoint& after) {
+    if (kernels::is_packed<T>(size_.row_type)) {
+      count(plan, kernels::wire_words(size_.row_type, size_.hidden));
+      in_flight_[of_rows] = comm::start_all_to_all<std::uint64_t>(*ep_, sent_words_.data(), sent_counts_,
+                                                                  received_words_.data(), received_counts_, after);
+      return;
+    }
     count(plan, size_.hidden);
     in_flight_[of_rows] = comm::start_all_to_all<T>(*ep_, send_buffer_.data(), sent_counts_, receive_buffer_.data(),
                                                     received_counts_, after);
@@ -299,6 +363,7 @@ class ExchangedExperts final : public ExpertExchange<T> {
   ExchangeSize size_;
   comm::Group* ep_;
   Matrix<T> send_buffer_, receive_buffer_;
+  Vector<std::uint64_t> sent_words_, received_words_;  // of rows that travel in a narrower form
   Vector<M> value_send_buffer_, value_receive_buffer_;
   Matrix<std::int64_t> counts_;  // rows per expert: sent from here, received from each rank
   Vector<std::int64_t> received_cuts_;

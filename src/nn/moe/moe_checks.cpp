@@ -162,6 +162,17 @@ void check_gemms(const deck::Config& c, deck::Findings& f) {
   refuse_layout(c, f, "run.expert_gemms", "grouped GEMMs of experts", "expert_gemms = 'library'");
 }
 
+// Rows of ranks with experts of others are rounded, and with 'layout' all would have to be.
+void check_row_type(const deck::Config& c, deck::Findings& f) {
+  if (c.parallel.ep_row_type == deck::ExpertRowType::compute || !f.is_valid({"parallel.ep_row_type", "parallel.ep"}))
+    return;
+  if (c.model.moe.num_experts == 0 || c.parallel.ep == 1) {
+    f.error({"parallel.ep_row_type"}, "ep_row_type is of rows that travel between ranks, and ep = 1 has none",
+            "ep > 1, or ep_row_type = 'compute'");
+  }
+  refuse_layout(c, f, "parallel.ep_row_type", "rows that are rounded where they travel", "ep_row_type = 'compute'");
+}
+
 // Two halves of a micro-batch that take turns.
 void check_halves(const deck::Config& c, deck::Findings& f) {
   const deck::ParallelConfig& p = c.parallel;
@@ -206,6 +217,7 @@ void check_moe(const deck::Config& c, deck::Findings& f) {
   const deck::ParallelConfig& p = c.parallel;
   if (!f.is_valid({"moe.num_experts"})) return;
   check_halves(c, f);
+  check_row_type(c, f);
   if (moe.num_experts == 0) {
     refuse_keys_of_experts(c, f);
     if (p.ep > 1 && f.is_valid({"parallel.ep"})) {

@@ -135,6 +135,7 @@ model::TransformerSetup transformer_setup(const deck::Config& config, comm::Proc
           .tp_mode = config.parallel.tp_mode,
           .overlap = nn::tp_overlap(config.parallel),
           .expert_gemms = config.run.expert_gemms,
+          .expert_rows = config.parallel.ep_row_type,
           .tp = &grid.tp(),
           .cp = &grid.cp(),
           .cp_groups = {&grid.cp_all_to_all(), &grid.cp_ring()},

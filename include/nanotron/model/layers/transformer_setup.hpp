@@ -36,6 +36,7 @@ struct TransformerSetup {
   deck::TpMode tp_mode = deck::TpMode::all_reduce;
   nn::TpOverlap overlap{};
   deck::ExpertGemms expert_gemms = deck::ExpertGemms::library;
+  deck::ExpertRowType expert_rows = deck::ExpertRowType::compute;
   comm::Group* tp = &comm::alone();  // the tensor-, context- and expert-parallel groups: outlive the model
   comm::Group* cp = &comm::alone();
   nn::ContextGroups cp_groups{};  // parts of cp, where it has several rings and all-to-alls

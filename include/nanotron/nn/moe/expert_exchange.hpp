@@ -8,6 +8,9 @@
 //   received rows    sorted by expert, then source rank, then token
 //
 // So the order of the sum in every GEMM depends only on the tokens.
+//
+// Rows travel as they are, or in a narrower form (kernels/moe/wire_rows.hpp): with row_type = fp8 those of dispatch as
+// codes, in forward and in backward, those of combine in bf16; with bf16 all in bf16.
 
 #include <memory>
 
@@ -81,6 +84,7 @@ struct ExchangeSize {
   index_t experts = 0;  // of the layer
   ExpertCuts cuts{};
   deck::ExpertGemms gemms = deck::ExpertGemms::library;
+  deck::ExpertRowType row_type = deck::ExpertRowType::compute;
 };
 
 /// Takes what it needs from the arena (planning or real). ep must outlive it.

@@ -38,5 +38,12 @@ TEST(EpChecks, HalvesOfAMicroBatch) {
   EXPECT_NE(odd.find("sequences in pairs"), std::string::npos) << odd;
 }
 
+TEST(EpChecks, FormOfRows) {
+  EXPECT_EQ(decks.message(experts, {"parallel.ep_row_type=fp8"}), "");
+  expect_refused({"parallel.ep_row_type=bf16", "parallel.ep=1"}, "ep = 1 has none");
+  expect_refused({"parallel.ep_row_type=fp8", "precision.reproducible=layout"}, "rounded where they travel");
+  expect_refused({"parallel.ep_row_type=fp4"}, "ep_row_type");
+}
+
 }  // namespace
 }  // namespace nanotron::trainer
