@@ -103,8 +103,9 @@ std::vector<Parameter> parallel_rows() {
     ENUM(ep_row_type,
         {"compute", ExpertRowType::compute}, {"bf16", ExpertRowType::bf16}, {"fp8", ExpertRowType::fp8})
         .of_training().says(
-        "How rows travel to experts on other ranks and back: as they are computed with; in bf16; or, to the experts, in "
-        "forward and in backward, as FP8 codes (E4M3) with a scale for each 128 values, and back in bf16 (DeepSeek-V3)."),
+        "How rows travel to experts on other ranks and back: as they are computed with; in bf16; or, to the experts, "
+        "in forward and in backward, as FP8 codes (E4M3) with a scale for each 128 values, and back in bf16, as in "
+        "DeepSeek-V3."),
     ENUM(recompute, {"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}).says(
         "Activation recomputation: 'none'; 'selective': norms and the MLP's activation (attention scores are never "
         "stored in any mode); 'full': whole layers."),

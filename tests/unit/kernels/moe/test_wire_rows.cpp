@@ -33,7 +33,7 @@ float through(ExpertRowType type, const std::vector<float>& row, std::size_t c) 
   if (type == ExpertRowType::bf16) return static_cast<float>(static_cast<bf16>(row[c]));
   const std::size_t begin = c / wire_block * wire_block, end = std::min<std::size_t>(begin + wire_block, row.size());
   float amax = 0.0f;
-  for (std::size_t i = begin; i < end; ++i) amax = std::max(amax, std::abs(row[i]));
+  for (std::size_t i = begin; i < end; ++i) amax = test::larger(amax, std::abs(row[i]));
   int e = 0;
   if (amax > 0.0f) {
     e = 126;
@@ -73,11 +73,11 @@ class WireRows : public testing::TestWithParam<ExpertRowType> {
         for (index_t c = 0; c < columns; ++c)
           row.push_back(static_cast<float>(x[r * static_cast<std::size_t>(columns) + static_cast<std::size_t>(c)]));
         float amax = 0.0f;
-        for (const float value : row) amax = std::max(amax, std::abs(value));
+        for (const float value : row) amax = test::larger(amax, std::abs(value));
         for (std::size_t c = 0; c < row.size(); ++c) {
           const auto out = static_cast<float>(y[r * row.size() + c]);
           bad += out != static_cast<float>(static_cast<T>(through(GetParam(), row, c)));
-          worst = std::max(worst, static_cast<double>(std::abs(out - row[c]) / amax));
+          worst = test::larger(worst, static_cast<double>(std::abs(out - row[c]) / amax));
         }
       }
       EXPECT_EQ(bad, 0u) << columns;
