@@ -6,7 +6,7 @@
 
 #include "command_line.hpp"
 #include "nanotron/comm/process_grid.hpp"
-#include "nanotron/deck/config.hpp"
+#include "nanotron/deck/micro_batch.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
 #include "nanotron/model/layers/activations.hpp"
 #include "repeat.hpp"
@@ -26,13 +26,13 @@ struct Bench {
   }
   // Of a micro-batch on this rank.
   model::LocalSizes sizes() const {
-    const index_t tokens = config.data.micro_batch_size * config.data.sequence_length;
+    const index_t tokens = deck::sequences_at_once(config) * config.data.sequence_length;
     return model::local_sizes(config.model, table(), tokens,
                               nn::hidden_rows(config.parallel.tp_mode, {.tokens = tokens, .tp_size = grid.shape().tp}));
   }
   // Of a step on this rank.
   std::int64_t micro_batches() const {
-    return config.data.global_batch_size / grid.shape().dp / config.data.micro_batch_size;
+    return config.data.global_batch_size / grid.shape().dp / deck::sequences_at_once(config);
   }
 };
 
