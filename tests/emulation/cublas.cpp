@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "emulation/device_memory.hpp"
+#include "emulation/fp8_scales.hpp"
 #include "emulation/gemms.hpp"
 #include "emulation/scheduler.hpp"
 #include "nanotron/base/fp8.hpp"
@@ -22,6 +23,8 @@ struct Operation {
   std::int32_t multiprocessors = 0;  // 0: all
   cudaDataType_t scale = CUDA_R_32F;
   const float *scale_a = nullptr, *scale_b = nullptr;  // of FP8 operands
+  std::int32_t mode_a = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F, mode_b = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+  std::int8_t fast_accumulation = 0;
 };
 struct Layout {
   cudaDataType_t type = CUDA_R_32F;
@@ -89,11 +92,8 @@ struct Gemm {
   cudaDataType_t type, type_b, result;
   double alpha, beta;
   std::int64_t parts = 1;
-  const float *scale_a = nullptr, *scale_b = nullptr;
+  Scales scale_a{}, scale_b{};
 
-  double factor() const {
-    return alpha * (scale_a != nullptr ? *scale_a : 1.0f) * (scale_b != nullptr ? *scale_b : 1.0f);
-  }
   void operator()(const void* a, const void* b, const void* c, void* d) const {
     for (std::int64_t j = 0; j < n; ++j) {
       for (std::int64_t i = 0; i < m; ++i) {
@@ -103,12 +103,12 @@ struct Gemm {
           for (std::int64_t l = part * k / parts; l < (part + 1) * k / parts; ++l) {
             const auto at_a = static_cast<std::size_t>(op_a == CUBLAS_OP_N ? i + l * leading_a : l + i * leading_a);
             const auto at_b = static_cast<std::size_t>(op_b == CUBLAS_OP_N ? l + j * leading_b : j + l * leading_b);
-            terms += load(type, a, at_a) * load(type_b, b, at_b);
+            terms += load(type, a, at_a) * load(type_b, b, at_b) * scale_a(i, l, m, k) * scale_b(j, l, n, k);
           }
           sum += parts > 1 ? rounded(result, terms) : terms;
         }
         const auto at = static_cast<std::size_t>(i + j * leading_c);
-        store(result, d, at, factor() * sum + (beta == 0 ? 0 : beta * load(result, c, at)));
+        store(result, d, at, alpha * sum + (beta == 0 ? 0 : beta * load(result, c, at)));
       }
     }
   }
@@ -125,9 +125,8 @@ struct Gemm {
     require_device(a, bytes(op_a == CUBLAS_OP_N ? m : k, op_a == CUBLAS_OP_N ? k : m, leading_a, type), "A of a GEMM");
     require_device(b, bytes(op_b == CUBLAS_OP_N ? k : n, op_b == CUBLAS_OP_N ? n : k, leading_b, type_b),
                    "B of a GEMM");
-    for (const float* scale : {scale_a, scale_b}) {
-      if (scale != nullptr) require_device(scale, sizeof *scale, "the scale of an FP8 operand");
-    }
+    scale_a.require(m, k);
+    scale_b.require(n, k);
     require_device(c, bytes(m, n, leading_c, result), "C of a GEMM");
     require_device(d, bytes(m, n, leading_c, result), "D of a GEMM");
   }
@@ -217,6 +216,9 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation, cu
   }
   if (attribute == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER) std::memcpy(&op.scale_a, value, sizeof op.scale_a);
   if (attribute == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER) std::memcpy(&op.scale_b, value, sizeof op.scale_b);
+  if (attribute == CUBLASLT_MATMUL_DESC_A_SCALE_MODE) std::memcpy(&op.mode_a, value, sizeof op.mode_a);
+  if (attribute == CUBLASLT_MATMUL_DESC_B_SCALE_MODE) std::memcpy(&op.mode_b, value, sizeof op.mode_b);
+  if (attribute == CUBLASLT_MATMUL_DESC_FAST_ACCUM) op.fast_accumulation = *static_cast<const std::int8_t*>(value);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType type, uint64_t rows,
@@ -324,9 +326,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
             .result = of_c.type,
             .alpha = scalar(op.scale, alpha),
             .beta = scalar(op.scale, beta),
-            .scale_a = op.scale_a,
-            .scale_b = op.scale_b};
+            .scale_a = {op.scale_a, op.mode_a},
+            .scale_b = {op.scale_b, op.mode_b}};
   if (is_fp8(of_a.type) || is_fp8(of_b.type)) require_fp8(gemm, {a, b, c, d});
+  require_scale_modes(gemm.scale_a, gemm.scale_b, gemm.n, op.fast_accumulation != 0);
   if ((chosen_for.reduction & (CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE)) != 0) {
     gemm.parts = 4;
   }

@@ -14,13 +14,15 @@ from pathlib import Path
 
 # Idea: words in code, words in paths of its own files, most files of others.
 IDEAS = {
-    "experts": (r"expert|router|\bmoe|_moe|moe_", r"moe|expert|router", 34),
+    "experts": (r"expert|router|\bmoe|_moe|moe_", r"moe|expert|router", 38),
     "dense and routed layers": (r"routed_layer|two_networks", r"moe|expert|router|layer_kinds", 4),
     "balance by a bias": (r"choice_?bias|e_score_correction|balance_bias", r"moe|expert|router|routing", 0),
     "biases of experts": (r"expert_?bias", r"moe|expert", 0),
     "halves in turns": (r"ep_overlap|halves_?in_?turns", r"halves|micro_batch|moe", 4),
     "form of rows that travel": (r"row_?type|wire_|expert_rows_?type", r"wire_rows|moe|expert_exchange", 4),
-    "FP8": (r"fp8|e4m3|e5m2|quantis", r"fp8|quantis|wire_rows", 13),
+    "FP8": (r"fp8|e4m3|e5m2|quantis", r"fp8|quantis|wire_rows", 15),
+    # The deck's member and row, what a model is built from and where that is filled in.
+    "scales of FP8 blocks": (r"fp8_?scales", r"fp8", 4),
     "Adasum": (r"adasum", r"adasum", 4),
     "PowerSGD": (r"power_?sgd|\blow_?rank", r"power_sgd|low_rank", 4),
     "zero bubble": (r"zero_?bubble|zero bubble", r"zero_bubble", 8),

@@ -49,6 +49,7 @@ class Fp8Training : public testing::Test {
   std::vector<Grid> grids() const {
     const std::vector<Grid> all{
         {"serial", 1, [](auto&) {}},
+        {"scales of blocks", 1, [](auto& c) { c.precision.fp8_scales = deck::Fp8Scales::blocks; }},
         {"a width that tensor cores do not take", 1, [](auto& c) { c.model.intermediate_size = 172; }},
         {"sequence parallel", 2,
          [](auto& c) {
@@ -59,6 +60,18 @@ class Fp8Training : public testing::Test {
         {"tensor parallel", 2, [](auto& c) { c.parallel.tp = 2; }},
         {"pipeline", 2, [](auto& c) { c.parallel.pp = 2; }},
         {"ZeRO-3", 2, [](auto& c) { c.parallel.zero_stage = 3; }},
+        {"ZeRO-3, scales of blocks", 2,
+         [](auto& c) {
+           c.parallel.zero_stage = 3;
+           c.precision.fp8_scales = deck::Fp8Scales::blocks;
+         }},
+        {"sequence parallel, scales of blocks", 2,
+         [](auto& c) {
+           c.parallel.tp = 2;
+           c.parallel.tp_mode = deck::TpMode::reduce_scatter;
+           c.parallel.tp_overlap_chunks = 3;
+           c.precision.fp8_scales = deck::Fp8Scales::blocks;
+         }},
         {"context parallel", 2, [](auto& c) { c.parallel.cp = 2; }},
         {"tensor parallel, ZeRO-1", 4,
          [](auto& c) {
@@ -92,6 +105,7 @@ TEST_F(Fp8Training, FollowsBf16) {
     deck::Config config = config_;
     grid.change(config);
     const test::Numbers fp8 = trained(config, config.run.steps);
+    config.precision = {};
     config.precision.compute = ScalarType::bf16;
     const test::Numbers bf16 = trained(config, config.run.steps);
     const double worst = test::largest_relative_difference(fp8.losses, bf16.losses);
@@ -125,12 +139,16 @@ TEST_F(Fp8Training, RecomputationChangesNoBit) {
 
 TEST_F(Fp8Training, DelayedWeightGradientsChangeNoBit) {
   if (ranks_ != 2) GTEST_SKIP() << "a pipeline of two stages";
-  config_.parallel.pp = 2;
-  const test::Numbers whole = trained(config_, 3);
-  config_.parallel.pp_schedule = deck::PpSchedule::zero_bubble;
-  const test::Numbers delayed = trained(config_, 3);
-  EXPECT_EQ(delayed.losses, whole.losses);
-  EXPECT_TRUE(delayed.parameters == whole.parameters);
+  for (const auto scales : {deck::Fp8Scales::rows, deck::Fp8Scales::blocks}) {
+    deck::Config config = config_;
+    config.precision.fp8_scales = scales;
+    config.parallel.pp = 2;
+    const test::Numbers whole = trained(config, 3);
+    config.parallel.pp_schedule = deck::PpSchedule::zero_bubble;
+    const test::Numbers delayed = trained(config, 3);
+    EXPECT_EQ(delayed.losses, whole.losses);
+    EXPECT_TRUE(delayed.parameters == whole.parameters);
+  }
 }
 
 // Codes made from weights of which a copy in bf16 is stored (1), gathered (3), or made for this alone (0).

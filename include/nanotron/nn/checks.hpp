@@ -32,6 +32,9 @@ void check_tensor_parallel(const deck::Config& config, deck::Findings& findings)
 /// Checks precision%compute = 'fp8' against what FP8 GEMMs cannot do.
 void check_fp8(const deck::Config& config, deck::Findings& findings);
 
+/// Refuses FP8 operands of experts where there are none.
+void check_fp8_experts(const deck::Config& config, deck::Findings& findings);
+
 /// Checks the keys of &moe, or refuses them where num_experts = 0; checks ep against num_experts and dp x cp.
 void check_moe(const deck::Config& config, deck::Findings& findings);
 

@@ -17,6 +17,11 @@ std::vector<Parameter> precision_rows() {
         "Data type of weights and activations in forward and backward; with 'bf16' and 'fp8' the master weights and "
         "gradients are fp32, and the moments too unless moments says otherwise. 'fp8': as 'bf16', with FP8 operands in "
         "the GEMMs of attention's projections and of dense MLPs."),
+    ENUM(fp8_scales, {"tensor", Fp8Scales::rows}, {"blocks", Fp8Scales::blocks}).says(
+        "With compute = 'fp8', what one scale is for: a whole operand of a GEMM ('tensor'), or as in DeepSeek-V3 128 "
+        "values of an input or a gradient along the sum and 128 x 128 of a weight ('blocks')."),
+    KEY(fp8_experts).says(
+        "With compute = 'fp8': the GEMMs of experts have FP8 operands too. Otherwise they are in bf16."),
     ENUM(moments, {"master", MomentType::master}, {"bf16", MomentType::bf16}).says(
         "Data type of the moments of optimizers that update each element by itself: that of the master weights, or "
         "'bf16', half the memory, rounded stochastically: up or down with the probability that makes the rounding "

@@ -2,10 +2,27 @@
 
 // Scales and the writing of codes: what the kernels that quantise share. Private to kernels.
 
+#include <cmath>
+#include <limits>
+
 #include "nanotron/kernels/fp8/quantise.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
 
 namespace nanotron::kernels {
+
+inline constexpr float greatest = std::numeric_limits<float>::max();
+
+/// e of quantise.hpp: amax = f 2^a with f in [0.5, 1); the largest value is 0.875 2^top. 2^e and 2^-e are normal
+/// floats.
+template <class E>
+NANOTRON_FUNCTION int exponent_for(float amax) {
+  constexpr int max_exponent = 126;
+  if (!(amax > 0.0f) || !(amax <= greatest)) return 0;
+  int above = 0;
+  const float fraction = frexpf(amax, &above);
+  const int e = E::top - above - (fraction > 0.875f ? 1 : 0);
+  return e > max_exponent ? max_exponent : e < -max_exponent ? -max_exponent : e;
+}
 
 // Loops over square tiles of a matrix that is transposed: on the host one core takes a tile, on a GPU a team, with the
 // tile's bytes in fast memory. Private to kernels.

@@ -1,26 +1,11 @@
 #include "nanotron/kernels/fp8/quantise.hpp"
 
-#include <cmath>
-#include <limits>
-
 #include "kernels/fp8/codes.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/kernels/fp8/blocks.hpp"
 
 namespace nanotron::kernels {
 namespace {
-
-constexpr int max_exponent = 126;  // 2^e and 2^-e are normal floats
-constexpr float greatest = std::numeric_limits<float>::max();
-
-// e of quantise.hpp: amax = f 2^a with f in [0.5, 1); the largest value is 0.875 2^top.
-template <class E>
-NANOTRON_FUNCTION int exponent_for(float amax) {
-  if (!(amax > 0.0f) || !(amax <= greatest)) return 0;
-  int above = 0;
-  const float fraction = frexpf(amax, &above);
-  const int e = E::top - above - (fraction > 0.875f ? 1 : 0);
-  return e > max_exponent ? max_exponent : e < -max_exponent ? -max_exponent : e;
-}
 
 template <class E>
 void require_shape(const Matrix<const bf16>& x, const Fp8Matrix<E>& y) {
@@ -52,6 +37,7 @@ void choose_scale(Device& device, Vector<const float> maxima, float* scale) {
 template <class E>
 void quantise(Device& device, Matrix<const bf16> x, Vector<const float> maxima, const Fp8Matrix<E>& y) {
   require_shape(x, y);
+  NANOTRON_REQUIRE(y.scaling == Fp8Scaling::tensor, "one scale of a matrix with several");
   choose_scale<E>(device, maxima, y.scale);
   const KernelRegion kernel(device, "quantise", reads(x), writes(y.rows, y.columns));
   const auto rows = static_cast<index_t>(x.extent(0)), columns = static_cast<index_t>(x.extent(1));
@@ -83,14 +69,17 @@ void dequantise(Device& device, const Fp8Operand<E>& x, Matrix<bf16> y) {
                    "dequantise: {} x {} of {} x {}", y.extent(0), y.extent(1), x.codes.extent(0), x.codes.extent(1));
   const E* const from = x.codes.data();
   bf16* const to = y.data();
-  const float* const scale = x.scale;
+  const float* const scales = x.scale;
   const auto leading = static_cast<index_t>(x.codes.extent(1)), columns = static_cast<index_t>(y.extent(1));
+  const Fp8ScaleLayout layout(x.scaling, static_cast<index_t>(x.codes.extent(0)), leading);
   for_each_row(
       device, "dequantise", static_cast<index_t>(y.extent(0)), KOKKOS_LAMBDA(const Row& row, const index_t r) {
-        const float factor = *scale;
         const E* const source = from + r * leading;
         bf16* const target = to + r * columns;
-        row.for_each(columns, [=](const index_t c) { target[c] = bf16(static_cast<float>(source[c]) * factor); });
+        const Fp8ScaleLayout place = layout;
+        row.for_each(columns, [=](const index_t c) {
+          target[c] = bf16(static_cast<float>(source[c]) * scales[place(r, c / fp8_block)]);
+        });
       });
 }
 

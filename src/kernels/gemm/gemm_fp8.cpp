@@ -22,6 +22,16 @@ bool is_aligned(const MatrixRef<C>& c) {
          is_multiple_of_16_bytes(reinterpret_cast<std::uintptr_t>(c.data));
 }
 
+// Scales of parts need rows of A in eights (Transformer Engine 2.20, common/gemm/cublaslt_gemm.cu), and not both of
+// blocks.
+template <class A>
+bool has_scales(const Fp8Operand<A>& a, const Fp8Operand<e4m3>& b, index_t m) {
+  if (a.scaling == Fp8Scaling::tensor && b.scaling == Fp8Scaling::tensor) return true;
+  if constexpr (built_for == Processor::gpu)
+    return a.scaling == Fp8Scaling::tiles && m % 8 == 0 && detail::has_block_scales();
+  return false;
+}
+
 // The values of both operands at the end of the GEMM workspace, for the duration of a scope.
 class Values {
  public:
@@ -65,13 +75,16 @@ void multiply(Device& device, const Fp8Operand<A>& a, const Fp8Operand<e4m3>& b,
                    "gemm_fp8: A is {} x {}, B is {} x {}, C is {} x {}", a.codes.extent(0), k, b.codes.extent(0),
                    b.codes.extent(1), c.rows, c.columns);
   NANOTRON_REQUIRE(device.gemm_mode() == GemmMode::library, "an FP8 GEMM in a fixed order");
+  NANOTRON_REQUIRE((a.scaling == Fp8Scaling::tensor) == (b.scaling == Fp8Scaling::tensor),
+                   "gemm_fp8: one operand has one scale, the other several");
   if (c.rows == 0 || c.columns == 0) return;
   const KernelRegion kernel(device, "gemm_fp8", work_of(a, b, beta, c));
   if (device.is_planning()) return device.launch_planned();
   if constexpr (built_for == Processor::gpu) {
-    if (is_aligned(c) && is_aligned(d) && k > 0) {
+    if (is_aligned(c) && is_aligned(d) && k > 0 && has_scales(a, b, c.rows)) {
       const detail::GemmProblem p{Op::none, Op::transpose, c.rows, c.columns, k, k, k, c.leading, 1.0, beta};
-      return detail::multiply_fp8<A, C>(device, p, a.codes.data(), a.scale, b.codes.data(), b.scale, d.data, c.data);
+      return detail::multiply_fp8<A, C>(device, p, a.codes.data(), {a.scale, a.scaling}, b.codes.data(),
+                                        {b.scale, b.scaling}, d.data, c.data);
     }
   }
   const Values values(device, c.rows, c.columns, k);
@@ -108,6 +121,7 @@ std::size_t gemm_fp8_workspace_bytes(Processor processor, index_t m, index_t n, 
 #define NANOTRON_INSTANTIATE(A, C) \
   template void gemm_fp8<A, C>(Device&, const Fp8Operand<A>&, const Fp8Operand<e4m3>&, double, MatrixRef<C>);
 NANOTRON_INSTANTIATE(e4m3, bf16)
+NANOTRON_INSTANTIATE(e4m3, float)
 NANOTRON_INSTANTIATE(e5m2, bf16)
 NANOTRON_INSTANTIATE(e5m2, float)
 #undef NANOTRON_INSTANTIATE

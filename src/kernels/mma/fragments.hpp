@@ -245,6 +245,15 @@ NANOTRON_FUNCTION void multiply(const PerThread<Registers, threads>& a, const Pe
 #endif
 }
 
+/// What the registers of operands hold; codes: gemm/grouped.
+struct Bf16Terms {};
+
+template <int first_b, int threads>
+NANOTRON_FUNCTION void multiply(Bf16Terms, const PerThread<Registers, threads>& a,
+                                const PerThread<Registers, threads>& b, PerThread<Sums, threads>& c) {
+  multiply<first_b>(a, b, c);
+}
+
 /// 16 bytes from global to shared memory, zeros where !there. Done for the calling thread at wait_for_copies.
 NANOTRON_FUNCTION inline void start_copy(SharedAddress to, const bf16* from, bool there) {
 #if defined(__CUDA_ARCH__)

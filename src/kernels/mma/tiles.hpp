@@ -129,8 +129,9 @@ struct SumTile {
     }
   }
 
-  /// += A B over `depth` terms: load_a(r, k, registers) and load_b(k, n, registers) have those from term k on.
-  template <int depth, class LoadA, class LoadB>
+  /// += A B over `depth` terms: load_a(r, k, registers) and load_b(k, n, registers) have those from term k on. Of
+  /// narrower terms k counts pairs.
+  template <int depth, class Terms = Bf16Terms, class LoadA, class LoadB>
   NANOTRON_FUNCTION void add_terms(const LoadA& load_a, const LoadB& load_b) {
     NANOTRON_UNROLL
     for (int k = 0; k < depth; k += 16) {
@@ -140,7 +141,7 @@ struct SumTile {
       NANOTRON_UNROLL
       for (int n = 0; n < columns; n += 16) {
         load_b(k, n, right);
-        multiply_by(left, right, n);
+        multiply_by<Terms>(left, right, n);
       }
     }
   }
@@ -163,12 +164,13 @@ struct SumTile {
   }
 
  private:
+  template <class Terms = Bf16Terms>
   NANOTRON_FUNCTION void multiply_by(const PerThread<Registers, threads>* left,
                                      const PerThread<Registers, threads>& right, int n) {
     NANOTRON_UNROLL
     for (int r = 0; r < row_tiles; ++r) {
-      multiply<0>(left[r], right, part[r][n / 8]);
-      multiply<2>(left[r], right, part[r][n / 8 + 1]);
+      multiply<0>(Terms{}, left[r], right, part[r][n / 8]);
+      multiply<2>(Terms{}, left[r], right, part[r][n / 8 + 1]);
     }
   }
 };

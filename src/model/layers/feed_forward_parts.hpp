@@ -69,6 +69,8 @@ class FeedForwardParts {
 
   /// The linear layers besides gate_up and down, where the host knows their tokens.
   virtual std::vector<LinearSizes> linears() const { return {}; }
+  /// Bytes of Device::gemm_workspace() that other GEMMs than those of linears() need.
+  virtual std::size_t gemm_workspace_bytes() const { return 0; }
   /// Statistics of a layer, see Transformer::statistics.
   virtual index_t sums() const { return 0; }
   /// The parts must outlive it.

@@ -29,8 +29,10 @@ class SwigluOfCodes final : public nn::Activation<bf16> {
   }
 };
 
-nn::Fp8Columns<e4m3> take_columns(Arena& arena, const nn::Fp8Chunks& chunks, index_t width) {
-  return {arena.take<e4m3>(shared, width * chunks.padded_tokens()), arena.take<float>(shared, chunks.size())};
+nn::Fp8Columns<std::byte> take_columns(Arena& arena, const nn::Fp8Chunks& chunks, index_t width,
+                                       kernels::Fp8Scaling scaling) {
+  return {arena.take<std::byte>(shared, width * chunks.padded_tokens()),
+          arena.take<float>(shared, chunks.scales(width, scaling))};
 }
 
 }  // namespace
@@ -45,7 +47,7 @@ void Fp8Recipe::take_codes(Arena& arena, MemoryKind kind, const LocalSizes& s, L
   const nn::Fp8Chunks chunks(s.chunks);
   const auto take = [&](nn::OperandCodes& of, index_t width) {
     of.kept = arena.take<std::byte>(kind, width * chunks.padded_tokens());
-    of.scales = arena.take<float>(kind, chunks.size());
+    of.scales = arena.take<float>(kind, chunks.scales(width, scaling_));
   };
   if (!s.is_sharded) take(act.attention.of_input, s.hidden);
   take(act.attention.of_out, s.query);
@@ -58,6 +60,7 @@ void Fp8Recipe::take_codes(Arena& arena, MemoryKind kind, const LocalSizes& s, L
 // From the kernel that writes a tensor to the one that quantises it. The rows of the norms are those of all tokens only
 // where hidden states are replicated.
 void Fp8Recipe::take_maxima(Arena& arena, const LocalSizes& s, LayerActivations<bf16>& act) const {
+  if (has_parts()) return;
   if (!s.is_sharded) act.attention.of_input.maxima = arena.take<float>(shared, s.tokens);
   if (!is_dense(s)) return;
   nn::MlpActivations<bf16>& mlp = act.feed_forward.mlp;
@@ -70,17 +73,17 @@ void Fp8Recipe::take_workspace(Arena& arena, const LocalSizes& s, const Activati
   const index_t mlp = is_dense(s) ? s.intermediate : 0, gate_up = is_dense(s) ? s.gate_up : 0;
   const index_t gradient = std::max({s.hidden, s.query + 2 * s.key, gate_up}),
                 input = std::max({s.hidden, s.query, mlp});
-  const index_t rows = chunks.longest() * kernels::fp8_padded(std::max(gradient, input));
+  const index_t widest = std::max(gradient, input), rows = chunks.longest() * kernels::fp8_padded(widest);
   const bool again = setup.any_recompute() != deck::Recompute::none || s.is_sharded;
   work_ = {.chunks = &chunks,
+           .scaling = scaling_,
            .gradients = setup.backward == Backward::two_parts ? nn::Fp8Gradients::quantised_again
                                                               : nn::Fp8Gradients::of_input_gradient,
            .rows = arena.take<std::byte>(shared, rows),
-           .input = again ? take_columns(arena, chunks, input) : nn::Fp8Columns<e4m3>{},
-           .gradient = {arena.take<e5m2>(shared, gradient * chunks.padded_tokens()),
-                        arena.take<float>(shared, chunks.size())},
-           .maxima = arena.take<float>(shared, s.tokens),
-           .scale = arena.take<float>(shared, 1)};
+           .input = again ? take_columns(arena, chunks, input, scaling_) : nn::Fp8Columns<std::byte>{},
+           .gradient = take_columns(arena, chunks, gradient, scaling_),
+           .maxima = arena.take<float>(shared, has_parts() ? 0 : s.tokens),
+           .scale = arena.take<float>(shared, kernels::Fp8ScaleLayout(scaling_, chunks.longest(), widest).count)};
 }
 
 std::size_t Fp8Recipe::gemm_workspace_bytes(const LocalSizes& s, Processor processor) const {
@@ -104,7 +107,7 @@ std::shared_ptr<const nn::Activation<bf16>> Fp8Recipe::activation(const nn::Acti
   const bool is_read_again =
       table.contains("model/layers/mlp/up_proj/bias") || work_.gradients == nn::Fp8Gradients::quantised_again;
   const bool is_whole = table.intermediate.size() % kernels::fp8_padding == 0;
-  if (source.model.hidden_act != deck::HiddenAct::silu || is_read_again || !is_whole)
+  if (source.model.hidden_act != deck::HiddenAct::silu || is_read_again || !is_whole || has_parts())
     return GemmRecipe<bf16>::activation(source, table);
   return std::make_shared<SwigluOfCodes>();
 }

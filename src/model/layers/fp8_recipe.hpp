@@ -6,6 +6,9 @@
 // recompute = 'none' keeps codes, of one byte, of n1, n2, attn and mlp_hidden (model/layers/activations.hpp) instead of
 // n1, n2 and mlp_hidden. 'selective', and sequence-parallel hidden states for n1 and n2, keep no codes: backward
 // quantises again. With experts n2 and mlp_hidden are kept as they are. Private to model/layers.
+//
+// With scales of parts (precision%fp8_scales = 'blocks') nobody needs maxima of rows, and the gradient of SwiGLU is
+// stored.
 
 #include <optional>
 
@@ -16,9 +19,11 @@ namespace nanotron::model {
 
 class Fp8Recipe final : public GemmRecipe<bf16> {
  public:
-  Fp8Recipe(const ParameterTable& table, const nn::ParameterBuffers<bf16>& buffers, const Sharding& sharding,
+  Fp8Recipe(const TransformerSetup& setup, const ParameterTable& table, const nn::ParameterBuffers<bf16>& buffers,
             Arena& arena)
-      : weights_(table, buffers, sharding, arena) {}
+      : scaling_(setup.fp8_scales == deck::Fp8Scales::blocks ? kernels::Fp8Scaling::tiles
+                                                             : kernels::Fp8Scaling::tensor),
+        weights_(table, buffers, setup, arena) {}
 
   bool reads_weights(index_t layer) const override { return weights_.reads(layer); }
   void use_weights(Device& device, index_t layer) override { weights_.use(device, layer); }
@@ -35,6 +40,9 @@ class Fp8Recipe final : public GemmRecipe<bf16> {
                                                          const ParameterTable& table) const override;
 
  private:
+  bool has_parts() const { return scaling_ != kernels::Fp8Scaling::tensor; }
+
+  kernels::Fp8Scaling scaling_;  // of inputs and gradients
   Fp8Weights weights_;
   std::optional<nn::Fp8Chunks> chunks_;
   nn::Fp8Workspace work_{};

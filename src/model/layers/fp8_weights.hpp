@@ -7,9 +7,10 @@
 // Private to model/layers.
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
-#include "nanotron/model/layers/gemm_recipe.hpp"
+#include "fp8_expert_weights.hpp"
 #include "nanotron/nn/linear/fp8_linear.hpp"
 
 namespace nanotron::model {
@@ -17,7 +18,7 @@ namespace nanotron::model {
 class Fp8Weights {
  public:
   /// Takes the codes from the arena (planning or real). buffers' memory must outlive it.
-  Fp8Weights(const ParameterTable& table, const nn::ParameterBuffers<bf16>& buffers, const Sharding& sharding,
+  Fp8Weights(const ParameterTable& table, const nn::ParameterBuffers<bf16>& buffers, const TransformerSetup& setup,
              Arena& arena);
 
   /// Whether use() reads the weights of the layer.
@@ -36,7 +37,9 @@ class Fp8Weights {
   };
   std::size_t set_of(index_t layer) const { return held_.size() == 1 ? 0 : static_cast<std::size_t>(layer); }
 
+  kernels::Fp8Scaling scaling_;
   std::vector<std::vector<Weight>> layers_;
+  std::optional<Fp8ExpertWeights> routed_;
   std::vector<index_t> held_;  // by set of codes: its layer, or no_unit
   Vector<float> maxima_;
 };

@@ -17,9 +17,14 @@ std::unique_ptr<GemmRecipe<T>> make_gemm_recipe(const TransformerSetup& setup, c
                                                 const nn::ParameterBuffers<T>& buffers, Arena& arena) {
   if (setup.lora.rank > 0) return make_adapter_recipe(setup.lora, table, buffers);
   if constexpr (std::is_same_v<T, bf16>) {
-    if (has_codes(setup)) return std::make_unique<Fp8Recipe>(table, buffers, setup.sharding, arena);
+    if (has_codes(setup)) return std::make_unique<Fp8Recipe>(setup, table, buffers, arena);
   }
   return std::make_unique<GemmRecipe<T>>();
+}
+
+nn::ExpertCodeBytes expert_code_bytes(const TransformerSetup& setup, const nn::MoeSizes& sizes, Processor processor) {
+  if (!has_codes(setup) || !setup.fp8_experts) return {};
+  return nn::fp8_expert_bytes(sizes, setup.ep->size(), scaling_of_weights(setup), processor);
 }
 
 template <class T>

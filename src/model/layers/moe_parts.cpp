@@ -146,6 +146,13 @@ void own(std::shared_ptr<const Memory>& shared, const Take& take) {
 }
 
 template <class T>
+std::vector<Matrix<master_t<T>>> gradients_of(const std::vector<nn::LinearWeights<T>>& weights) {
+  std::vector<Matrix<master_t<T>>> gradients;
+  for (const nn::LinearWeights<T>& w : weights) gradients.push_back(w.gradient);
+  return gradients;
+}
+
+template <class T>
 class Experts final : public FeedForwardParts<T> {
  public:
   Experts(const TransformerSetup& setup, const ParameterTable& table, index_t tokens, Device& device, Arena& arena)
@@ -153,6 +160,8 @@ class Experts final : public FeedForwardParts<T> {
         parts_(parts_of<T>(setup, table, tokens, device, arena)),
         shared_(detail::orders_of(setup).shared),
         adds_down_bias_(setup.tp->rank() == 0),
+        bytes_of_codes_(expert_code_bytes(setup, parts_.sizes, arena.processor())),
+        rows_of_codes_(arena.take<std::byte>(MemoryKind::workspace, bytes_of_codes_.rows)),
         gate_up_{.out = gate_up_order(setup)},
         down_{.in = parts_.orders.width} {}
 
@@ -186,6 +195,7 @@ class Experts final : public FeedForwardParts<T> {
             {s.tokens, 2 * s.shared_width, s.hidden},
             {s.tokens, s.hidden, s.shared_width}};
   }
+  std::size_t gemm_workspace_bytes() const override { return bytes_of_codes_.gemm; }
   index_t sums() const override { return 2 * parts_.sizes.experts + 2; }  // kernels::add_router_sums
 
   std::unique_ptr<const nn::FeedForward<T>> make(const FeedForwardSource<T>& source) const override;
@@ -199,6 +209,8 @@ class Experts final : public FeedForwardParts<T> {
   nn::MoeParts<T> parts_;
   FeedForwardOrders shared_;
   bool adds_down_bias_;  // on one rank, before the partial sums are reduced
+  nn::ExpertCodeBytes bytes_of_codes_;
+  Vector<std::byte> rows_of_codes_;
   nn::LinearOrders gate_up_, down_;
 };
 
@@ -221,13 +233,15 @@ std::unique_ptr<const nn::FeedForward<T>> Experts<T>::make(const FeedForwardSour
                         std::exchange(first.bias_gradient, {}), std::exchange(second.bias_gradient, {})});
     }
   }
-  const auto experts = [&](const std::vector<nn::LinearWeights<T>>& w, const nn::LinearOrders& order) {
+  const auto experts = [&](const std::vector<nn::LinearWeights<T>>& w, const nn::LinearOrders& order,
+                           const std::shared_ptr<const nn::ExpertCodes<T>>& codes) {
+    if (codes) return codes->linear(parts_.sizes.gemms, gradients_of(w), rows_of_codes_);
     return nn::make_expert_linear<T>(parts_.sizes.gemms, w,
                                      {order, parts_.sizes.cuts.sequences, parts_.gradient_stride});
   };
   nn::MoeWeights<T> all{.router = weights(table[mlp + "gate/weight"], parts_.sizes.columns),
-                        .gate_up = experts(gate_up, gate_up_),
-                        .down = experts(down, down_),
+                        .gate_up = experts(gate_up, gate_up_, source.gemms.expert_gate_up),
+                        .down = experts(down, down_, source.gemms.expert_down),
                         .biases = {std::move(biases), adds_down_bias_},
                         .shared = {},
                         .act = nn::make_activation(source.activation)};

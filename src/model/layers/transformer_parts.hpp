@@ -135,8 +135,10 @@ void take_gemm_workspace(const LocalSizes& s, const GemmRecipe<T>& recipe, const
                          const LayerNetworks<T>& feed_forward, index_t loss_rows, Device& device, Arena& arena) {
   const GemmMode mode = device.gemm_mode();
   const Processor processor = arena.processor();
+  std::size_t bytes = recipe.gemm_workspace_bytes(s, processor);
   std::vector<LinearSizes> linears = attention.linears(s);
   for (const auto& kind : feed_forward.kinds()) {
+    bytes = std::max(bytes, kind->gemm_workspace_bytes());
     const std::vector<LinearSizes> of_kind = kind->linears();
     linears.insert(linears.end(), of_kind.begin(), of_kind.end());
   }
@@ -144,7 +146,6 @@ void take_gemm_workspace(const LocalSizes& s, const GemmRecipe<T>& recipe, const
   linears.insert(
       linears.end(),
       {{s.tokens, s.gate_up, s.hidden}, {s.tokens, s.hidden, s.intermediate}, {loss_rows, s.vocabulary, s.hidden}});
-  std::size_t bytes = recipe.gemm_workspace_bytes(s, processor);
   // Forward, input gradient, weight gradient.
   for (const auto& [tokens, out, in] : linears) {
     if (tokens == 0 || out == 0 || in == 0) continue;

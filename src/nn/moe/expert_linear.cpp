@@ -1,10 +1,9 @@
 #include "nanotron/nn/moe/expert_linear.hpp"
 
-#include <bit>
-
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/gemm/grouped/grouped_gemm.hpp"
 #include "nn/linear/rows.hpp"
+#include "nn/moe/expert_pieces.hpp"
 
 namespace nanotron::nn {
 namespace {
@@ -44,17 +43,9 @@ class OfLibrary final : public ExpertLinear<T> {
   }
 
  private:
-  // f(expert, rows) in pieces whose row counts are powers of two: GEMM libraries cache something for each shape.
   template <class F>
   void for_each_piece(const ExpertRows& rows, const F& f) const {
-    for (std::size_t e = 0; e < experts_.size(); ++e) {
-      for (index_t begin = rows.begin[e]; begin < rows.begin[e + 1];) {
-        const auto left = static_cast<std::size_t>(rows.begin[e + 1] - begin);
-        const Range piece{begin, begin + static_cast<index_t>(std::bit_floor(left))};
-        f(experts_[e], piece);
-        begin = piece.end;
-      }
-    }
+    nn::for_each_piece(rows, [&](std::size_t e, const Range& piece) { f(experts_[e], piece); });
   }
 
   // Where token shards are fixed: once per sequence, each with its own gradient, summed in the order of its shards.
@@ -75,19 +66,6 @@ class OfLibrary final : public ExpertLinear<T> {
   index_t sequences_, gradient_stride_;
 };
 
-// With the stride of two neighbours, or the size of a single one.
-template <class T>
-kernels::GroupMatrices<T> together(const std::vector<Matrix<T>>& experts) {
-  const Matrix<T>& one = experts.front();
-  const auto stride = experts.size() > 1 ? experts[1].data() - one.data() : static_cast<std::ptrdiff_t>(one.size());
-  for (std::size_t e = 1; e < experts.size(); ++e) {
-    NANOTRON_REQUIRE(experts[e].data() - experts[e - 1].data() == stride, "experts {} and {} are not {} elements apart",
-                     e - 1, e, stride);
-  }
-  return {one.data(), static_cast<index_t>(experts.size()), static_cast<index_t>(one.extent(0)),
-          static_cast<index_t>(one.extent(1)), stride};
-}
-
 class Grouped final : public ExpertLinear<bf16> {
  public:
   explicit Grouped(const std::vector<LinearWeights<bf16>>& weights) {
@@ -97,8 +75,8 @@ class Grouped final : public ExpertLinear<bf16> {
       matrices.push_back(w.weight);
       gradients.push_back(w.gradient);
     }
-    weights_ = together(matrices);
-    gradients_ = together(gradients);
+    weights_ = kernels::together(matrices);
+    gradients_ = kernels::together(gradients);
     NANOTRON_REQUIRE(kernels::can_group(weights_), "experts of ({}, {}), {} elements apart, have no grouped GEMM",
                      weights_.rows, weights_.columns, weights_.stride);
   }

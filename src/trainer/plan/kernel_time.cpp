@@ -75,7 +75,7 @@ double attention_rate(const WorkRow& row, const deck::Machine& m) {
 // The program's own kernels on tensor cores, for rows of experts or for attention, have one rate.
 double gemm_rate(const WorkRow& row, const deck::Machine& m) {
   const double of_library = m.gemm(row.work.type);
-  return m.is_gpu && row.kernel == "gemm_grouped" ? std::min(m.attention_mma, of_library) : of_library;
+  return m.is_gpu && row.kernel.starts_with("gemm_grouped") ? std::min(m.attention_mma, of_library) : of_library;
 }
 
 double gemm_at(double rate, const GemmExtents& e, double bytes, const deck::Machine& machine) {

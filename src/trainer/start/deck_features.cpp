@@ -69,6 +69,7 @@ constexpr deck::Feature features[] = {
     {model::check_later_tokens},
     {nn::check_tensor_parallel},
     {nn::check_fp8},
+    {nn::check_fp8_experts},
     {parallel::check_pipeline},
     {deck::check_recompute},
     {comm::check_grid},

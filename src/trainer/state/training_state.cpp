@@ -123,6 +123,8 @@ model::TransformerSetup transformer_setup(const deck::Config& config, comm::Proc
           .lora = config.lora,
           .purpose = model::Purpose::training,
           .operands = config.precision.compute,
+          .fp8_scales = config.precision.fp8_scales,
+          .fp8_experts = config.precision.fp8_experts,
           .sequences = deck::sequences_at_once(config),
           .in_turns = deck::parts_of_micro_batch(config.parallel),
           .length = config.data.sequence_length,

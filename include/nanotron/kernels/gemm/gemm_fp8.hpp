@@ -19,7 +19,8 @@
 
 namespace nanotron::kernels {
 
-/// (A, C) is (e4m3, bf16), (e5m2, bf16) or (e5m2, float). Not with GemmMode::fixed_order. Uses device.gemm_workspace().
+/// A is e4m3 or e5m2, C bf16 or float. Both operands have one scale, or A has tiles and B tiles or blocks. Not with
+/// GemmMode::fixed_order. Uses device.gemm_workspace().
 template <class A, class C>
 void gemm_fp8(Device& device, const Fp8Operand<A>& a, const Fp8Operand<e4m3>& b, double beta, MatrixRef<C> c);
 

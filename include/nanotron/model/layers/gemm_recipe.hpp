@@ -8,6 +8,7 @@
 #include "nanotron/model/layers/transformer_setup.hpp"
 #include "nanotron/nn/linear/linear_gemms.hpp"
 #include "nanotron/nn/mlp/activation.hpp"
+#include "nanotron/nn/moe/expert_codes.hpp"
 
 namespace nanotron::model {
 
@@ -15,6 +16,7 @@ namespace nanotron::model {
 template <class T>
 struct LayerGemms {
   std::shared_ptr<const nn::LinearGemms<T>> qkv{}, attention_out{}, gate_up{}, down{};
+  std::shared_ptr<const nn::ExpertCodes<T>> expert_gate_up{}, expert_down{};
 };
 
 /// The outputs of norms and activation that backward reads as they are stored.
@@ -63,6 +65,9 @@ class GemmRecipe {
 template <class T>
 std::unique_ptr<GemmRecipe<T>> make_gemm_recipe(const TransformerSetup& setup, const ParameterTable& table,
                                                 const nn::ParameterBuffers<T>& buffers, Arena& arena);
+
+/// What experts with codes need; zero where the recipe has none of them.
+nn::ExpertCodeBytes expert_code_bytes(const TransformerSetup& setup, const nn::MoeSizes& sizes, Processor processor);
 
 /// The weights that its GEMMs read.
 template <class T>

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "nanotron/deck/keys/data.hpp"
+#include "nanotron/deck/keys/precision.hpp"
 #include "nanotron/deck/keys/run.hpp"
 #include "nanotron/model/layers/activations.hpp"
 #include "nanotron/model/parameters/parameter_table.hpp"
@@ -24,6 +25,8 @@ struct TransformerSetup {
   deck::LoraConfig lora{};
   Purpose purpose = Purpose::training;
   std::optional<ScalarType> operands{};  // of the GEMMs of linear layers; none: as stored
+  deck::Fp8Scales fp8_scales{};          // of fp8 operands
+  bool fp8_experts = false;              // experts too
   index_t sequences = 0;                 // b: of a micro-batch
   index_t in_turns = 1;                  // micro-batches that go through the layers in turns, see HalvesInTurns
   index_t length = 0;                    // s: tokens of a whole sequence

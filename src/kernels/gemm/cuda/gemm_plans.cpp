@@ -32,10 +32,12 @@ std::string name_of(const PlannedGemm& gemm) {
   const GemmProblem& p = gemm.problem;
   const auto letter = [](Op op) { return op == Op::none ? 'n' : 't'; };
   const std::string share = gemm.multiprocessors > 0 ? fmt::format(" multiprocessors {}", gemm.multiprocessors) : "";
-  return fmt::format("{}{} {} {} {} {} x {} x {} ld {} {} {} alpha {} beta {} align {} {} {} {} workspace {}{}",
+  const ScaleModes& modes = gemm.scale_modes;
+  const std::string scales = modes == ScaleModes() ? "" : fmt::format(" scales {} {}", modes.a, modes.b);
+  return fmt::format("{}{} {} {} {} {} x {} x {} ld {} {} {} alpha {} beta {} align {} {} {} {} workspace {}{}{}",
                      letter(p.op_a), letter(p.op_b), gemm.types.a.name, gemm.types.b.name, gemm.types.c.name, p.m, p.n,
                      p.k, p.leading_a, p.leading_b, p.leading_c, p.alpha, p.beta, gemm.alignments.a, gemm.alignments.b,
-                     gemm.alignments.c, gemm.alignments.d, gemm.workspace, share);
+                     gemm.alignments.c, gemm.alignments.d, gemm.workspace, share, scales);
 }
 
 static_assert(sizeof(cublasLtMatmulAlgo_t) == 64, "a file of algorithms has 128 digits for each");
@@ -100,7 +102,7 @@ cublasComputeType_t compute_type(cudaDataType_t operands) {
 }
 
 GemmPlan::GemmPlan(const PlannedGemm& of) : gemm(of) {
-  const auto& [p, alignments, types, workspace, multiprocessors, fast_accumulation] = gemm;
+  const auto& [p, alignments, types, workspace, multiprocessors, fast_accumulation, modes] = gemm;
   const cudaDataType_t scale = types.a.type == CUDA_R_64F ? CUDA_R_64F : CUDA_R_32F;
   NANOTRON_CHECK_CUBLAS(cublasLtMatmulDescCreate(&operation, compute_type(types.a.type), scale));
   const cublasOperation_t first = operation_of(p.op_b), second = operation_of(p.op_a);
@@ -114,6 +116,14 @@ GemmPlan::GemmPlan(const PlannedGemm& of) : gemm(of) {
     NANOTRON_CHECK_CUBLAS(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast_accumulation,
                                                          sizeof fast_accumulation));
   }
+#if CUBLAS_VERSION >= 120900
+  if (modes != ScaleModes()) {
+    NANOTRON_CHECK_CUBLAS(
+        cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &modes.a, sizeof modes.a));
+    NANOTRON_CHECK_CUBLAS(
+        cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &modes.b, sizeof modes.b));
+  }
+#endif
   a = layout(types.b.type, p.op_b, p.k, p.n, p.leading_b);
   b = layout(types.a.type, p.op_a, p.m, p.k, p.leading_a);
   c = layout(types.c.type, Op::none, p.m, p.n, p.leading_c);

@@ -45,6 +45,12 @@ struct Alignments {
 inline cublasOperation_t operation_of(Op op) { return op == Op::none ? CUBLAS_OP_N : CUBLAS_OP_T; }
 cublasComputeType_t compute_type(cudaDataType_t operands);
 
+// cublasLtMatmulMatrixScale_t of cuBLASLt's A and B. 0: one scale of an operand.
+struct ScaleModes {
+  std::int32_t a = 0, b = 0;
+  friend bool operator==(const ScaleModes&, const ScaleModes&) = default;
+};
+
 // What a plan depends on.
 struct PlannedGemm {
   GemmProblem problem{};
@@ -53,6 +59,7 @@ struct PlannedGemm {
   std::size_t workspace = 0;          // bytes
   std::int32_t multiprocessors = 0;   // of the GPU, for this GEMM; 0: all
   std::int8_t fast_accumulation = 0;  // 1: sums stay in the tensor cores' accumulator, of fewer bits than fp32
+  ScaleModes scale_modes{};
   friend bool operator==(const PlannedGemm&, const PlannedGemm&) = default;
 };
 

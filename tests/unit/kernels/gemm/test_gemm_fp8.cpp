@@ -1,5 +1,6 @@
 // ranks: 1
 // GEMMs of FP8 codes against a plain loop over their values, and that nothing but the sum is rounded.
+#include "nanotron/kernels/fp8/blocks.hpp"
 #include "nanotron/kernels/gemm/gemm_fp8.hpp"
 #include "support/orders.hpp"
 #include "support/reference/gemm.hpp"
@@ -8,7 +9,8 @@
 namespace nanotron::test {
 namespace {
 
-using kernels::Fp8Operand, kernels::fp8_padded, kernels::Op;
+using kernels::Fp8Operand, kernels::Fp8ScaleLayout, kernels::Fp8Scaling, kernels::fp8_block, kernels::fp8_padded,
+    kernels::Op;
 
 // Random codes with a scale, and their values.
 template <class E>
@@ -30,10 +32,23 @@ struct Codes {
     }
     set_values(view, codes);
   }
-  Fp8Operand<E> operand() const { return {Matrix<E>(view.data(), rows, fp8_padded(columns)), scale.data()}; }
+  Fp8Operand<E> operand() const { return {Matrix<E>(view.data(), rows, fp8_padded(columns)), scale.data(), scaling}; }
+  /// Scales of parts instead of one: powers of two, another one for each.
+  void scale_parts(Fp8Scaling of) {
+    scaling = of;
+    const Fp8ScaleLayout layout(of, rows, columns);
+    const float before = scale.host[0];
+    scale = Array<float>(layout.count);
+    for (index_t i = 0; i < layout.count; ++i) scale.host[i] = before * std::ldexp(1.0f, -static_cast<int>(i * 5 % 7));
+    scale.push();
+    for (index_t r = 0; r < rows; ++r) {
+      for (index_t c = 0; c < columns; ++c) values[r * columns + c] *= scale.host[layout(r, c / fp8_block)] / before;
+    }
+  }
   MatrixRef<const double> matrix() const { return {values.data(), rows, columns}; }
 
   index_t rows, columns;
+  Fp8Scaling scaling = Fp8Scaling::tensor;
   Kokkos::View<E*, Kokkos::LayoutRight, MemorySpace> view;
   Array<float> scale;
   std::vector<double> values;
@@ -54,8 +69,9 @@ class GemmFp8 : public testing::Test {
   // multiply(A, B, C, memory of C): C = A B^T + beta C.
   template <class A, class C, class F>
   void check(index_t m, index_t n, index_t k, double beta, index_t gap, index_t at, const F& multiply) {
-    const Codes<A> a(m, k, 1, 0x1p-20f);
-    const Codes<e4m3> b(n, k, 2, 0x1p4f);
+    Codes<A> a(m, k, 1, 0x1p-20f);
+    Codes<e4m3> b(n, k, 2, 0x1p4f);
+    if (scaling_of_b_ != Fp8Scaling::tensor) a.scale_parts(Fp8Scaling::tiles), b.scale_parts(scaling_of_b_);
     auto c = Array<C>::random(m * (n + gap) + at, 3);
     const double unit = a.largest * b.largest;
     for (C& x : c.host) x = of<C>(static_cast<double>(x) * unit);
@@ -87,6 +103,9 @@ class GemmFp8 : public testing::Test {
       check<A, C>(17, 23, 31, beta, gap, 0, multiply);
       check<A, C>(1, 16, 1, beta, gap, 0, multiply);
       check<A, C>(40, 32, 64, beta, gap, 1, multiply);
+      if (scaling_of_b_ == Fp8Scaling::tensor) continue;
+      check<A, C>(136, 144, 300, beta, gap, 0, multiply);
+      check<A, C>(130, 272, 256, beta, gap, 0, multiply);
     }
   }
   template <class A, class C>
@@ -98,7 +117,16 @@ class GemmFp8 : public testing::Test {
 
   Timers timers_;
   Device device_{timers_};
+  Fp8Scaling scaling_of_b_ = Fp8Scaling::tensor;
 };
+
+// Of tiles with blocks, as with a weight, and of tiles with tiles, as in the gradient of a weight.
+TEST_F(GemmFp8, ScalesOfParts) {
+  scaling_of_b_ = Fp8Scaling::blocks;
+  check_shapes<e4m3, bf16>(0.0);
+  scaling_of_b_ = Fp8Scaling::tiles;
+  check_shapes<e4m3, float>(1.0);
+}
 
 TEST_F(GemmFp8, Forward) { check_shapes<e4m3, bf16>(0.0); }
 TEST_F(GemmFp8, ForwardAddsAnotherMatrix) {

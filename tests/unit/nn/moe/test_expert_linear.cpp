@@ -1,10 +1,13 @@
 // ranks: 1
 // Layers of all experts: the grouped GEMMs give what those of the library give, whatever rows the experts have.
 #include <numeric>
+#include <optional>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/moe/expert_rows.hpp"
 #include "nanotron/nn/moe/expert_linear.hpp"
+#include "nanotron/nn/moe/fp8_experts.hpp"
 #include "unit/kernels/kernel_test.hpp"
 
 namespace nanotron::test {
@@ -45,12 +48,43 @@ class Layer {
     return nn::make_expert_linear<bf16>(gemms, weights, {});
   }
 
+  // With FP8 operands. scaling: of the weights.
+  std::unique_ptr<const nn::ExpertLinear<bf16>> make_fp8(deck::ExpertGemms gemms, kernels::Fp8Scaling scaling) {
+    Arena plan = Arena::planning();
+    nn::take_fp8_experts(plan, experts_, out, in, scaling);
+    arena_.emplace(plan.plan());
+    const nn::Fp8Experts codes = nn::take_fp8_experts(*arena_, experts_, out, in, scaling);
+    const Array<float> maxima(out);
+    std::vector<Matrix<float>> gradients;
+    for (index_t e = 0; e < experts_; ++e) {
+      const index_t at = e * (out * in + gap);
+      const Matrix<const bf16> w(w_.data() + at, out, in);
+      gradients.push_back(Matrix<float>(dw_.data() + at, out, in));
+      if (scaling == kernels::Fp8Scaling::blocks) {
+        kernels::quantise_parts(device_, w, codes[e]);
+      } else {
+        kernels::row_maxima<bf16>(device_, w, maxima.vector());
+        kernels::quantise<e4m3>(device_, w, maxima.read(), codes[e]);
+      }
+    }
+    device_.fence();
+    const nn::MoeSizes sizes{
+        .hidden = in, .experts = experts_, .width = out / 2, .rows = rows_.received_rows, .gemms = gemms};
+    const nn::ExpertCodeBytes bytes = nn::fp8_expert_bytes(sizes, 1, scaling, built_for);
+    workspace_ = Bytes("rows", static_cast<std::size_t>(bytes.rows));
+    gemm_workspace_ = Bytes("GEMM workspace", bytes.gemm);
+    device_.set_gemm_workspace(Vector<std::byte>(gemm_workspace_.data(), gemm_workspace_.size()));
+    return nn::make_fp8_experts(codes)->linear(gemms, gradients,
+                                               Vector<std::byte>(workspace_.data(), workspace_.size()));
+  }
+
   struct Results {
     std::vector<bf16> y, dx;
     std::vector<float> dw;
   };
-  Results results(deck::ExpertGemms gemms) {
-    const auto linear = make(gemms);
+  Results results(deck::ExpertGemms gemms) { return results(*make(gemms)); }
+  Results results(const nn::ExpertLinear<bf16>& expert_linear) {
+    const auto* const linear = &expert_linear;
     Array<bf16> y(rows_.received_rows * out, sentinel), dx(rows_.received_rows * in, sentinel);
     dw_.push();
     linear->forward(device_, rows_, x_.matrix(rows_.received_rows, in), y.matrix(rows_.received_rows, out));
@@ -73,7 +107,22 @@ class Layer {
   Array<std::int64_t> counts_, offsets_;
   nn::ExpertRows rows_;
   Array<bf16> x_{0}, dy_{0};
+  using Bytes = Kokkos::View<std::byte*, MemorySpace>;
+  std::optional<Arena> arena_;
+  Bytes workspace_, gemm_workspace_;
 };
+
+template <class T>
+double distance(const std::vector<T>& ours, const std::vector<T>& theirs) {
+  double difference = 0, size = 0;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    const auto a = static_cast<double>(ours[i]), b = static_cast<double>(theirs[i]);
+    if (b == Layer::sentinel) continue;
+    difference += (a - b) * (a - b);
+    size += b * b;
+  }
+  return size > 0 ? std::sqrt(difference / size) : 0.0;
+}
 
 template <class T>
 void expect_like(const std::vector<T>& ours, const std::vector<T>& theirs, double tolerance) {
@@ -95,6 +144,34 @@ TEST(ExpertLinear, GroupedFollowsTheLibrary) {
     expect_like(grouped.dx, library.dx, 2 * unit_roundoff<bf16>());
     expect_like(grouped.dw, library.dw, 1e3 * unit_roundoff<float>());
     EXPECT_EQ(static_cast<float>(grouped.y.back()), static_cast<float>(Layer::sentinel));
+  }
+}
+
+// Both ways of multiplying are near those in bf16. Where the rows of every expert are one piece of the library's, both
+// multiply the same codes.
+TEST(ExpertLinear, OfFp8IsNearTheOneInBf16) {
+  for (const Counts& counts : {Counts{5, 0, 131, 1}, Counts{0, 0}, Counts{256, 0, 64, 8}}) {
+    for (const auto scaling : {kernels::Fp8Scaling::tensor, kernels::Fp8Scaling::blocks}) {
+      SCOPED_TRACE(testing::PrintToString(counts) + (scaling == kernels::Fp8Scaling::blocks ? " blocks" : ""));
+      Layer layer(counts);
+      const Layer::Results wide = layer.results(deck::ExpertGemms::library);
+      const Layer::Results grouped = layer.results(*layer.make_fp8(deck::ExpertGemms::grouped, scaling));
+      const Layer::Results library = layer.results(*layer.make_fp8(deck::ExpertGemms::library, scaling));
+      const double of_gradients = scaling == kernels::Fp8Scaling::blocks ? 0.06 : 0.1;
+      for (const Layer::Results& fp8 : {grouped, library}) {
+        EXPECT_LT(distance(fp8.y, wide.y), 0.06);
+        EXPECT_LT(distance(fp8.dx, wide.dx), of_gradients);
+        EXPECT_LT(distance(fp8.dw, wide.dw), of_gradients);
+        EXPECT_EQ(static_cast<float>(fp8.y.back()), static_cast<float>(Layer::sentinel));
+        if (layer.begin().back() > 0) {
+          EXPECT_GT(distance(fp8.y, wide.y), 0.001) << "nothing was quantised";
+        }
+      }
+      if (counts[0] != 256) continue;
+      expect_like(grouped.y, library.y, 2 * unit_roundoff<bf16>());
+      expect_like(grouped.dx, library.dx, 2 * unit_roundoff<bf16>());
+      expect_like(grouped.dw, library.dw, 1e3 * unit_roundoff<float>());
+    }
   }
 }
 

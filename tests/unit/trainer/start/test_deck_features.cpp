@@ -312,6 +312,9 @@ TEST(DeckFeatures, ShardGroupsDivideTheReplicas) {
 TEST(DeckFeatures, Fp8HasScalesOfARank) {
   EXPECT_EQ(decks.message(small_deck, {"precision.compute='fp8'"}), "");
   decks.expect_refused({"precision.compute='fp8'", "precision.reproducible='layout'"}, "or reproducible = 'run'");
+  decks.expect_refused({"precision.compute='bf16'", "precision.fp8_scales='blocks'"}, "or fp8_scales = 'tensor'");
+  decks.expect_refused({"precision.compute='bf16'", "precision.fp8_experts=true"}, "or fp8_experts = .false.");
+  decks.expect_refused({"precision.compute='fp8'", "precision.fp8_experts=true"}, "the model has no experts");
 }
 
 TEST(DeckFeatures, GridMismatchNamesBothAndTheNearest) {

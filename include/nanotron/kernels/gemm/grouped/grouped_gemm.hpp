@@ -13,7 +13,9 @@
 // the last tile have none. On a host the same source runs as loops, for tests.
 
 #include <cstdint>
+#include <vector>
 
+#include "nanotron/base/error.hpp"
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/tensor.hpp"
 
@@ -27,6 +29,20 @@ struct GroupMatrices {
 
   NANOTRON_FUNCTION MatrixRef<T> operator[](index_t g) const { return {first + g * stride, rows, columns}; }
 };
+
+/// One after another, with the stride of two neighbours, or the size of a single one. Error(system_error) if their
+/// strides differ.
+template <class T>
+GroupMatrices<T> together(const std::vector<Matrix<T>>& matrices) {
+  const Matrix<T>& one = matrices.front();
+  const auto stride = matrices.size() > 1 ? matrices[1].data() - one.data() : static_cast<std::ptrdiff_t>(one.size());
+  for (std::size_t g = 1; g < matrices.size(); ++g) {
+    NANOTRON_REQUIRE(matrices[g].data() - matrices[g - 1].data() == stride,
+                     "matrices {} and {} are not {} elements apart", g - 1, g, stride);
+  }
+  return {one.data(), static_cast<index_t>(matrices.size()), static_cast<index_t>(one.extent(0)),
+          static_cast<index_t>(one.extent(1)), stride};
+}
 
 /// Whether the functions below accept them: out, in and stride multiples of 8, addresses of 16 bytes.
 bool can_group(const GroupMatrices<const bf16>& weights);

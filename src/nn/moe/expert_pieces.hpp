@@ -1,0 +1,24 @@
+#pragma once
+
+// Private to the nn layer.
+
+#include <bit>
+
+#include "nanotron/nn/moe/moe_memory.hpp"
+
+namespace nanotron::nn {
+
+/// f(expert, rows) in pieces whose row counts are powers of two: GEMM libraries cache something for each shape.
+template <class F>
+void for_each_piece(const ExpertRows& rows, const F& f) {
+  for (std::size_t e = 0; e + 1 < rows.begin.size(); ++e) {
+    for (index_t begin = rows.begin[e]; begin < rows.begin[e + 1];) {
+      const auto left = static_cast<std::size_t>(rows.begin[e + 1] - begin);
+      const Range piece{begin, begin + static_cast<index_t>(std::bit_floor(left))};
+      f(e, piece);
+      begin = piece.end;
+    }
+  }
+}
+
+}  // namespace nanotron::nn
