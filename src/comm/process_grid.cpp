@@ -104,6 +104,7 @@ bool has_embedding_group(const GridShape& shape, const GridCoordinate& at) {
 // Groups that this rank of this shape has no use for.
 bool is_alone(const GridShape& shape, const GridCoordinate& at, GroupKind kind) {
   if (kind == GroupKind::embedding) return !has_embedding_group(shape, at);
+  if (kind == GroupKind::to_host || kind == GroupKind::from_host) return true;
   return (kind == GroupKind::cp_all_to_all || kind == GroupKind::cp_ring) && !shape.has_parts_of_cp();
 }
 

@@ -10,6 +10,7 @@
 #include "nanotron/model/cost.hpp"
 #include "nanotron/simulation/operation_time.hpp"
 #include "nanotron/trainer/data/training_stages.hpp"
+#include "nanotron/trainer/plan/kernel_time.hpp"
 #include "nanotron/trainer/plan/plan.hpp"
 #include "nanotron/trainer/plan/roofline.hpp"
 #include "nanotron/trainer/state/training_state.hpp"
@@ -53,6 +54,10 @@ class MachineTimes {
   }
 
   OperationTime time_of(const comm::PlannedOperation& operation, int pp_rank) const {
+    if (operation.operation == comm::Operation::copy) {
+      const int level = operation.group == comm::GroupKind::to_host ? 2 : 3;
+      return {.seconds = trainer::copy_seconds(operation.bytes, machine_), .level = level, .latency = machine_.launch};
+    }
     const GroupPlacement place = placement_of(ranks_of(operation, pp_rank), machine_);
     const int level = place.nodes > 1 ? 1 : 0;
     const bool is_exchange =

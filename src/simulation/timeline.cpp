@@ -21,6 +21,9 @@ Share share_of(comm::GroupKind group) {
       return Share::context_parallel;
     case comm::GroupKind::ep:
       return Share::expert_parallel;
+    case comm::GroupKind::to_host:
+    case comm::GroupKind::from_host:
+      return Share::host_memory;
     case comm::GroupKind::pp:
     case comm::GroupKind::embedding:
       return Share::pipeline;
@@ -55,11 +58,15 @@ struct KernelRun {
 struct Transfer {
   enum class Phase { matching, queued, latency, moving };
   Phase phase = Phase::matching;
-  std::size_t from = 0, to = 0;  // ranks of the pipeline; equal: a collective
+  std::size_t from = 0, to = 0;  // ranks of the pipeline; equal: a collective, or a copy
   OperationTime time;
   comm::GroupKind group = comm::GroupKind::world;
   std::vector<TicketOf> tickets;  // of a message that of the sender and that of the receiver
-  bool is_collective() const { return from == to; }
+  bool is_of_one() const { return from == to; }
+  // Copy engines take no multiprocessors.
+  bool slows_kernels() const {
+    return is_of_one() && group != comm::GroupKind::to_host && group != comm::GroupKind::from_host;
+  }
 };
 
 // Messages of one direction and lane out of one rank, in their order: those that wait for their other half.
@@ -81,7 +88,7 @@ struct Player {
   int in_flight = 0;         // collectives
   std::map<comm::GroupKind, std::deque<std::size_t>> queues;
   std::map<std::pair<bool, int>, Mailbox> out;
-  std::array<std::vector<std::size_t>, network_levels> moving;  // transfers through its links
+  std::array<std::vector<std::size_t>, links> moving;  // transfers through its links
   Seconds seconds{};
   double end = 0.0;
 };
@@ -286,7 +293,7 @@ class Timeline {
 
   void begin(std::size_t t) {
     transfers_[t].phase = Transfer::Phase::latency;
-    if (transfers_[t].is_collective()) add_in_flight(transfers_[t].from, 1);
+    if (transfers_[t].slows_kernels()) add_in_flight(transfers_[t].from, 1);
     activities_.begin(activity_of(t), transfers_[t].time.latency, 1.0);
   }
 
@@ -306,8 +313,8 @@ class Timeline {
     if (transfer.phase == Transfer::Phase::moving) leave(t);
     const Transfer ended = std::move(transfer);
     unused_.push_back(t);
-    if (ended.is_collective()) {
-      add_in_flight(ended.from, -1);
+    if (ended.is_of_one()) {
+      if (ended.slows_kernels()) add_in_flight(ended.from, -1);
       std::deque<std::size_t>& queue = players_[ended.from].queues[ended.group];
       queue.pop_front();
       if (!queue.empty()) begin(queue.front());
@@ -321,13 +328,13 @@ class Timeline {
   void join(std::size_t t) {
     const Transfer& transfer = transfers_[t];
     moving_at(transfer.from, transfer).push_back(t);
-    if (!transfer.is_collective()) moving_at(transfer.to, transfer).push_back(t);
+    if (!transfer.is_of_one()) moving_at(transfer.to, transfer).push_back(t);
     share_again(t);
   }
   void leave(std::size_t t) {
     const Transfer& transfer = transfers_[t];
     std::erase(moving_at(transfer.from, transfer), t);
-    if (!transfer.is_collective()) std::erase(moving_at(transfer.to, transfer), t);
+    if (!transfer.is_of_one()) std::erase(moving_at(transfer.to, transfer), t);
     share_again(t);
   }
 
@@ -338,7 +345,7 @@ class Timeline {
       for (const std::size_t other : moving_at(r, transfer)) {
         if (other != t) activities_.resume(activity_of(other), rate_of(transfers_[other]));
       }
-      if (transfer.is_collective()) break;
+      if (transfer.is_of_one()) break;
     }
   }
 
@@ -369,6 +376,7 @@ std::string_view name_of(Share share) {
                                                        "cp, exposed",
                                                        "ep, exposed",
                                                        "dp, exposed",
+                                                       "host memory, exposed",
                                                        "pipeline"};
   return names[static_cast<std::size_t>(share)];
 }

@@ -22,10 +22,12 @@ enum class GroupKind {
   cp_all_to_all,
   cp_ring,  // parts of cp, where attention has several all-to-alls in a ring
   pp,
-  embedding
+  embedding,
+  to_host,  // this rank's copies to host memory and from it
+  from_host
 };
 
-enum class Operation { all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, send, receive };
+enum class Operation { all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, send, receive, copy };
 
 /// bytes of the whole buffer of a rank: n for an all-reduce or broadcast, n x ranks for an all-gather or reduce-scatter
 /// (n: one rank's part), the total to all ranks for an all-to-all, the message for a message.

@@ -42,18 +42,19 @@ enum class Share {
   context_parallel,
   expert_parallel,
   data_parallel,
+  host_memory,
   pipeline
 };
-inline constexpr std::size_t shares = 11;
+inline constexpr std::size_t shares = 12;
 std::string_view name_of(Share share);
 using Seconds = std::array<double, shares>;
 
-inline constexpr std::size_t network_levels = 2;
+inline constexpr std::size_t links = 4;
 
 /// One operation on a machine, alone.
 struct OperationTime {
   double seconds = 0.0;  // of its bytes
-  int level = 0;         // 0: inside a node, 1: between nodes
+  int level = 0;         // 0: inside a node, 1: between nodes, 2 and 3: to and from host memory
   double latency = 0.0;
 };
 

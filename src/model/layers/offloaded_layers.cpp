@@ -39,9 +39,28 @@ std::byte* OffloadedLayers::on_host(const Key& key) const {
          offsets[static_cast<std::size_t>(key.layer)];
 }
 
+// Starts it, of the layer that the buffer has.
+void OffloadedLayers::copy(Device& device, Buffer& buffer, comm::GroupKind direction) {
+  const std::size_t size = bytes(buffer.of);
+  if (is_planning_) {
+    const comm::PlannedOperation planned{
+        .operation = comm::Operation::copy, .group = direction, .bytes = static_cast<double>(size)};
+    if (device.work() != nullptr) buffer.copy = device.work()->started(planned);
+  } else if (direction == comm::GroupKind::to_host) {
+    buffer.copy = transfers_->to_host(device, buffer.memory.data(), on_host(buffer.of), size);
+  } else {
+    buffer.copy = transfers_->to_device(device, on_host(buffer.of), buffer.memory.data(), size);
+  }
+}
+
 // What is queued from now on may write to the buffer.
 void OffloadedLayers::settle(Device& device, Buffer& buffer) {
-  if (buffer.copy) transfers_->wait(device, *buffer.copy);
+  if (!buffer.copy) return;
+  if (is_planning_) {
+    device.work()->waited(*buffer.copy);
+  } else {
+    transfers_->wait(device, *buffer.copy);
+  }
   buffer.copy.reset();
 }
 
@@ -59,26 +78,24 @@ void OffloadedLayers::begin_loading(Device& device, const Slot& slot, index_t la
   const Key key{slot.stage, slot.index, layer};
   if (buffer.content == Content::complete && buffer.of == key) return;
   settle(device, buffer);
-  buffer.copy = transfers_->to_device(device, on_host(key), buffer.memory.data(), bytes(key));
   buffer.content = Content::complete;
   buffer.of = key;
+  copy(device, buffer, comm::GroupKind::from_host);
 }
 
 void OffloadedLayers::before_forward(Device& device, const Slot& slot, index_t layer) {
-  if (is_planning_) return;
   if (holds(slot, layer)) begin_writing(device, slot, layer);
   if (holds(slot, layer + 1)) begin_writing(device, slot, layer + 1);
 }
 
 void OffloadedLayers::after_forward(Device& device, const Slot& slot, index_t layer) {
-  if (is_planning_ || !holds(slot, layer)) return;
+  if (!holds(slot, layer)) return;
   Buffer& buffer = buffer_of(layer);
-  buffer.copy = transfers_->to_host(device, buffer.memory.data(), on_host(buffer.of), bytes(buffer.of));
   buffer.content = Content::complete;
+  copy(device, buffer, comm::GroupKind::to_host);
 }
 
 void OffloadedLayers::before_backward(Device& device, const Slot& slot, index_t layer) {
-  if (is_planning_) return;
   if (holds(slot, layer)) {
     begin_loading(device, slot, layer);
     settle(device, buffer_of(layer));
@@ -87,7 +104,7 @@ void OffloadedLayers::before_backward(Device& device, const Slot& slot, index_t 
 }
 
 void OffloadedLayers::after_backward(Device&, const Slot& slot, index_t layer) {
-  if (!is_planning_ && holds(slot, layer)) buffer_of(layer).content = Content::none;
+  if (holds(slot, layer)) buffer_of(layer).content = Content::none;
 }
 
 }  // namespace nanotron::model

@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "nanotron/comm/operation_log.hpp"
 #include "nanotron/model/layers/activations.hpp"
 #include "nanotron/tensor/arena.hpp"
 #include "nanotron/tensor/host_transfers.hpp"
@@ -55,6 +56,7 @@ class OffloadedLayers {
   Buffer& buffer_of(index_t layer) { return buffers_[static_cast<std::size_t>(layer % count)]; }
   std::size_t bytes(const Key& key) const;
   std::byte* on_host(const Key& key) const;
+  void copy(Device& device, Buffer& buffer, comm::GroupKind direction);
   void settle(Device& device, Buffer& buffer);
   void begin_writing(Device& device, const Slot& slot, index_t layer);
   void begin_loading(Device& device, const Slot& slot, index_t layer);

@@ -89,6 +89,17 @@ double gemm_at(double rate, const GemmExtents& e, double bytes, const deck::Mach
 
 }  // namespace
 
+double copy_seconds(double bytes, const deck::Machine& machine) {
+  if (!machine.is_gpu) return 2.0 * bytes / machine.memory;
+  if (machine.node.host_link == 0.0) {
+    fail(ExitCode::deck_error, {.what = "the machine file does not tell the rate of the link to host memory",
+                                .expected = "host_link_gb_per_s in &node, for state_memory = 'host' and offload_layers",
+                                .found = machine.name,
+                                .change = "see input/machines/h100.nml"});
+  }
+  return bytes / machine.node.host_link;
+}
+
 double gemm_seconds(const GemmExtents& extents, ScalarType type, double bytes, const deck::Machine& machine) {
   return gemm_at(machine.gemm(type), extents, bytes, machine);
 }
@@ -110,16 +121,9 @@ double device_seconds(const WorkRow& row, const deck::Machine& machine) {
 
 // A kernel that reaches into host memory ends when both memories have done their part.
 double host_seconds(const Work& work, const deck::Machine& machine) {
-  const double bytes = std::max(work.from_host, work.to_host);
-  if (bytes == 0.0) return 0.0;
+  if (work.from_host == 0.0 && work.to_host == 0.0) return 0.0;
   if (!machine.is_gpu) return (work.from_host + work.to_host) / machine.memory;
-  if (machine.node.host_link == 0.0) {
-    fail(ExitCode::deck_error, {.what = "the machine file does not tell the rate of the link to host memory",
-                                .expected = "host_link_gb_per_s in &node, for optimizer%state_memory = 'host'",
-                                .found = machine.name,
-                                .change = "see input/machines/h100.nml"});
-  }
-  return bytes / machine.node.host_link;
+  return copy_seconds(std::max(work.from_host, work.to_host), machine);
 }
 
 }  // namespace

@@ -203,6 +203,21 @@ TEST_F(OneRank, CommunicatorsShareALink) {
   EXPECT_DOUBLE_EQ(times.end, 5.0);
 }
 
+// Copies to the host and from it go beside each other, beside collectives and beside kernels, which they do not slow.
+TEST_F(OneRank, CopiesHaveLinksOfTheirOwn) {
+  const std::uint64_t out = collective(GroupKind::to_host, 3.0, 2), in = collective(GroupKind::from_host, 3.0, 3);
+  const std::uint64_t of_data = collective(GroupKind::data, 1.0, 0);
+  list_.waited(of_data);
+  kernel("gemm", 1.0);
+  list_.waited(in);
+  list_.waited(out);
+  const RankTimes times = run({.collective_share = 0.5});
+  EXPECT_DOUBLE_EQ(times.end, 3.0);
+  EXPECT_DOUBLE_EQ(share(times, Share::gemm), 1.0);
+  EXPECT_DOUBLE_EQ(share(times, Share::beside_collectives), 0.0);
+  EXPECT_DOUBLE_EQ(share(times, Share::host_memory), 1.0);
+}
+
 // Of one communicator the second begins when the first has ended: it is no faster for it, and neither slows the other.
 TEST_F(OneRank, ACommunicatorIsAQueue) {
   const std::uint64_t first = collective(GroupKind::data, 3.0);

@@ -31,6 +31,9 @@ inline bool is_attention(const WorkRow& row) { return row.work.gemm.count > 0 &&
 /// bytes: read and written.
 double gemm_seconds(const GemmExtents& extents, ScalarType type, double bytes, const deck::Machine& machine);
 
+/// Of a copy between a GPU and host memory, or on a host.
+double copy_seconds(double bytes, const deck::Machine& machine);
+
 /// Seconds of one call of the row without its launches; and of its launches.
 double work_seconds(const WorkRow& row, const deck::Machine& machine);
 double launch_seconds(const WorkRow& row, const deck::Machine& machine);
