@@ -37,7 +37,8 @@ std::string headline(const deck::Config& c, const std::vector<ScalarType>& types
 
 void tell_where(Report& report, const comm::Communicator& world) {
   nlohmann::json provenance;
-  for (const Provenance& part : {build_provenance(), run_provenance(world.get())}) {
+  for (const Provenance& part :
+       {build_provenance(), run_provenance(comm::texts_at_root(world.get(), place_of_process()))}) {
     for (const auto& [key, value] : part) provenance[key] = value;
     report.line(to_text(part));
   }

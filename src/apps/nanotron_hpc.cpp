@@ -12,6 +12,7 @@
 #include "nanotron/trainer/data/run_data.hpp"
 #include "nanotron/trainer/evaluation/evaluation.hpp"
 #include "nanotron/trainer/plan/plan.hpp"
+#include "nanotron/trainer/plan/start_plan.hpp"
 #include "nanotron/trainer/report/pipeline_text.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
 #include "nanotron/trainer/start/network_variables.hpp"
@@ -32,8 +33,9 @@ int main(int argc, char** argv) {
 
     const bool trains = line->action == apps::Action::train, runs = trains || line->action == apps::Action::evaluate;
     if (!trains) release_stop_signals();
-    const deck::Config config = trainer::load_config(world.get(), line->deck, line->overrides,
-                                                     runs ? trainer::GridRanks::of_world : trainer::GridRanks::of_deck);
+    const deck::Config config =
+        trainer::load_config(world.get(), line->deck, line->overrides,
+                             runs ? trainer::GridRanks::of_world : trainer::GridRanks::of_deck, line->ranks);
     if (line->action == apps::Action::check) {
       const std::string data = trainer::describe_data(config, world.get());
       const std::string pipeline = trainer::draw_pipeline(config);
@@ -49,6 +51,7 @@ int main(int argc, char** argv) {
       const auto machine = trainer::load_machine(world.get(), line->machine);
       std::string plan = trainer::describe_plan(config, machine);
       if (machine) plan += simulation::describe_prediction(config, *machine);
+      if (line->ranks > 0) plan += trainer::describe_start(config, machine);
       plan += trainer::describe_blend(config, world.get());
       if (world.rank() == 0) fmt::print("{}", plan);
       return static_cast<int>(ExitCode::ok);

@@ -12,6 +12,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/process.hpp"
+#include "nanotron/base/start_account.hpp"
 
 namespace nanotron::files {
 namespace {
@@ -99,6 +100,7 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
 }
 
 int open_plain(const fs::path& path, int flags) {
+  count_opened_file();
   const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
   if (descriptor < 0) return -1;
   struct stat status {};

@@ -40,21 +40,6 @@ std::string command_line() {
   return text;
 }
 
-// "host" or "host, GPU 0000:1B:00.0 (name)".
-std::string my_place() {
-  std::string place = host_name();
-#ifdef NANOTRON_WITH_CUDA
-  int device = 0;
-  cudaDeviceProp properties{};
-  char bus[32] = "";
-  if (cudaGetDevice(&device) == cudaSuccess && cudaGetDeviceProperties(&properties, device) == cudaSuccess &&
-      cudaDeviceGetPCIBusId(bus, sizeof bus, device) == cudaSuccess) {
-    place += fmt::format(", GPU {} ({})", bus, properties.name);
-  }
-#endif
-  return place;
-}
-
 #ifdef NANOTRON_WITH_CUDA
 // All three count alike: 92801 is 9.28.1.
 std::string version_text(std::size_t version) {
@@ -88,24 +73,6 @@ std::string cudnn_version() {
 #endif
 }
 #endif
-
-// All-gather of one text per rank.
-std::vector<std::string> gather_text(MPI_Comm world, const std::string& mine) {
-  int size = 0;
-  NANOTRON_CHECK_MPI(MPI_Comm_size(world, &size));
-  const int length = static_cast<int>(mine.size());
-  std::vector<int> lengths(static_cast<std::size_t>(size)), offsets(lengths.size() + 1, 0);
-  NANOTRON_CHECK_MPI(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, world));
-  for (std::size_t r = 0; r < lengths.size(); ++r) offsets[r + 1] = offsets[r] + lengths[r];
-  std::string all(static_cast<std::size_t>(offsets.back()), ' ');
-  NANOTRON_CHECK_MPI(
-      MPI_Allgatherv(mine.data(), length, MPI_CHAR, all.data(), lengths.data(), offsets.data(), MPI_CHAR, world));
-  std::vector<std::string> texts;
-  for (std::size_t r = 0; r < lengths.size(); ++r) {
-    texts.push_back(all.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(lengths[r])));
-  }
-  return texts;
-}
 
 // "0-3: node1; 4-7: node2".
 std::string folded(const std::vector<std::string>& places) {
@@ -149,8 +116,21 @@ Provenance build_provenance() {
   return rows;
 }
 
-Provenance run_provenance(MPI_Comm world) {
-  const std::vector<std::string> places = gather_text(world, my_place());
+std::string place_of_process() {
+  std::string place = host_name();
+#ifdef NANOTRON_WITH_CUDA
+  int device = 0;
+  cudaDeviceProp properties{};
+  char bus[32] = "";
+  if (cudaGetDevice(&device) == cudaSuccess && cudaGetDeviceProperties(&properties, device) == cudaSuccess &&
+      cudaDeviceGetPCIBusId(bus, sizeof bus, device) == cudaSuccess) {
+    place += fmt::format(", GPU {} ({})", bus, properties.name);
+  }
+#endif
+  return place;
+}
+
+Provenance run_provenance(const std::vector<std::string>& places) {
   Provenance rows{{"start_time", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
                   {"command", command_line()},
                   {"user", std::getenv("USER") ? std::getenv("USER") : fmt::format("uid {}", getuid())},
@@ -162,19 +142,7 @@ Provenance run_provenance(MPI_Comm world) {
                            "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}) {
     if (const char* value = std::getenv(name)) rows.emplace_back(name, value);
   }
-  // All ranks get the rows of rank 0.
-  int rank = 0;
-  NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
-  Provenance agreed;
-  std::string packed;
-  for (const auto& [key, value] : rows) packed += key + '\0' + value + '\0';
-  const std::string first = gather_text(world, rank == 0 ? packed : std::string())[0];
-  for (std::size_t at = 0; at < first.size();) {
-    const std::size_t key_end = first.find('\0', at), value_end = first.find('\0', key_end + 1);
-    agreed.emplace_back(first.substr(at, key_end - at), first.substr(key_end + 1, value_end - key_end - 1));
-    at = value_end + 1;
-  }
-  return agreed;
+  return rows;
 }
 
 std::string source_date() { return build_info::source_date; }

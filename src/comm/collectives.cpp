@@ -28,6 +28,16 @@ T combine_in_rank_order(Group& group, T value, MPI_Datatype type, Combine combin
   return result;
 }
 
+// Of integers, for which the order makes no difference.
+template <class T>
+T combine(Group& group, T value, MPI_Datatype type, MPI_Op op) {
+  if (group.size() == 1) return value;
+  const Recording recording(group, "host value", sizeof(T), Call::value);
+  const Clock clock(group, &OperationNames::value, sizeof(T));
+  if (!group.is_planned()) NANOTRON_CHECK_TRANSFER(MPI_Allreduce(MPI_IN_PLACE, &value, 1, type, op, group.mpi()));
+  return value;
+}
+
 constexpr auto add = [](auto a, auto b) { return a + b; };
 constexpr auto larger = [](auto a, auto b) { return std::max(a, b); };
 constexpr auto smaller = [](auto a, auto b) { return std::min(a, b); };
@@ -102,13 +112,13 @@ double max(Group& group, double value) { return combine_in_rank_order(group, val
 
 double min(Group& group, double value) { return combine_in_rank_order(group, value, MPI_DOUBLE, smaller); }
 
-std::int64_t sum(Group& group, std::int64_t value) { return combine_in_rank_order(group, value, MPI_INT64_T, add); }
+std::int64_t sum(Group& group, std::int64_t value) { return combine(group, value, MPI_INT64_T, MPI_SUM); }
 
-std::uint64_t sum(Group& group, std::uint64_t value) { return combine_in_rank_order(group, value, MPI_UINT64_T, add); }
+std::uint64_t sum(Group& group, std::uint64_t value) { return combine(group, value, MPI_UINT64_T, MPI_SUM); }
 
-std::int64_t max(Group& group, std::int64_t value) { return combine_in_rank_order(group, value, MPI_INT64_T, larger); }
+std::int64_t max(Group& group, std::int64_t value) { return combine(group, value, MPI_INT64_T, MPI_MAX); }
 
-std::int64_t min(Group& group, std::int64_t value) { return combine_in_rank_order(group, value, MPI_INT64_T, smaller); }
+std::int64_t min(Group& group, std::int64_t value) { return combine(group, value, MPI_INT64_T, MPI_MIN); }
 
 std::int64_t max_and_check_call_order(Group& world, std::int64_t value) {
   if (world.size() == 1) return value;

@@ -10,6 +10,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/process.hpp"
+#include "nanotron/comm/grid_groups.hpp"
 #include "nanotron/comm/transport/channel.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/later_tokens.hpp"
@@ -46,18 +47,10 @@ Four axes_of(const std::string& order) {
   return axes;
 }
 
-std::vector<std::string> gather_hosts(const Communicator& world) {
-  std::array<char, 256> mine{};
-  const std::string name = host_name();
-  std::copy_n(name.data(), std::min(name.size(), mine.size() - 1), mine.begin());
-  std::vector<char> all(mine.size() * static_cast<std::size_t>(world.size()));
-  NANOTRON_CHECK_MPI(MPI_Allgather(mine.data(), static_cast<int>(mine.size()), MPI_CHAR, all.data(),
-                                   static_cast<int>(mine.size()), MPI_CHAR, world.get()));
-  std::vector<std::string> hosts;
-  for (int r = 0; r < world.size(); ++r) {
-    hosts.emplace_back(all.data() + static_cast<std::size_t>(r) * mine.size());
-  }
-  return hosts;
+// Rank 0 gathers the names; the others receive each once.
+HostMap gather_hosts(const Communicator& world) {
+  const std::vector<std::string> names = texts_at_root(world.get(), host_name());
+  return HostMap::unpacked(text_of_root(world.get(), [&] { return HostMap(names).packed(); }));
 }
 
 // Color of the group along `axes`: the rank of this coordinate with `axes` set to 0.
@@ -68,12 +61,10 @@ int group_of(const GridShape& shape, GridCoordinate c, std::initializer_list<Axi
 
 // One line: do the groups of this axis stay on one host? group(r): the color of rank r's group.
 template <class Group>
-std::string axis_line(std::string_view name, int extent, const std::vector<std::string>& host_of_rank,
-                      const Group& group) {
+std::string axis_line(std::string_view name, int extent, const HostMap& host_of_rank, const Group& group) {
   if (extent == 1) return fmt::format("  {} = {:<4} -\n", name, extent);
-  std::map<int, std::set<std::string>> hosts;
-  for (int r = 0; r < static_cast<int>(host_of_rank.size()); ++r)
-    hosts[group(r)].insert(host_of_rank[static_cast<std::size_t>(r)]);
+  std::map<int, std::set<int>> hosts;
+  for (int r = 0; r < static_cast<int>(host_of_rank.size()); ++r) hosts[group(r)].insert(host_of_rank.host_of(r));
   std::size_t crossing = 0, most = 1;
   for (const auto& [group, names] : hosts) {
     crossing += names.size() > 1;
@@ -85,7 +76,7 @@ std::string axis_line(std::string_view name, int extent, const std::vector<std::
 }
 
 // "0-3, 8" from sorted ranks.
-std::string ranges(const std::vector<int>& ranks) {
+std::string ranges(std::span<const int> ranks) {
   std::string text;
   for (std::size_t i = 0; i < ranks.size();) {
     std::size_t j = i;
@@ -97,23 +88,13 @@ std::string ranges(const std::vector<int>& ranks) {
   return text;
 }
 
-bool has_embedding_group(const GridShape& shape, const GridCoordinate& at) {
-  return shape.ties_embedding && shape.pp > 1 && (at.pp == 0 || at.pp == shape.pp - 1);
-}
+constexpr int group_kinds = static_cast<int>(GroupKind::embedding) + 1;
 
 // Groups that this rank of this shape has no use for.
 bool is_alone(const GridShape& shape, const GridCoordinate& at, GroupKind kind) {
   if (kind == GroupKind::embedding) return !has_embedding_group(shape, at);
   if (kind == GroupKind::to_host || kind == GroupKind::from_host) return true;
   return (kind == GroupKind::cp_all_to_all || kind == GroupKind::cp_ring) && !shape.has_parts_of_cp();
-}
-
-// Without sharding the group has no channel for bulk data.
-Group make_replicate_group(const Communicator& data, int shards, int all_shards, Transport transport,
-                           deck::CollectiveEngine engine) {
-  Communicator same_shard = data.split(data.rank() % shards, data.rank());
-  if (all_shards == 1) return {std::move(same_shard), std::unique_ptr<Channel>()};
-  return {std::move(same_shard), transport, Sums::any_order, engine};
 }
 
 // Rank `rank` of `size`, in shard groups of `shard` neighbours.
@@ -244,34 +225,28 @@ std::vector<int> ranks_of_group(const GridShape& s, const GridCoordinate& at, Gr
   return ranks;
 }
 
-std::string placement_report(const GridShape& shape, const std::vector<std::string>& host_of_rank) {
-  NANOTRON_REQUIRE(host_of_rank.size() == static_cast<std::size_t>(shape.size()), "{} hosts for {} ranks",
-                   host_of_rank.size(), shape.size());
-  std::vector<std::string> hosts;  // in the order of their first rank
-  std::map<std::string, std::vector<int>> ranks;
-  for (int r = 0; r < shape.size(); ++r) {
-    const std::string& host = host_of_rank[static_cast<std::size_t>(r)];
-    if (!ranks.contains(host)) hosts.push_back(host);
-    ranks[host].push_back(r);
-  }
-  std::string text = fmt::format("grid: {} rank{} on {} host{}, order {} (innermost first)\n", shape.size(),
-                                 shape.size() == 1 ? "" : "s", hosts.size(), hosts.size() == 1 ? "" : "s", shape.order);
+std::string placement_report(const GridShape& shape, const HostMap& hosts) {
+  NANOTRON_REQUIRE(hosts.size() == static_cast<std::size_t>(shape.size()), "{} hosts for {} ranks", hosts.size(),
+                   shape.size());
+  std::string text =
+      fmt::format("grid: {} rank{} on {} host{}, order {} (innermost first)\n", shape.size(),
+                  shape.size() == 1 ? "" : "s", hosts.hosts(), hosts.hosts() == 1 ? "" : "s", shape.order);
   for (const int axis : axes_of(shape.order)) {
     const auto a = static_cast<std::size_t>(axis);
-    text += axis_line(axis_names[a], extents(shape)[a], host_of_rank,
+    text += axis_line(axis_names[a], extents(shape)[a], hosts,
                       [&](int r) { return group_of(shape, coordinate_of(shape, r), {static_cast<Axis>(axis)}); });
   }
   if (shape.ep > 1) {
-    text += axis_line("ep", shape.ep, host_of_rank, [&](int r) {
+    text += axis_line("ep", shape.ep, hosts, [&](int r) {
       const GridCoordinate c = coordinate_of(shape, r);
       return group_of(shape, c, {dp_axis, cp_axis}) * shape.size() + data_parallel_rank(shape, c) / shape.ep;
     });
   }
-  constexpr std::size_t shown = 32;
-  for (std::size_t i = 0; i < std::min(hosts.size(), shown); ++i) {
-    text += fmt::format("  {}: ranks {}\n", hosts[i], ranges(ranks[hosts[i]]));
+  constexpr int shown = 32;
+  for (int host = 0; host < std::min(hosts.hosts(), shown); ++host) {
+    text += fmt::format("  {}: ranks {}\n", hosts.name(host), ranges(hosts.ranks_of(host)));
   }
-  if (hosts.size() > shown) text += fmt::format("  ... and {} more hosts\n", hosts.size() - shown);
+  if (hosts.hosts() > shown) text += fmt::format("  ... and {} more hosts\n", hosts.hosts() - shown);
   return text;
 }
 
@@ -281,58 +256,50 @@ std::vector<Group*> ProcessGrid::owners(ReplicaSet replicas) {
   return groups;
 }
 
-DataGroups ProcessGrid::make_expert_groups(const Communicator& data_parallel, const GridShape& shape,
-                                           Transport transport) {
-  const int rank = data_parallel.rank(), shards = shape.expert_shards();
-  const auto group = [&](Communicator ranks) {
-    return Group(std::move(ranks), transport, Sums::any_order, shape.engine);
-  };
-  Group replicas = group(data_parallel.split(rank % shape.ep, rank));
-  Group shard = group(replicas.communicator().split(replicas.rank() / shards, rank));
-  Group replicate = make_replicate_group(replicas.communicator(), shards, shape.shards, transport, shape.engine);
-  return {std::move(replicas), std::move(shard), std::move(replicate)};
-}
-
 ProcessGrid::Groups ProcessGrid::make_groups(const Communicator& world, const GridShape& shape, Transport transport) {
-  const GridCoordinate at = coordinate_of(shape, world.rank());
-  const auto along = [&](std::initializer_list<Axis> axes, int key) {
-    return world.split(group_of(shape, at, axes), key);
-  };
-  Group all(Communicator::duplicate(world.get()), std::unique_ptr<Channel>());
-  const auto group = [&](Communicator ranks, Sums sums = Sums::any_order) {
+  const GridCoordinate at = coordinate_of(checked(shape, world), world.rank());
+  Communicator node = world.split_by_node(), all = Communicator::duplicate(world.get());
+  int first_of_node = world.rank();
+  NANOTRON_CHECK_MPI(MPI_Bcast(&first_of_node, 1, MPI_INT, 0, node.get()));
+  all.note_node(first_of_node);
+  NANOTRON_CHECK_MPI(MPI_Barrier(all.get()));  // what follows waits for a group's ranks, and does not sleep
+  std::array<Communicator, group_kinds> of_kind;
+  for (int k = static_cast<int>(GroupKind::data); k < group_kinds; ++k) {
+    if (!has_group(shape, static_cast<GroupKind>(k))) continue;
+    const std::vector<int> ranks = ranks_of_group(shape, at, static_cast<GroupKind>(k));
+    of_kind[static_cast<std::size_t>(k)] = ranks.size() > 1 ? all.of_ranks(ranks, k) : Communicator::self();
+  }
+  const auto group = [&](GroupKind kind, Sums sums = Sums::any_order) {
+    Communicator& ranks = of_kind[static_cast<std::size_t>(kind)];
+    if (!has_bulk_channel(shape, at, kind)) return Group(std::move(ranks), std::unique_ptr<Channel>());
     return Group(std::move(ranks), transport, sums, shape.engine);
   };
-  Group data = group(along({dp_axis, cp_axis}, data_parallel_rank(shape, at)));
-  Group shard = group(data.communicator().split(data.rank() / shape.shards, data.rank()));
-  Group replicate = make_replicate_group(data.communicator(), shape.shards, shape.shards, transport, shape.engine);
-  std::vector<DataGroups> groups;
-  groups.reserve(2);
-  groups.push_back({std::move(data), std::move(shard), std::move(replicate)});
-  const Communicator& replicas = groups.front().data.communicator();
-  if (shape.ep > 1) groups.push_back(make_expert_groups(replicas, shape, transport));
-  Group ep = shape.ep > 1 ? group(replicas.split(replicas.rank() / shape.ep, replicas.rank()))
-                          : Group(world.split(world.rank(), 0), std::unique_ptr<Channel>());
-  Group tp = group(along({tp_axis}, at.tp), shape.tp_sums), cp = group(along({cp_axis}, at.cp));
-  const auto part_of_cp = [&](int color) {
-    return shape.has_parts_of_cp() ? group(cp.communicator().split(color, at.cp))
-                                   : Group(world.split(world.rank(), 0), std::unique_ptr<Channel>());
-  };
-  Group cp_all_to_all = part_of_cp(at.cp / shape.cp_all_to_all), cp_ring = part_of_cp(at.cp % shape.cp_all_to_all);
-  Group pp = group(along({pp_axis}, at.pp));
-  const bool is_tied = has_embedding_group(shape, at);
-  Communicator ends = pp.communicator().split(is_tied ? 0 : 1 + at.pp, at.pp);
-  Group embedding = is_tied ? group(std::move(ends)) : Group(std::move(ends), std::unique_ptr<Channel>());
-  return {std::move(all),           std::move(groups),  std::move(ep), std::move(tp),       std::move(cp),
-          std::move(cp_all_to_all), std::move(cp_ring), std::move(pp), std::move(embedding)};
+  std::vector<DataGroups> data;
+  data.reserve(2);
+  data.push_back({group(GroupKind::data), group(GroupKind::shard), group(GroupKind::replicate)});
+  if (shape.ep > 1)
+    data.push_back({group(GroupKind::expert_data), group(GroupKind::expert_shard), group(GroupKind::expert_replicate)});
+  Group ep = group(GroupKind::ep), tp = group(GroupKind::tp, shape.tp_sums), cp = group(GroupKind::cp);
+  Group cp_all_to_all = group(GroupKind::cp_all_to_all), cp_ring = group(GroupKind::cp_ring);
+  Group pp = group(GroupKind::pp), embedding = group(GroupKind::embedding);
+  return {Group(std::move(all), std::unique_ptr<Channel>()),
+          std::move(data),
+          std::move(ep),
+          std::move(tp),
+          std::move(cp),
+          std::move(cp_all_to_all),
+          std::move(cp_ring),
+          std::move(pp),
+          std::move(embedding),
+          std::move(node)};
 }
 
 ProcessGrid::ProcessGrid(const GridShape& shape, const GridCoordinate& at, Groups groups)
     : shape_(shape), coordinate_(at), g_(std::move(groups)) {}
 
 ProcessGrid::ProcessGrid(const Communicator& world, const GridShape& shape, Transport transport)
-    : ProcessGrid(checked(shape, world), coordinate_of(shape, world.rank()), make_groups(world, shape, transport)) {
+    : ProcessGrid(shape, coordinate_of(checked(shape, world), world.rank()), make_groups(world, shape, transport)) {
   hosts_ = gather_hosts(world);
-  placement_ = placement_report(shape_, hosts_);
 }
 
 ProcessGrid ProcessGrid::planned(const GridShape& s, const GridCoordinate& at, OperationLog* log) {
@@ -353,7 +320,8 @@ ProcessGrid ProcessGrid::planned(const GridShape& s, const GridCoordinate& at, O
                           {log, GroupKind::cp_ring}),
            Group::planned(s.pp, at.pp, {log, GroupKind::pp}),
            Group::planned(has_embedding_group(s, at) ? 2 : 1, has_embedding_group(s, at) && at.pp > 0 ? 1 : 0,
-                          {log, GroupKind::embedding})}};
+                          {log, GroupKind::embedding}),
+           Communicator()}};
 }
 
 void ProcessGrid::register_memory(const Registration& registration) {

@@ -2,8 +2,6 @@
 
 // The provenance that every output records.
 
-#include <mpi.h>
-
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,9 +15,12 @@ using Provenance = std::vector<std::pair<std::string, std::string>>;
 Provenance build_provenance();
 
 /// The run: start time (UTC), command line, user, working directory, number of ranks, host and GPU of each rank
-/// (as ranges of ranks: "0-3: node1"), scheduler ids (Slurm, PBS, PJM) if any. Collective over `world`; every
-/// rank gets the rows of rank 0.
-Provenance run_provenance(MPI_Comm world);
+/// (as ranges of ranks: "0-3: node1"), scheduler ids (Slurm, PBS, PJM) if any. places: of each rank, see
+/// place_of_process().
+Provenance run_provenance(const std::vector<std::string>& places);
+
+/// "host" or "host, GPU 0000:1B:00.0 (name)".
+std::string place_of_process();
 
 /// The date of the source, as 2026-01-31.
 std::string source_date();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "nanotron/comm/group.hpp"
+#include "nanotron/comm/host_map.hpp"
 #include "nanotron/deck/checks/findings.hpp"
 
 namespace nanotron::comm {
@@ -62,8 +63,8 @@ GridCoordinate coordinate_of(const GridShape& shape, int rank);
 inline int data_parallel_rank(const GridShape& shape, const GridCoordinate& c) { return c.dp * shape.cp + c.cp; }
 
 /// The placement as text: the grid, the ranks of each host, and for each axis whether its groups stay inside a host
-/// or cross hosts (how many groups cross, max hosts per group). host_of_rank has one name per rank.
-std::string placement_report(const GridShape& shape, const std::vector<std::string>& host_of_rank);
+/// or cross hosts (how many groups cross, max hosts per group).
+std::string placement_report(const GridShape& shape, const HostMap& hosts);
 
 /// The ranks of a group of the rank at `at`, in the order of the group; of a grid of any size in one process.
 std::vector<int> ranks_of_group(const GridShape& shape, const GridCoordinate& at, GroupKind kind);

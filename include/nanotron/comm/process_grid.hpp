@@ -7,6 +7,7 @@
 
 #include "nanotron/comm/grid_shape.hpp"
 #include "nanotron/comm/group.hpp"
+#include "nanotron/comm/host_map.hpp"
 #include "nanotron/deck/checks/findings.hpp"
 
 namespace nanotron::comm {
@@ -75,26 +76,24 @@ class ProcessGrid {
   /// Registers memory with all groups (Group::register_memory). Pipeline stages differ, so pp has no symmetric memory.
   void register_memory(const Registration& registration);
 
-  /// placement_report of the hosts MPI names; the same text on every rank. Empty where planned.
-  const std::string& placement() const { return placement_; }
-  /// By rank of the world. Empty where planned.
-  const std::vector<std::string>& hosts() const { return hosts_; }
+  const HostMap& hosts() const { return hosts_; }  // of the ranks of the world; empty where planned
+  std::string placement() const { return placement_report(shape_, hosts_); }
+  const Communicator& node() const { return g_.node; }  // ranks that share memory with this one; none where planned
 
  private:
   struct Groups {
     Group world;
     std::vector<DataGroups> data;  // by ReplicaSet; only one where ep = 1
     Group ep, tp, cp, cp_all_to_all, cp_ring, pp, embedding;
+    Communicator node;
   };
   ProcessGrid(const GridShape& shape, const GridCoordinate& at, Groups groups);
   static Groups make_groups(const Communicator& world, const GridShape& shape, Transport transport);
-  static DataGroups make_expert_groups(const Communicator& data_parallel, const GridShape& shape, Transport transport);
 
   GridShape shape_;
   GridCoordinate coordinate_;
   Groups g_;
-  std::vector<std::string> hosts_;
-  std::string placement_;
+  HostMap hosts_;
 };
 
 /// Error unless parallel%order names each axis of the grid once, and where copy engines have no symmetric memory.

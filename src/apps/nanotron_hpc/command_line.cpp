@@ -59,6 +59,21 @@ void add_evaluation(CLI::App& app, CommandLine& line, bool& evaluate, const std:
   for (CLI::Option* const other : excluded) evaluates->excludes(other);
 }
 
+// --plan and what belongs to it.
+CLI::Option* add_planning(CLI::App& app, CommandLine& line, bool& plan) {
+  CLI::Option* const plans =
+      app.add_flag("--plan", plan, "print sizes, FLOPs and memory of the deck, without running it");
+  app.add_option("--machine", line.machine, "with --plan: also the time of a step on the machine of this namelist file")
+      ->type_name(file_value);
+  app.add_option("--ranks", line.ranks,
+                 "with --plan: for this number of ranks, to which degrees of 0 are fitted; also messages, bytes, "
+                 "memory and files of the start")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1 << 24))
+      ->needs(plans);
+  return plans;
+}
+
 }  // namespace
 
 std::optional<CommandLine> parse_command_line(int argc, char** argv, bool is_writer) {
@@ -74,11 +89,8 @@ std::optional<CommandLine> parse_command_line(int argc, char** argv, bool is_wri
        man = false;
   CLI::Option* const checks =
       app.add_flag("--check", check, "check the deck, its grid and, if present, its data; write nothing");
-  CLI::Option* const plans =
-      app.add_flag("--plan", plan, "print sizes, FLOPs and memory of the deck, without running it");
+  CLI::Option* const plans = add_planning(app, line, plan);
   add_evaluation(app, line, evaluate, {checks, plans});
-  app.add_option("--machine", line.machine, "with --plan: also the time of a step on the machine of this namelist file")
-      ->type_name(file_value);
   app.add_option("--set", line.overrides, "overrides the deck; may be repeated")
       ->type_name(override_value)
       ->check(assignment())

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@ struct CommandLine {
   Action action = Action::train;
   std::string deck;
   std::string machine;                 // a namelist file, for plans; may be empty
+  std::int64_t ranks = 0;              // for plans: of the start and the grid; 0: those of the deck
   std::string choices;                 // a file of questions, for evaluations; may be empty
   std::string results;                 // where their scores go; may be empty
   std::string status;                  // a file, see io/files/run_status.hpp; may be empty

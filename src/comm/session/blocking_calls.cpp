@@ -8,11 +8,13 @@
 #include <dlfcn.h>
 #include <mpi.h>
 
+#include "nanotron/base/start_account.hpp"
 #include "nanotron/comm/session/waiting.hpp"
 #include "nanotron/comm/watch/recorded_groups.hpp"
 
 namespace {
 
+using nanotron::StartCall;
 using nanotron::comm::RecordedCall;
 using nanotron::comm::waits_asleep;
 
@@ -37,6 +39,37 @@ int finish(int started, MPI_Request* request, MPI_Status* status = MPI_STATUS_IG
 int meet(MPI_Comm comm) {
   MPI_Request request = MPI_REQUEST_NULL;
   return finish(MPI_Ibarrier(comm, &request), &request);
+}
+
+int size_of(MPI_Comm comm) {
+  int size = 1;
+  PMPI_Comm_size(comm, &size);
+  return size;
+}
+
+std::uint64_t bytes_of(std::uint64_t count, MPI_Datatype type) {
+  int size = 1;
+  PMPI_Type_size(type, &size);
+  return count * static_cast<std::uint64_t>(size);
+}
+
+bool is_rank(MPI_Comm comm, int root) {
+  int rank = 0;
+  PMPI_Comm_rank(comm, &rank);
+  return rank == root;
+}
+
+// A call of the start in its account; recvs: by rank, where they differ and this rank receives.
+void count(StartCall call, MPI_Comm comm, int n, MPI_Datatype type, int root = 0, const int* recvs = nullptr) {
+  if (!nanotron::start_account().is_open()) return;
+  const int ranks = size_of(comm);
+  std::uint64_t all = static_cast<std::uint64_t>(n) * static_cast<std::uint64_t>(ranks);
+  if (recvs != nullptr) {
+    all = 0;
+    for (int r = 0; r < ranks; ++r) all += static_cast<std::uint64_t>(recvs[r]);
+  }
+  nanotron::start_account().add(nanotron::cost_of_uneven(call, ranks, bytes_of(static_cast<std::uint64_t>(n), type),
+                                                         bytes_of(all, type), is_rank(comm, root)));
 }
 
 // The next definition: a preloaded tool's, or MPI's.
@@ -139,18 +172,29 @@ int MPI_Sendrecv(const void* send, int sends, MPI_Datatype send_type, int to, in
   return error;
 }
 
-int MPI_Barrier(MPI_Comm comm) { COLLECTIVE(MPI_Barrier, MPI_Ibarrier, comm); }
+int MPI_Barrier(MPI_Comm comm) {
+  count(StartCall::barrier, comm, 0, MPI_BYTE);
+  COLLECTIVE(MPI_Barrier, MPI_Ibarrier, comm);
+}
 
 int MPI_Bcast(void* data, int n, MPI_Datatype type, int root, MPI_Comm comm) {
+  count(StartCall::broadcast, comm, n, type);
   COLLECTIVE(MPI_Bcast, MPI_Ibcast, data, n, type, root, comm);
 }
 
 int MPI_Reduce(const void* send, void* recv, int n, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm) {
+  count(StartCall::reduce, comm, n, type);
   COLLECTIVE(MPI_Reduce, MPI_Ireduce, send, recv, n, type, op, root, comm);
 }
 
 int MPI_Allreduce(const void* send, void* recv, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+  count(StartCall::all_reduce, comm, n, type);
   COLLECTIVE(MPI_Allreduce, MPI_Iallreduce, send, recv, n, type, op, comm);
+}
+
+int MPI_Exscan(const void* send, void* recv, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+  count(StartCall::scan, comm, n, type);
+  COLLECTIVE(MPI_Exscan, MPI_Iexscan, send, recv, n, type, op, comm);
 }
 
 int MPI_Reduce_scatter_block(const void* send, void* recv, int n, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
@@ -159,11 +203,13 @@ int MPI_Reduce_scatter_block(const void* send, void* recv, int n, MPI_Datatype t
 
 int MPI_Gather(const void* send, int sends, MPI_Datatype send_type, void* recv, int recvs, MPI_Datatype recv_type,
                int root, MPI_Comm comm) {
+  count(StartCall::gather, comm, sends, send_type, root);
   COLLECTIVE(MPI_Gather, MPI_Igather, send, sends, send_type, recv, recvs, recv_type, root, comm);
 }
 
 int MPI_Gatherv(const void* send, int sends, MPI_Datatype send_type, void* recv, const int recvs[], const int at[],
                 MPI_Datatype recv_type, int root, MPI_Comm comm) {
+  count(StartCall::gather, comm, sends, send_type, root, is_rank(comm, root) ? recvs : nullptr);
   COLLECTIVE(MPI_Gatherv, MPI_Igatherv, send, sends, send_type, recv, recvs, at, recv_type, root, comm);
 }
 
@@ -174,26 +220,42 @@ int MPI_Scatterv(const void* send, const int sends[], const int at[], MPI_Dataty
 
 int MPI_Allgather(const void* send, int sends, MPI_Datatype send_type, void* recv, int recvs, MPI_Datatype recv_type,
                   MPI_Comm comm) {
+  count(StartCall::all_gather, comm, recvs, recv_type);
   COLLECTIVE(MPI_Allgather, MPI_Iallgather, send, sends, send_type, recv, recvs, recv_type, comm);
 }
 
 int MPI_Alltoall(const void* send, int sends, MPI_Datatype send_type, void* recv, int recvs, MPI_Datatype recv_type,
                  MPI_Comm comm) {
+  count(StartCall::all_to_all, comm, sends, send_type);
   COLLECTIVE(MPI_Alltoall, MPI_Ialltoall, send, sends, send_type, recv, recvs, recv_type, comm);
 }
 
 int MPI_Allgatherv(const void* send, int sends, MPI_Datatype send_type, void* recv, const int recvs[], const int at[],
                    MPI_Datatype recv_type, MPI_Comm comm) {
+  count(StartCall::all_gather, comm, sends, send_type, 0, recvs);
   COLLECTIVE(MPI_Allgatherv, MPI_Iallgatherv, send, sends, send_type, recv, recvs, at, recv_type, comm);
 }
 
-int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* made) { MEETING(comm, MPI_Comm_dup, comm, made); }
+int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* made) {
+  count(StartCall::duplicate, comm, 0, MPI_BYTE);
+  MEETING(comm, MPI_Comm_dup, comm, made);
+}
 
 int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm* made) {
+  count(StartCall::split, comm, 0, MPI_BYTE);
   MEETING(comm, MPI_Comm_split, comm, color, key, made);
 }
 
+// Waits as the MPI library does: it has no nonblocking form, and the ranks that do not call it cannot be met.
+int MPI_Comm_create_group(MPI_Comm comm, MPI_Group ranks, int tag, MPI_Comm* made) {
+  const RecordedCall recorded("MPI_Comm_create_group");
+  const int error = NEXT(MPI_Comm_create_group, comm, ranks, tag, made);
+  if (error == MPI_SUCCESS && *made != MPI_COMM_NULL) count(StartCall::group, *made, 0, MPI_BYTE);
+  return error;
+}
+
 int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm* made) {
+  count(StartCall::split, comm, 0, MPI_BYTE);
   MEETING(comm, MPI_Comm_split_type, comm, type, key, info, made);
 }
 

@@ -11,12 +11,15 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/process.hpp"
 #include "nanotron/comm/communicator.hpp"
 #include "nanotron/comm/limits/limits.hpp"
 
@@ -26,7 +29,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // Global, as MPI itself is: a wait inside a library has no object of ours.
-bool asleep = false;
+bool asleep = false, leads = true;
 
 constexpr unsigned polls_at_once = 256;  // of a rank with a core of its own, before it yields
 // Before it sleeps a rank yields its core, which has a lower latency while no other process wants the core. If a yield
@@ -34,7 +37,9 @@ constexpr unsigned polls_at_once = 256;  // of a rank with a core of its own, be
 constexpr std::chrono::nanoseconds yields_for = 50us, turn = 500us;
 constexpr unsigned waits_without_yield = 1000, yields_at_once = 16;
 unsigned crowded = 0;  // waits without yield that are left
-constexpr std::chrono::nanoseconds shortest = 5us, longest = 200us;
+constexpr std::chrono::nanoseconds shortest = 5us;
+// Of a rank with a core; with n ranks on a core each sleeps n times as long, or polling takes a growing part of it.
+std::chrono::nanoseconds longest = 200us;
 constexpr int share = 16;  // sleep = wait so far / share: the max relative delay
 
 // A rank that waits runs only briefly after a sleep, so it asks for exact wake-ups and short time slices. Both are
@@ -86,9 +91,26 @@ int usable_cores(MPI_Comm node) {
 
 bool waits_asleep() { return asleep; }
 
+bool leads_host() { return leads; }
+
+namespace {
+
+// Ranks of a node may have names of their own (NANOTRON_HOST_NAME).
+bool is_first_of_its_name(const Communicator& node) {
+  const std::uint64_t mine = std::hash<std::string>()(host_name());
+  std::vector<std::uint64_t> names(static_cast<std::size_t>(node.size()));
+  NANOTRON_CHECK_MPI(MPI_Allgather(&mine, 1, MPI_UINT64_T, names.data(), 1, MPI_UINT64_T, node.get()));
+  return std::ranges::find(names, mine) - names.begin() == node.rank();
+}
+
+}  // namespace
+
 void choose_waiting(MPI_Comm world) {
   const Communicator ranks = Communicator::duplicate(world), node = ranks.split_by_node();
-  int crowded_node = node.size() > usable_cores(node.get());
+  leads = is_first_of_its_name(node);
+  const int cores = usable_cores(node.get());
+  longest = 200us * std::clamp(node.size() / cores, 1, 50);
+  int crowded_node = node.size() > cores;
   NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &crowded_node, 1, MPI_INT, MPI_MAX, ranks.get()));
   const std::string_view chosen = ranks.rank() == 0 ? chosen_waiting() : "";
   int sleeps = chosen == "sleep" ? 1 : chosen == "spin" ? 0 : crowded_node;

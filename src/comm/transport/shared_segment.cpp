@@ -27,7 +27,7 @@ SharedSegment::~SharedSegment() {
 }
 
 bool SharedSegment::open(const Communicator& communicator, std::size_t bytes_per_rank) {
-  if (!all_of(communicator, communicator.split_by_node().size() == communicator.size())) return false;
+  if (!communicator.is_on_one_node()) return false;
   bytes_per_rank_ = bytes_per_rank;
   bytes_ = bytes_per_rank * static_cast<std::size_t>(communicator.size());
 

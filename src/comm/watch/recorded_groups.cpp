@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
+#include <utility>
 
 #include "comm/transport/device_transport.hpp"
 #include "nanotron/base/error.hpp"
@@ -33,15 +33,6 @@ std::vector<int> ranks_of(MPI_Comm communicator) {
   return ranks;
 }
 
-// All of an axis' groups are numbered by their first ranks. Collective over the world.
-int number_of(const std::vector<int>& ranks, const Group& world) {
-  const int first = *std::ranges::min_element(ranks);
-  std::vector<int> all(static_cast<std::size_t>(world.size()));
-  NANOTRON_CHECK_MPI(MPI_Allgather(&first, 1, MPI_INT, all.data(), 1, MPI_INT, world.mpi()));
-  const std::set<int> firsts(all.begin(), all.end());
-  return static_cast<int>(std::distance(firsts.begin(), firsts.find(first)));
-}
-
 // This rank's ends of the links to a neighbour, one for each direction and lane.
 void record_lanes(Group& group, const std::string& name, const std::vector<int>& ranks) {
   const auto n = ranks.size(), me = static_cast<std::size_t>(group.rank());
@@ -63,18 +54,10 @@ void record_lanes(Group& group, const std::string& name, const std::vector<int>&
   }
 }
 
-enum class Carries { collectives, messages };
-
-void record(Group& group, const char* axis, const Group& world, Carries what = Carries::collectives) {
-  if (group.is_planned()) return;
-  const std::vector<int> ranks = group.size() > 1 ? ranks_of(group.mpi()) : std::vector{world.rank()};
-  const bool is_world = group.size() == world.size() && &group == &world;
-  const std::string name = is_world ? axis : fmt::format("{} group {}", axis, number_of(ranks, world));
-  if (group.size() == 1) return;
+void record(Group& group, const std::string& name, const std::vector<int>& ranks, int me) {
   const int number = flight_recorder().group(name, ranks);
-  flight_recorder().compare(number, world.rank());
+  flight_recorder().compare(number, me);
   group.account().recorded.collectives = number;
-  if (what == Carries::messages) record_lanes(group, name, ranks);
 }
 
 // By GroupKind.
@@ -100,15 +83,37 @@ int number_of_ranks(const std::vector<int>& ranks) {
 
 std::string asynchronous_error() { return detail::device_transport_error(); }
 
+// All of an axis' groups are numbered by their first ranks: each group counts the first ranks before its own.
 void record_groups(ProcessGrid& grid) {
   Group& world = grid.world();
-  record(world, "world", world);
+  struct Recorded {
+    Group* group;
+    GroupKind kind;
+    std::vector<int> ranks;
+    std::ptrdiff_t first;  // in the group
+  };
+  std::vector<Recorded> all;
+  std::vector<int> is_first, before;
   grid.for_each_group([&](Group& group, GroupKind kind) {
-    if (kind == GroupKind::embedding && !grid.shape().ties_embedding) return;
-    const bool has_messages = kind == GroupKind::cp || kind == GroupKind::cp_ring || kind == GroupKind::pp;
-    record(group, names[static_cast<std::size_t>(kind)], world,
-           has_messages ? Carries::messages : Carries::collectives);
+    if (group.is_planned() || (kind == GroupKind::embedding && !grid.shape().ties_embedding)) return;
+    std::vector<int> ranks = group.size() > 1 ? ranks_of(group.mpi()) : std::vector{world.rank()};
+    const std::ptrdiff_t first = std::ranges::min_element(ranks) - ranks.begin();
+    is_first.push_back(first == group.rank() ? 1 : 0);
+    all.push_back({&group, kind, std::move(ranks), first});
   });
+  if (world.is_planned()) return;
+  before.assign(is_first.size(), 0);  // rank 0 receives nothing
+  NANOTRON_CHECK_MPI(
+      MPI_Exscan(is_first.data(), before.data(), static_cast<int>(before.size()), MPI_INT, MPI_SUM, world.mpi()));
+  if (world.size() > 1) record(world, "world", ranks_of(world.mpi()), world.rank());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    auto& [group, kind, ranks, first] = all[i];
+    if (group->size() == 1) continue;
+    NANOTRON_CHECK_MPI(MPI_Bcast(&before[i], 1, MPI_INT, static_cast<int>(first), group->mpi()));
+    const std::string name = fmt::format("{} group {}", names[static_cast<std::size_t>(kind)], before[i]);
+    record(*group, name, ranks, world.rank());
+    if (kind == GroupKind::cp || kind == GroupKind::cp_ring || kind == GroupKind::pp) record_lanes(*group, name, ranks);
+  }
 }
 
 int recorded_ranks(MPI_Comm communicator) {

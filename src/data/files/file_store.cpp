@@ -11,13 +11,17 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"
+#include "nanotron/base/start_account.hpp"
 #include "nanotron/data/files/read_only_file.hpp"
 
 namespace nanotron::hdf5 {
 namespace {
 
 int open_for(Access access, const std::filesystem::path& path) {
-  if (access == Access::read) return ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (access == Access::read) {
+    count_opened_file();
+    return ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  }
   return files::open_plain(path, access == Access::update ? O_RDWR : O_RDWR | O_CREAT | O_TRUNC);
 }
 

@@ -14,6 +14,7 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"
 #include "nanotron/base/process.hpp"
+#include "nanotron/base/start_account.hpp"
 
 namespace nanotron::data {
 
@@ -46,6 +47,7 @@ std::uint64_t read_block(const BlockSource& source, std::int64_t begin, std::spa
 
 ReadOnlyFile::ReadOnlyFile(const std::filesystem::path& path)
     : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), name_(path.string()) {
+  count_opened_file();
   if (descriptor_ >= 0) return;
   fail(exit_code_of(errno), {.what = fmt::format("{} cannot be opened: {}", name_, std::strerror(errno))});
 }
@@ -64,6 +66,7 @@ ReadOnlyFile::~ReadOnlyFile() {
 
 struct ReadOnlyFile::Descriptor {
   explicit Descriptor(const std::string& name) : number(::open(name.c_str(), O_RDONLY | O_CLOEXEC)) {
+    count_opened_file();
     if (number < 0)
       fail(exit_code_of(errno), {.what = fmt::format("{} cannot be opened: {}", name, std::strerror(errno))});
   }

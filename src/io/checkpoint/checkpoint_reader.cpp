@@ -11,6 +11,7 @@
 #include "io/checkpoint/checkpoint_image.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"
+#include "nanotron/comm/session/waiting.hpp"
 #include "nanotron/io/blocks/parallel_hdf5.hpp"
 #include "nanotron/io/checkpoint/manifest.hpp"
 #include "nanotron/io/checkpoint/verified_file.hpp"
@@ -250,7 +251,7 @@ CheckpointReader CheckpointReader::open(MPI_Comm world, const fs::path& folder) 
   try {
     const Manifest manifest = verify_folder(world, folder);
     reader.manifest_hash_ = manifest.hash;
-    require_same_file(world, reader.file_name_, ExitCode::system_error);
+    require_same_file(world, reader.file_name_, ExitCode::system_error, 10.0, comm::leads_host());
     collectively(world, [&] {
       reader.store_ = std::make_unique<VerifiedFile>(reader.file_name_, manifest);
       reader.file_ = hdf5::open_through(*reader.store_);

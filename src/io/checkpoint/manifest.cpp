@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <charconv>
+#include <climits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -11,6 +14,7 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"
 #include "nanotron/comm/communicator.hpp"
+#include "nanotron/comm/session/waiting.hpp"
 #include "nanotron/data/files/read_only_file.hpp"
 #include "nanotron/io/checkpoint/checkpoint.hpp"
 #include "step_folders.hpp"
@@ -127,21 +131,18 @@ std::int64_t bytes_in(const std::filesystem::path& file) {
   return *bytes;
 }
 
-// The text of the manifest as rank 0 reads it, on all ranks.
-std::string broadcast_manifest(MPI_Comm world, const std::filesystem::path& path) {
-  return comm::text_of_root(world, [&] {
-    if (const auto absence = absence_of(path.parent_path())) damaged(absence->reason);
-    const std::int64_t count = bytes_in(path), limit = largest_manifest(path.parent_path() / checkpoint_file_name);
-    if (count > limit) damaged(fmt::format("{} has {} bytes, expected at most {}", manifest_file_name, count, limit));
-    const data::ReadOnlyFile input(path);
-    std::string text(static_cast<std::size_t>(count), '\0'), again = text;
-    input.read(text.data(), count, 0);
-    input.drop_from_cache(count, 0);
-    input.read(again.data(), count, 0);
-    if (text != again)
-      fail(ExitCode::system_error, {.what = fmt::format("{} reads differently each time", path.string())});
-    return text;
-  });
+std::string read_manifest(const std::filesystem::path& path) {
+  if (const auto absence = absence_of(path.parent_path())) damaged(absence->reason);
+  const std::int64_t count = bytes_in(path), limit = largest_manifest(path.parent_path() / checkpoint_file_name);
+  if (count > limit) damaged(fmt::format("{} has {} bytes, expected at most {}", manifest_file_name, count, limit));
+  const data::ReadOnlyFile input(path);
+  std::string text(static_cast<std::size_t>(count), '\0'), again = text;
+  input.read(text.data(), count, 0);
+  input.drop_from_cache(count, 0);
+  input.read(again.data(), count, 0);
+  if (text != again)
+    fail(ExitCode::system_error, {.what = fmt::format("{} reads differently each time", path.string())});
+  return text;
 }
 
 void check_step_of_folder(const Manifest& manifest, const std::filesystem::path& folder) {
@@ -199,9 +200,11 @@ namespace {
 // The share of rank `rank` of `size`: consecutive blocks.
 void verify_share(const std::filesystem::path& file, const Manifest& manifest, int rank, int size) {
   const std::int64_t count = blocks_of(manifest.bytes, manifest.block_bytes);
+  const std::int64_t first = count * rank / size, last = count * (rank + 1) / size;
+  if (first == last) return;
   const data::ReadOnlyFile input(file);
   std::vector<char> block;
-  for (std::int64_t i = count * rank / size; i < count * (rank + 1) / size; ++i) {
+  for (std::int64_t i = first; i < last; ++i) {
     const std::int64_t begin = i * manifest.block_bytes;
     block.resize(static_cast<std::size_t>(std::min(manifest.block_bytes, manifest.bytes - begin)));
     require_block(input, checkpoint_file_name, i, begin, block, manifest.blocks[static_cast<std::size_t>(i)]);
@@ -210,18 +213,41 @@ void verify_share(const std::filesystem::path& file, const Manifest& manifest, i
 
 }  // namespace
 
+namespace {
+
+// Rank 0 reads and parses it: the others receive 8 bytes for each block instead of the text.
+Manifest manifest_of_root(MPI_Comm world, const std::filesystem::path& folder, int rank) {
+  Manifest manifest;
+  collectively(world, [&] {
+    if (rank != 0) return;
+    manifest = parse_manifest(read_manifest(folder / manifest_file_name));
+    check_step_of_folder(manifest, folder);
+  });
+  std::array<std::int64_t, 5> head{manifest.step, manifest.bytes, manifest.block_bytes,
+                                   std::bit_cast<std::int64_t>(manifest.hash), std::ssize(manifest.blocks)};
+  NANOTRON_CHECK_MPI(MPI_Bcast(head.data(), static_cast<int>(head.size()), MPI_INT64_T, 0, world));
+  NANOTRON_REQUIRE(head[4] <= INT_MAX, "{} blocks", head[4]);
+  manifest.step = head[0], manifest.bytes = head[1], manifest.block_bytes = head[2];
+  manifest.hash = std::bit_cast<std::uint64_t>(head[3]);
+  manifest.blocks.resize(static_cast<std::size_t>(head[4]));
+  NANOTRON_CHECK_MPI(MPI_Bcast(manifest.blocks.data(), static_cast<int>(head[4]), MPI_UINT64_T, 0, world));
+  return manifest;
+}
+
+}  // namespace
+
 Manifest verify_folder(MPI_Comm world, const std::filesystem::path& folder) {
-  const Manifest manifest = parse_manifest(broadcast_manifest(world, folder / manifest_file_name));
-  check_step_of_folder(manifest, folder);
+  int rank = 0, size = 1;
+  NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
+  NANOTRON_CHECK_MPI(MPI_Comm_size(world, &size));
+  Manifest manifest = manifest_of_root(world, folder, rank);
   const std::filesystem::path file = folder / checkpoint_file_name;
   collectively(world, [&] {
+    if (!comm::leads_host()) return;
     const std::int64_t bytes = bytes_in(file);
     if (bytes != manifest.bytes)
       damaged(fmt::format("{} has {} bytes, the manifest says {}", checkpoint_file_name, bytes, manifest.bytes));
   });
-  int rank = 0, size = 1;
-  NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
-  NANOTRON_CHECK_MPI(MPI_Comm_size(world, &size));
   collectively(world, [&] { verify_share(file, manifest, rank, size); });
   return manifest;
 }

@@ -178,7 +178,7 @@ void NeighbourCopies::write_draft(const CheckpointContents& contents, Draft& dra
   const CopyTable table{.name = {.step = contents.state.step,
                                  .generation = draft.generation,
                                  .rank = rank_,
-                                 .ranks = std::ssize(location_.hosts)},
+                                 .ranks = static_cast<std::int64_t>(location_.hosts.size())},
                         .run = location_.run,
                         .file = {layout.bytes, copy_block_bytes},
                         .metadata = comm::text_of_root(world_, [&] { return packed_extents(image); })};

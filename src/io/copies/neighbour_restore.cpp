@@ -114,7 +114,7 @@ bool NeighbourCopies::choose_whole(Candidate& candidate, std::vector<CopyTable>&
     std::vector<std::uint8_t> is_bad(pieces, 0);
     bool is_unseen = false;
     for (std::size_t piece = 0; piece < pieces; ++piece) {
-      const std::vector<int>& readers = hosts_.ranks_of(candidate.hosts[piece].front());
+      const std::span<const int> readers = hosts_.ranks_of(candidate.hosts[piece].front());
       if (asked[piece] == 0 || readers[piece % readers.size()] != rank_) continue;
       CopyName name = candidate.name;
       name.rank = static_cast<std::int64_t>(piece);
@@ -148,7 +148,7 @@ bool NeighbourCopies::choose_whole(Candidate& candidate, std::vector<CopyTable>&
 std::optional<CheckpointReader> NeighbourCopies::open(Candidate& candidate) {
   std::vector<CopyTable> mine;
   if (!choose_whole(candidate, mine)) return std::nullopt;
-  const std::vector<int>& readers = hosts_.ranks_of(candidate.hosts.front().front());
+  const std::span<const int> readers = hosts_.ranks_of(candidate.hosts.front().front());
   std::string metadata;
   BlockedFile file;
   for (const CopyTable& table : mine)

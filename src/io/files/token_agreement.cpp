@@ -30,23 +30,34 @@ bool is_same_hash(MPI_Comm world, std::uint64_t hash) {
   return range[0] == ~range[1];
 }
 
-// The ranks of this host that see the same file as this rank, and whether they are all ranks of the world.
+// The ranks of this node that see the same file as this rank.
 struct Sharers {
-  comm::Communicator ranks;
-  bool all = false;
+  MPI_Comm ranks;
+  comm::Communicator made{};  // where not all of the node do
+  int rank = 0, size = 1;
+  bool all = false;  // ranks of the world
 };
 
-Sharers sharers_of(const comm::Communicator& world, const data::FileStatus& mine) {
-  const comm::Communicator node = world.split_by_node();
-  std::vector<std::int64_t> on_node(2 * static_cast<std::size_t>(node.size()));
-  const std::int64_t here[2] = {mine.device, mine.inode};
-  NANOTRON_CHECK_MPI(MPI_Allgather(here, 2, MPI_INT64_T, on_node.data(), 2, MPI_INT64_T, node.get()));
-  int first = 0;
-  while (on_node[2 * static_cast<std::size_t>(first)] != mine.device ||
-         on_node[2 * static_cast<std::size_t>(first) + 1] != mine.inode)
-    ++first;
-  Sharers sharers{node.split(first, node.rank())};
-  sharers.all = is_same(world.get(), sharers.ranks.size()) && sharers.ranks.size() == world.size();
+Sharers sharers_of(MPI_Comm world, MPI_Comm node, const data::FileStatus& mine) {
+  Sharers sharers{.ranks = node};
+  if (!is_same(node, mine.device) || !is_same(node, mine.inode)) {
+    int rank = 0, size = 1, first = 0;
+    NANOTRON_CHECK_MPI(MPI_Comm_rank(node, &rank));
+    NANOTRON_CHECK_MPI(MPI_Comm_size(node, &size));
+    std::vector<std::int64_t> on_node(2 * static_cast<std::size_t>(size));
+    const std::int64_t here[2] = {mine.device, mine.inode};
+    NANOTRON_CHECK_MPI(MPI_Allgather(here, 2, MPI_INT64_T, on_node.data(), 2, MPI_INT64_T, node));
+    while (on_node[2 * static_cast<std::size_t>(first)] != mine.device ||
+           on_node[2 * static_cast<std::size_t>(first) + 1] != mine.inode)
+      ++first;
+    sharers.made = comm::Communicator::duplicate(node).split(first, rank);
+    sharers.ranks = sharers.made.get();
+  }
+  int ranks = 1;
+  NANOTRON_CHECK_MPI(MPI_Comm_rank(sharers.ranks, &sharers.rank));
+  NANOTRON_CHECK_MPI(MPI_Comm_size(sharers.ranks, &sharers.size));
+  NANOTRON_CHECK_MPI(MPI_Comm_size(world, &ranks));
+  sharers.all = is_same(world, sharers.size) && sharers.size == ranks;
   return sharers;
 }
 
@@ -112,12 +123,14 @@ std::string text_of(const std::vector<Finding>& all) {
   return text;
 }
 
-[[noreturn]] void refuse(const comm::Communicator& world, const data::TokenFile& file, const std::string& key,
-                         std::uint64_t hash) {
+[[noreturn]] void refuse(MPI_Comm world, const data::TokenFile& file, const std::string& key, std::uint64_t hash) {
   const Finding mine = finding_of(file, hash);
-  std::vector<Finding> all(static_cast<std::size_t>(world.rank() == 0 ? world.size() : 0));
-  NANOTRON_CHECK_MPI(MPI_Gather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, 0, world.get()));
-  const std::string found = comm::text_of_root(world.get(), [&] { return text_of(all); });
+  int rank = 0, size = 1;
+  NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
+  NANOTRON_CHECK_MPI(MPI_Comm_size(world, &size));
+  std::vector<Finding> all(static_cast<std::size_t>(rank == 0 ? size : 0));
+  NANOTRON_CHECK_MPI(MPI_Gather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, 0, world));
+  const std::string found = comm::text_of_root(world, [&] { return text_of(all); });
   fail(ExitCode::data_error,
        {.what = "the hosts of this run see different token files under the same path",
         .expected = "the same tokens on every host",
@@ -149,22 +162,30 @@ std::uint64_t hash_part(const data::TokenFile& file, bool sample, bool documents
   return sum;
 }
 
-void require_same_tokens(MPI_Comm given, const data::TokenFile& file, const std::string& key, deck::Verify verify,
+void require_same_tokens(MPI_Comm world, const data::TokenFile& file, const std::string& key, deck::Verify verify,
                          bool documents, Log& log) {
+  const comm::Communicator node = comm::Communicator::duplicate(world).split_by_node();
+  require_same_tokens(world, node.get(), {&file, key}, verify, documents, log);
+}
+
+void require_same_tokens(MPI_Comm world, MPI_Comm node, const ListedTokens& listed, deck::Verify verify, bool documents,
+                         Log& log) {
   const double begin = wall_seconds();
-  const comm::Communicator world = comm::Communicator::duplicate(given);
-  if (world.size() == 1 || verify == deck::Verify::none) return;
+  const data::TokenFile& file = *listed.file;
+  int ranks = 1;
+  NANOTRON_CHECK_MPI(MPI_Comm_size(world, &ranks));
+  if (ranks == 1 || verify == deck::Verify::none) return;
   data::FileStatus status;
-  comm::collectively(world.get(), [&] { status = data::status_of(file.path()); });
-  const Sharers sharers = sharers_of(world, status);
+  comm::collectively(world, [&] { status = data::status_of(file.path()); });
+  const Sharers sharers = sharers_of(world, node, status);
   if (sharers.all) {
     log.info("token file {}: one file, seen by all ranks", file.path());
     return;
   }
-  const bool same_size = is_same(world.get(), file.size());
+  const bool same_size = is_same(world, file.size());
   bool one_file = same_size;
   for (const std::int64_t value : {status.inode, status.bytes, status.modified, status.changed})
-    one_file = is_same(world.get(), value) && one_file;
+    one_file = is_same(world, value) && one_file;
   const bool sample = verify == deck::Verify::sample ||
                       (verify == deck::Verify::automatic && one_file && status.bytes > max_bytes_read_fully);
   if (same_size && !sample && status.bytes > max_bytes_read_fully) {
@@ -172,13 +193,13 @@ void require_same_tokens(MPI_Comm given, const data::TokenFile& file, const std:
              file.path(), static_cast<double>(status.bytes) / 1e9);
   }
   std::uint64_t hash = 0;
-  comm::collectively(world.get(), [&] {  // files of different sizes differ already: only the heads are hashed
-    hash = same_size                   ? hash_part(file, sample, documents, sharers.ranks.rank(), sharers.ranks.size())
-           : sharers.ranks.rank() == 0 ? hash_of_head(file, documents)
-                                       : 0;
+  comm::collectively(world, [&] {  // files of different sizes differ already: only the heads are hashed
+    hash = same_size           ? hash_part(file, sample, documents, sharers.rank, sharers.size)
+           : sharers.rank == 0 ? hash_of_head(file, documents)
+                               : 0;
   });
-  NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &hash, 1, MPI_UINT64_T, MPI_SUM, sharers.ranks.get()));
-  if (!is_same_hash(world.get(), hash)) refuse(world, file, key, hash);
+  NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &hash, 1, MPI_UINT64_T, MPI_SUM, sharers.ranks));
+  if (!is_same_hash(world, hash)) refuse(world, file, listed.key, hash);
   log.info("token file {}: the same on all hosts, hash {:016x} of {} ({:.2f} s)", file.path(), hash,
            sample ? "a sample" : "all tokens", wall_seconds() - begin);
 }

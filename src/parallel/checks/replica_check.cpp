@@ -15,6 +15,12 @@
 namespace nanotron::parallel {
 namespace {
 
+bool are_equal(comm::Group& replicas, std::uint64_t hash) {
+  std::array<std::uint64_t, 2> largest{hash, ~hash};
+  NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, largest.data(), 2, MPI_UINT64_T, MPI_MAX, replicas.mpi()));
+  return largest[0] == ~largest[1];
+}
+
 // World ranks by hash.
 using Holders = std::map<std::uint64_t, std::vector<std::uint64_t>>;
 
@@ -51,8 +57,8 @@ std::string who_differs(const Holders& holders) {
 
 void ReplicaCheck::require_equal(std::uint64_t hash, std::int64_t step) {
   comm::collectively(world_->mpi(), [&] {
+    if (are_equal(*replicas_, hash)) return;
     const Holders holders = gather(*replicas_, hash, world_->rank());
-    if (holders.size() == 1) return;
     is_outvoted_ = std::ranges::any_of(holders, [&](const auto& side) {
       return side.first != hash && 2 * side.second.size() > static_cast<std::size_t>(replicas_->size());
     });

@@ -22,12 +22,10 @@ PersistentTensors<M>::PersistentTensors(const std::vector<parallel::PersistentSt
       dataset.parts.push_back({here, values});
       here += static_cast<index_t>(values.extent(0));
     }
-    std::vector<std::int64_t> all(static_cast<std::size_t>(world.size()));
-    NANOTRON_CHECK_MPI(MPI_Allgather(&here, 1, MPI_INT64_T, all.data(), 1, MPI_INT64_T, world.mpi()));
-    for (int r = 0; r < world.size(); ++r) {
-      for (Part& part : dataset.parts) part.begin += r < world.rank() ? all[static_cast<std::size_t>(r)] : 0;
-      dataset.size += all[static_cast<std::size_t>(r)];
-    }
+    std::int64_t before = 0;  // on lower ranks; rank 0 receives nothing
+    NANOTRON_CHECK_MPI(MPI_Exscan(&here, &before, 1, MPI_INT64_T, MPI_SUM, world.mpi()));
+    for (Part& part : dataset.parts) part.begin += before;
+    dataset.size = comm::sum(world, here);
     datasets_.push_back(std::move(dataset));
   }
   const std::uint64_t digest = comm::sum(world, first.digest * (2 * static_cast<std::uint64_t>(world.rank()) + 1));

@@ -125,16 +125,13 @@ std::string blend_text(const deck::Config& config, const Loaders& loaders, index
 }  // namespace
 
 std::int64_t vocabulary_of_data(const deck::Config& config, MPI_Comm world) {
-  constexpr std::size_t of_each = 16;  // of more files each rank opens some
   std::int64_t size = 0;
   int rank = 0, ranks = 1;
   NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
   NANOTRON_CHECK_MPI(MPI_Comm_size(world, &ranks));
   const std::vector<deck::NamedFile> files = deck::named_files(config.data.path);
-  const bool in_turn = files.size() > of_each;
   open_collectively(world, [&] {
-    for (std::size_t i = in_turn ? static_cast<std::size_t>(rank) : 0; i < files.size();
-         i += in_turn ? static_cast<std::size_t>(ranks) : 1) {
+    for (std::size_t i = static_cast<std::size_t>(rank); i < files.size(); i += static_cast<std::size_t>(ranks)) {
       if (const std::string why = why_missing(files[i].path); !why.empty()) {
         fail(ExitCode::data_error,
              {.what = "the token file, which has the vocabulary size, cannot be read",
@@ -147,11 +144,7 @@ std::int64_t vocabulary_of_data(const deck::Config& config, MPI_Comm world) {
       size = std::max<std::int64_t>(size, data::TokenFile(files[i].path).vocab_size());
     }
   });
-  if (in_turn) {
-    NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &size, 1, MPI_INT64_T, MPI_MAX, world));
-  } else {
-    NANOTRON_CHECK_MPI(MPI_Bcast(&size, 1, MPI_INT64_T, 0, world));  // check_token_files() reports files that differ
-  }
+  NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &size, 1, MPI_INT64_T, MPI_MAX, world));
   if (size == 0) {
     fail(ExitCode::deck_error,
          {.what = "vocabulary size unknown",

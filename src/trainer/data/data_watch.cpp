@@ -112,13 +112,23 @@ void DataWatch::check(MPI_Comm world, deck::OnChange on_change, Log& log) {
 std::vector<DataWatch::Note> DataWatch::notes_of_ranks(MPI_Comm world, const std::vector<Note>& mine) {
   std::string lines;
   for (const Note& note : mine) lines += fmt::format("{}{}\n", note.is_warning ? 'w' : 'i', note.text);
-  std::set<std::string> all;
-  for (const std::string& of_rank : comm::texts_of_ranks(world, lines)) {
-    for (std::size_t begin = 0, end = 0; begin < of_rank.size(); begin = end + 1) {
-      end = of_rank.find('\n', begin);
-      all.insert(of_rank.substr(begin, end - begin));
+  const auto lines_in = [](const std::string& text, std::set<std::string>& into) {
+    for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
+      end = text.find('\n', begin);
+      into.insert(text.substr(begin, end - begin));
     }
-  }
+  };
+  const std::vector<std::string> of_ranks = comm::texts_at_root(world, lines);
+  std::set<std::string> all;
+  lines_in(comm::text_of_root(world,
+                              [&] {
+                                std::set<std::string> different;
+                                for (const std::string& text : of_ranks) lines_in(text, different);
+                                std::string joined;
+                                for (const std::string& line : different) joined += line + "\n";
+                                return joined;
+                              }),
+           all);
   std::vector<Note> notes;
   for (const std::string& line : all) notes.push_back({line.front() == 'w', line.substr(1)});
   return notes;

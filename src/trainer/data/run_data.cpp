@@ -152,7 +152,7 @@ void compare_files(const io::CheckpointInfo& info, const std::vector<io::DataFil
 
 }  // namespace
 
-std::string sample_hash(const data::TokenFile& file) {
+std::uint64_t sample_hash(const data::TokenFile& file) {
   const index_t block = data::hash_block, all = (file.size() - 1) / block + 1, count = std::min(all, sampled);
   std::vector<std::uint64_t> hashes;
   for (index_t i = 0; i < count; ++i) {
@@ -166,7 +166,7 @@ std::string sample_hash(const data::TokenFile& file) {
     file.loss_mask().read(number * block, mask);
     hashes.push_back(data::block_hash(bytes_of(mask)));
   }
-  return fmt::format("{:016x}", data::block_hash(bytes_of(hashes)));
+  return data::block_hash(bytes_of(hashes));
 }
 
 std::vector<io::DataFile> data_of(const TokenFiles& files, const deck::Config& config, MPI_Comm world) {
@@ -185,12 +185,14 @@ std::vector<io::DataFile> data_of(const TokenFiles& files, const deck::Config& c
   NANOTRON_CHECK_MPI(MPI_Comm_rank(world, &rank));
   NANOTRON_CHECK_MPI(MPI_Comm_size(world, &ranks));
   const auto step = static_cast<std::size_t>(ranks);
-  std::string mine;
+  std::vector<std::uint64_t> samples(all.size(), 0);
   comm::collectively(world, [&] {
-    for (std::size_t i = static_cast<std::size_t>(rank); i < opened.size(); i += step) mine += sample_hash(*opened[i]);
+    for (std::size_t i = static_cast<std::size_t>(rank); i < opened.size(); i += step)
+      samples[i] = sample_hash(*opened[i]);
   });
-  const std::vector<std::string> samples = comm::texts_of_ranks(world, mine);
-  for (std::size_t i = 0; i < all.size(); ++i) all[i].sample = samples[i % step].substr(16 * (i / step), 16);
+  NANOTRON_CHECK_MPI(
+      MPI_Allreduce(MPI_IN_PLACE, samples.data(), static_cast<int>(samples.size()), MPI_UINT64_T, MPI_SUM, world));
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].sample = fmt::format("{:016x}", samples[i]);
   return all;
 }
 

@@ -84,16 +84,25 @@ std::string heads_of(const deck::Config& config, const std::vector<Entry>& entri
   throw Error(code, format({.what = wrong}));
 }
 
-// What all ranks have read, in the order of the files.
+// What all ranks have read, in the order of the files: rank 0 gathers it.
 std::vector<data::TokenHead> gathered_heads(const std::string& mine, std::size_t files, MPI_Comm world) {
-  const std::vector<std::string> all = comm::texts_of_ranks(world, mine);
-  std::vector<std::size_t> read(all.size(), 0);
+  const std::vector<std::string> of_ranks = comm::texts_at_root(world, mine);
+  const std::string all = comm::text_of_root(world, [&] {
+    std::vector<std::size_t> read(of_ranks.size(), 0);
+    std::string text;
+    for (std::size_t i = 0; i < files; ++i) {
+      const std::string& of_rank = of_ranks[i % of_ranks.size()];
+      std::size_t& at = read[i % of_ranks.size()];
+      const std::size_t end = of_rank.find(' ', at) + 1 + std::stoul(of_rank.substr(at));
+      text += of_rank.substr(at, end - at);
+      at = end;
+    }
+    return text;
+  });
   std::vector<data::TokenHead> heads;
-  for (std::size_t i = 0; i < files; ++i) {
-    const std::string& text = all[i % all.size()];
-    std::size_t& at = read[i % all.size()];
-    const std::size_t begin = text.find(' ', at) + 1, size = std::stoul(text.substr(at, begin - at));
-    heads.push_back(data::unpacked(std::string_view(text).substr(begin, size)));
+  for (std::size_t at = 0; at < all.size();) {
+    const std::size_t begin = all.find(' ', at) + 1, size = std::stoul(all.substr(at, begin - at));
+    heads.push_back(data::unpacked(std::string_view(all).substr(begin, size)));
     at = begin + size;
   }
   return heads;
@@ -243,12 +252,12 @@ void require_same_files(const TokenFiles& files, const deck::Config& config, MPI
   std::vector<io::ListedTokens> listed;
   for (const Entry& entry : entries_of(config))
     listed.push_back({opened[listed.size()], deck::key_of(entry.key, entry.file)});
-  if (files.is_long_list()) {
-    const comm::Communicator all = comm::Communicator::duplicate(world), host = all.split_by_node();
+  if (world == MPI_COMM_SELF) return;
+  const comm::Communicator all = comm::Communicator::duplicate(world), host = all.split_by_node();
+  if (files.is_long_list())
     return io::require_same_tokens(world, host.get(), listed, config.data.verify, documents, log);
-  }
   for (const io::ListedTokens& file : listed)
-    io::require_same_tokens(world, *file.file, file.key, config.data.verify, documents, log);
+    io::require_same_tokens(world, host.get(), file, config.data.verify, documents, log);
 }
 
 // Each file with the first one; of a long list each tokenizer once.

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <climits>
 #include <ctime>
 #include <filesystem>
 #include <set>
@@ -39,7 +41,7 @@ void warn_of_excluded_hosts(const deck::Config& config, const comm::ProcessGrid&
   std::set<std::string> excluded, here;
   std::istringstream file(excluded_hosts_text(config, log));
   for (std::string line; std::getline(file, line);) excluded.insert(without_domain(line.substr(0, line.find(' '))));
-  for (const std::string& host : grid.hosts())
+  for (const std::string& host : grid.hosts().names())
     if (excluded.contains(without_domain(host))) here.insert(host);
   if (here.empty()) return;
   log.warn(
@@ -49,11 +51,11 @@ void warn_of_excluded_hosts(const deck::Config& config, const comm::ProcessGrid&
 }
 
 std::string exclude_hosts(const HardwareFault& fault, const deck::Config& config, comm::ProcessGrid& grid) {
-  const std::set<std::string> all(grid.hosts().begin(), grid.hosts().end());
+  const auto all = static_cast<std::size_t>(grid.hosts().hosts());
   std::set<std::string> hosts;
   for (const int r : fault.ranks) hosts.insert(grid.hosts()[static_cast<std::size_t>(r)]);
   if (hosts.empty()) return "the faulty host is not known, so none is excluded: test the hosts before the next start";
-  if (all.size() > 1 && 2 * hosts.size() > all.size())
+  if (all > 1 && 2 * hosts.size() > all)
     return "none is excluded, since it is unlikely that so many hosts fail at once: test them before the next start";
   std::int64_t written = 1;
   if (grid.world().rank() == 0) {
@@ -82,6 +84,19 @@ std::vector<int> ranks_where(bool is_so, comm::Group& world) {
     if (all[r] != 0) ranks.push_back(static_cast<int>(r));
   }
   return ranks;
+}
+
+FoundRanks first_ranks_where(bool is_so, std::size_t most, comm::Group& world) {
+  FoundRanks found;
+  int count = is_so ? 1 : 0, last = -1;
+  NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &count, 1, MPI_INT, MPI_SUM, world.mpi()));
+  found.count = static_cast<std::size_t>(count);
+  while (found.ranks.size() < std::min(most, found.count)) {
+    int next = is_so && world.rank() > last ? world.rank() : INT_MAX;
+    NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &next, 1, MPI_INT, MPI_MIN, world.mpi()));
+    found.ranks.push_back(last = next);
+  }
+  return found;
 }
 
 std::string text_of_rank(const std::string& text, int rank, comm::Group& world) {

@@ -34,6 +34,13 @@ void warn_of_excluded_hosts(const deck::Config& config, const comm::ProcessGrid&
 /// Ranks of the world where it is so, ascending, on every rank. Collective.
 std::vector<int> ranks_where(bool is_so, comm::Group& world);
 
+/// The first `most` of them and how many there are, without a list of all ranks. Collective.
+struct FoundRanks {
+  std::vector<int> ranks;
+  std::size_t count = 0;
+};
+FoundRanks first_ranks_where(bool is_so, std::size_t most, comm::Group& world);
+
 /// The text of one rank, on every rank. Collective.
 std::string text_of_rank(const std::string& text, int rank, comm::Group& world);
 

@@ -28,7 +28,7 @@ bool meets(std::string_view name) {
 
 class Judge {
  public:
-  Judge(const std::map<int, RankReport>& reports, const std::vector<std::string>& hosts, const OperationsOf& operations)
+  Judge(const std::map<int, RankReport>& reports, const comm::HostMap& hosts, const OperationsOf& operations)
       : reports_(reports), hosts_(hosts), operations_(operations) {}
 
   HangVerdict verdict() {
@@ -337,7 +337,7 @@ class Judge {
   }
 
   const std::map<int, RankReport>& reports_;
-  const std::vector<std::string>& hosts_;
+  const comm::HostMap& hosts_;
   const OperationsOf& operations_;
   std::vector<Edge> edges_;
   std::set<int> left_behind_;  // in an operation that the others have left
@@ -346,7 +346,7 @@ class Judge {
 
 }  // namespace
 
-HangVerdict judge(const std::map<int, RankReport>& reports, const std::vector<std::string>& host_of_rank,
+HangVerdict judge(const std::map<int, RankReport>& reports, const comm::HostMap& host_of_rank,
                   const OperationsOf& operations_of) {
   return Judge(reports, host_of_rank, operations_of).verdict();
 }

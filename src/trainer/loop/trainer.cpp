@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <utility>
 
 #include "nanotron/base/error.hpp"
@@ -14,9 +13,7 @@
 namespace nanotron::trainer {
 namespace {
 
-int nodes_of(const comm::ProcessGrid& grid) {
-  return std::max(1, static_cast<int>(std::set(grid.hosts().begin(), grid.hosts().end()).size()));
-}
+int nodes_of(const comm::ProcessGrid& grid) { return std::max(1, grid.hosts().hosts()); }
 
 }  // namespace
 

@@ -120,9 +120,8 @@ RankBinding binding_of(const Message& message) {
   return binding;
 }
 
-std::vector<RankBinding> bindings_on_host(comm::Group& world) {
-  const comm::Communicator host = world.communicator().split_by_node();
-  const Message mine = message_of(world.rank());
+std::vector<RankBinding> bindings_on_host(const comm::Communicator& host, int rank) {
+  const Message mine = message_of(rank);
   std::vector<Message> all(static_cast<std::size_t>(host.size()));
   NANOTRON_CHECK_MPI(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, host.get()));
   std::vector<RankBinding> bindings;
@@ -195,7 +194,7 @@ std::vector<std::string> binding_problems(std::span<const RankBinding> ranks, co
 
 void check_binding(comm::ProcessGrid& grid, Log& log) {
   comm::Group& world = grid.world();
-  const std::vector<RankBinding> here = bindings_on_host(world);
+  const std::vector<RankBinding> here = bindings_on_host(grid.node(), world.rank());
   log.info("binding: {}", text_of(here));
   const bool is_writer = here.front().rank == world.rank();  // one rank of each host
   std::string text;
@@ -203,10 +202,9 @@ void check_binding(comm::ProcessGrid& grid, Log& log) {
     for (const std::string& problem : binding_problems(here, host_cpus()))
       text += fmt::format("{}{}: {}", text.empty() ? "" : "\n", host_name(), problem);
   }
-  const std::vector<int> hosts = ranks_where(!text.empty(), world);
-  for (std::size_t i = 0; i < std::min(hosts.size(), shown_hosts); ++i)
-    log.warn("binding of {}", text_of_rank(text, hosts[i], world));
-  if (hosts.size() > shown_hosts) log.warn("... and of {} more hosts", hosts.size() - shown_hosts);
+  const FoundRanks hosts = first_ranks_where(!text.empty(), shown_hosts, world);
+  for (const int rank : hosts.ranks) log.warn("binding of {}", text_of_rank(text, rank, world));
+  if (hosts.count > hosts.ranks.size()) log.warn("... and of {} more hosts", hosts.count - hosts.ranks.size());
 }
 
 }  // namespace nanotron::trainer

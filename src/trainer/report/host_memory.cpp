@@ -69,8 +69,7 @@ MemoryShortage memory_shortage(std::span<const MemoryNeed> ranks) {
 
 void check_host_memory(std::uint64_t certain, std::uint64_t besides, comm::ProcessGrid& grid, Log& log) {
   const std::vector<comm::MemoryLimit> limits = comm::memory_limits();
-  const comm::Communicator host = grid.world().communicator().split_by_node();
-  const MemoryShortage found = memory_shortage(needs_on_host(memory_need(certain, besides, limits), host));
+  const MemoryShortage found = memory_shortage(needs_on_host(memory_need(certain, besides, limits), grid.node()));
   const std::string need =
       fmt::format("{:.2f} GiB of {} rank{}", in_gib(found.needed), found.ranks, found.ranks == 1 ? "" : "s");
   comm::collectively(grid.world().mpi(), [&] {
@@ -83,7 +82,7 @@ void check_host_memory(std::uint64_t certain, std::uint64_t besides, comm::Proce
           .change = "fewer ranks on a host, more memory for the job (sbatch --mem, the select of PBS), or a deck that "
                     "needs less: tp, pp, zero_stage, recompute, micro_batch_size (--plan shows the parts)"});
   });
-  const std::vector<int> short_of_memory = ranks_where(found.ranks > 0, grid.world());
+  const std::vector<int> short_of_memory = first_ranks_where(found.ranks > 0, 1, grid.world()).ranks;
   if (short_of_memory.empty()) return;
   const std::string text = text_of_rank(
       fmt::format("{} may need {} while a checkpoint is written, {} has {:.2f} GiB: a rank that takes more is killed",

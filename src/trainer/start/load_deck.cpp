@@ -61,7 +61,7 @@ std::int64_t named_ranks(const deck::ParallelConfig& p) {
 }  // namespace
 
 deck::Config load_config(MPI_Comm world, const std::string& path, const std::vector<std::string>& own_overrides,
-                         GridRanks ranks) {
+                         GridRanks ranks, std::int64_t planned) {
   const std::string text = comm::text_of_root(world, [&] { return deck::read_deck_file(path); });
   std::string warnings;
   int rank = 0, world_size = 1;
@@ -69,6 +69,7 @@ deck::Config load_config(MPI_Comm world, const std::string& path, const std::vec
   NANOTRON_CHECK_MPI(MPI_Comm_size(world, &world_size));
   std::optional<std::int64_t> known;
   if (ranks == GridRanks::of_world) known = world_size;
+  if (ranks == GridRanks::of_deck && planned > 0) known = planned;
   const std::vector<std::string> overrides = texts_of_root(world, [&] { return own_overrides; });
   const deck::ListTexts lists = lists_of_root(world, text, overrides);
   deck::Config config = read_deck_text(text, path, overrides, &warnings, known, lists);

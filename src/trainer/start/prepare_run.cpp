@@ -3,6 +3,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/files.hpp"
+#include "nanotron/base/start_account.hpp"
 #include "nanotron/comm/communicator.hpp"
 #include "nanotron/comm/session/waiting.hpp"
 #include "nanotron/comm/watch/recorded_groups.hpp"
@@ -39,7 +40,7 @@ std::vector<io::RunLock> lock_folders(const deck::Config& config, comm::Group& w
     if (!files::is_same(run, checkpoints)) locks.emplace_back(checkpoints, log);
   });
   for (const auto& directory : {run, checkpoints}) {
-    io::require_same_file(world.mpi(), directory / "run.lock", ExitCode::system_error);
+    io::require_same_file(world.mpi(), directory / "run.lock", ExitCode::system_error, 10.0, comm::leads_host());
   }
   return locks;
 }
@@ -74,11 +75,14 @@ void begin_status(PreparedRun& run, const std::string& file) {
 }
 
 void describe_run(PreparedRun& run) {
-  run.provenance = build_provenance();
-  for (auto& item : run_provenance(run.grid.world().mpi())) run.provenance.push_back(std::move(item));
-  run.log.info("{}", nanotron::to_text(run.provenance));
-  run.log.info("{}", model_summary(run.config));
-  run.log.info("{}", run.grid.placement());
+  const std::vector<std::string> places = comm::texts_at_root(run.grid.world().mpi(), place_of_process());
+  if (run.log.is_writer()) {  // who writes the files has their provenance; it grows with the number of ranks
+    run.provenance = build_provenance();
+    for (auto& item : run_provenance(places)) run.provenance.push_back(std::move(item));
+    run.log.info("{}", nanotron::to_text(run.provenance));
+    run.log.info("{}", model_summary(run.config));
+    run.log.info("{}", run.grid.placement());
+  }
   check_binding(run.grid, run.log);
   warn_of_excluded_hosts(run.config, run.grid, run.log);
   if (const std::string text = unsaved_text(run.config.checkpoint); !text.empty()) run.log.warn("{}", text);
@@ -125,11 +129,13 @@ PreparedRun::PreparedRun(const deck::Config& deck, MPI_Comm world, double began)
 std::unique_ptr<PreparedRun> prepare_run(const deck::Config& config, MPI_Comm world, const std::string& status,
                                          double start, LastWords& last_words) {
   auto run = std::make_unique<PreparedRun>(config, world, start);
+  start_account().enter("folders and hosts");
   run->locks = lock_folders(run->config, run->grid.world(), run->log);
   last_words.belong_to(run->config.run.output_dir, status);
   run->watchdog = watch(run->config, run->grid, status);
   begin_status(*run, status);
   describe_run(*run);
+  start_account().enter("data");
   open_data(*run);
   choose_by_measurement(*run);
   run->copies = make_copies(run->config, run->grid, world, run->log);

@@ -9,6 +9,7 @@
 #include "nanotron/base/flight_recorder.hpp"
 #include "nanotron/base/log.hpp"
 #include "nanotron/base/process.hpp"
+#include "nanotron/base/start_account.hpp"
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/comm/session/mpi_session.hpp"
 #include "nanotron/comm/watch/watched_groups.hpp"
@@ -23,6 +24,7 @@
 #include "steps.hpp"
 #include "trainer/checkpoint/resume.hpp"
 #include "trainer/report/model_summary.hpp"
+#include "trainer/report/start_report.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -162,12 +164,14 @@ ExitCode train_as(PreparedRun& run) {
   const deck::Config& config = run.stages->config(0);
 
   // 1. The device, its GEMM rate and the memory that the run needs.
+  start_account().enter("peaks and memory");
   const std::unique_ptr<Timers> timers = make_timers(config);
   Device device(*timers, gemm_mode_of(config));
   const StepCost peaks = measure_peaks<T>(config, device, run.grid.world(), run.log);
   const PlannedMemory memory = plan_memory(run);
 
   // 2. The state of training: new, from a checkpoint, or from copies on other hosts.
+  start_account().enter("state");
   StagedTraining<T> training(*run.stages, memory.plans, device,
                              {run.provenance, run.grid, run.loaders, run.log, run.copies.get()});
   const comm::AbortOnException guard;
@@ -176,12 +180,15 @@ ExitCode train_as(PreparedRun& run) {
   if (first_step >= config.run.steps) return conclude_without_steps(run, first_step);
 
   // 3. Steps, to the last one or to a reason to stop.
+  start_account().enter("outputs");
   StopConditions stop(with_deadline(config.run, run.start, run.log), run.start);
   std::unique_ptr<io::MetricsFile> metrics =
       begin_outputs(run, {.step = first_step, .sample_cursor = training.trainer().sample_cursor()});
   Progress progress(training.config(), training.cost_of_step(peaks), std::move(metrics), *run.status, run.log,
                     run.start);
   run.status->write(io::RunState::running, first_step);
+  start_account().close();
+  if (config.output.timers) run.log.info("{}", start_report(run.grid.world()));
   const double begin = wall_seconds();
   timers->reset();
   EnergyMeter meter(device_bus_id());
@@ -214,6 +221,7 @@ ExitCode train_as(PreparedRun& run) {
 
 ExitCode train(const deck::Config& config, MPI_Comm world, const std::string& status, double start,
                LastWords& last_words) {
+  start_account().enter("grid");
   const std::unique_ptr<PreparedRun> run = prepare_run(config, world, status, start, last_words);
   const ExitCode code =
       with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) { return train_as<T>(*run); });

@@ -10,12 +10,17 @@ namespace {
 
 using Ranks = std::vector<int>;
 
+Ranks ranks_of(const HostMap& map, int host) {
+  const std::span<const int> ranks = map.ranks_of(host);
+  return {ranks.begin(), ranks.end()};
+}
+
 TEST(HostMap, PartnersAreOnTheNextHost) {
   const std::vector<std::string> names{"a", "a", "b", "b", "c", "c"};
   const HostMap map(names);
   EXPECT_EQ(map.hosts(), 3);
   EXPECT_EQ(map.name(1), "b");
-  EXPECT_EQ(map.ranks_of(2), (Ranks{4, 5}));
+  EXPECT_EQ(ranks_of(map, 2), (Ranks{4, 5}));
   Ranks partners;
   for (int rank = 0; rank < 6; ++rank) partners.push_back(map.partner_of(rank));
   EXPECT_EQ(partners, (Ranks{2, 3, 4, 5, 0, 1}));
@@ -27,7 +32,7 @@ TEST(HostMap, PartnersAreOnTheNextHost) {
 TEST(HostMap, HostsOfUnequalSizeShareTheirPartners) {
   const std::vector<std::string> names{"a", "b", "a", "a", "b"};
   const HostMap map(names);
-  EXPECT_EQ(map.ranks_of(0), (Ranks{0, 2, 3}));
+  EXPECT_EQ(ranks_of(map, 0), (Ranks{0, 2, 3}));
   EXPECT_EQ(map.partners_to(1), (Ranks{0, 3}));
   EXPECT_EQ(map.partners_to(4), (Ranks{2}));
   EXPECT_EQ(map.partners_to(3), (Ranks{}));
@@ -39,6 +44,18 @@ TEST(HostMap, OneHostHasNoOther) {
   const HostMap map(names);
   EXPECT_EQ(map.hosts(), 1);
   EXPECT_EQ(map.partner_of(1), 1);
+}
+
+TEST(HostMap, IsTheSameAfterPacking) {
+  for (const HostMap& map : {HostMap{"a", "a", "b", "b"}, HostMap{"a", "b", "a", "c", "b"}, HostMap()}) {
+    EXPECT_EQ(HostMap::unpacked(map.packed()), map);
+  }
+  std::vector<std::string> many;
+  for (int rank = 0; rank < 16384; ++rank) many.push_back("node" + std::to_string(rank / 8));
+  const HostMap map(many);
+  EXPECT_EQ(map[16383], "node2047");
+  EXPECT_LT(map.packed().size(), 3 * many.size());  // bytes a rank
+  EXPECT_EQ(HostMap::unpacked(map.packed()), map);
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 //
 // This applies to the libraries of the process too, such as HDF5: blocking_calls.cpp redefines, through the profiling
 // interface (MPI 4.0 section 15.2), MPI_Wait, Waitall, Waitany, Waitsome, Probe, Mprobe, Send, Recv, Sendrecv, Barrier,
-// Bcast, Reduce, Allreduce, Reduce_scatter_block, Gather(v), Scatterv, Allgather(v), Alltoall, Comm_dup, Comm_split,
-// Comm_split_type. Other blocking calls wait as the MPI library does.
+// Bcast, Reduce, Allreduce, Exscan, Reduce_scatter_block, Gather(v), Scatterv, Allgather(v), Alltoall, Comm_dup,
+// Comm_split, Comm_split_type. Other blocking calls wait as the MPI library does.
 
 #include <mpi.h>
 
@@ -19,6 +19,10 @@ namespace nanotron::comm {
 /// environment variable NANOTRON_WAIT = sleep | spin of rank 0 overrides this; any other value gives a warning. Until
 /// the decision ranks spin. Collective.
 void choose_waiting(MPI_Comm world);
+
+/// Whether no lower rank is on this host: what the ranks of a host would do alike, one does. As choose_waiting found
+/// it; true before.
+bool leads_host();
 
 /// What choose_waiting decided. The same on every rank: all ranks of a collective must make the same MPI call.
 bool waits_asleep();

@@ -39,7 +39,7 @@ inline constexpr std::size_t kept_generations = 2;
 struct CopyLocation {
   std::string directory;                // %h: the name of the host
   std::string run;                      // run_identity()
-  std::vector<std::string> hosts;       // by rank of the world
+  comm::HostMap hosts;                  // of the ranks of the world
   std::filesystem::path checkpoints{};  // of run.id
 };
 

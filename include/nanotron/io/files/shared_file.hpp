@@ -16,10 +16,11 @@
 
 namespace nanotron::io {
 
-/// Collective: checks that every rank can open the file and finds the same size and first bytes as rank 0. The
-/// other ranks retry for `patience` seconds, since a network file system may show a new file late.
+/// Collective: checks that every rank that looks can open the file and finds the same size and first bytes as rank 0,
+/// which looks too. The others retry for `patience` seconds, since a network file system may show a new file late.
 /// Error(code) on all ranks, which names the first rank that does not see it, and its host.
-void require_same_file(MPI_Comm world, const std::filesystem::path& path, ExitCode code, double patience = 10.0);
+void require_same_file(MPI_Comm world, const std::filesystem::path& path, ExitCode code, double patience = 10.0,
+                       bool looks = true);
 
 // Whether all ranks see the same token file under one path: on hosts with disks of their own they may not.
 
@@ -45,13 +46,17 @@ void require_same_tokens(MPI_Comm world, const data::TokenFile& file, const std:
 std::uint64_t hash_part(const data::TokenFile& file, bool sample, bool documents, int part, int parts,
                         index_t blocks = sampled_blocks);
 
-/// The same for a long list, by a few collectives in all: the ranks of a host (`host`, of all of which the status of a
-/// file must be the same) read its files in turn. A sample has at least one block of each file and at most 1,024 in
-/// all; 'auto' takes it if the list is larger than 1 GiB and one list on all hosts. Collective.
+/// The same where the ranks of this node are known.
 struct ListedTokens {
   const data::TokenFile* file;
   std::string key;
 };
+void require_same_tokens(MPI_Comm world, MPI_Comm node, const ListedTokens& file, deck::Verify verify, bool documents,
+                         Log& log);
+
+/// The same for a long list, by a few collectives in all: the ranks of a host (`host`, of all of which the status of a
+/// file must be the same) read its files in turn. A sample has at least one block of each file and at most 1,024 in
+/// all; 'auto' takes it if the list is larger than 1 GiB and one list on all hosts. Collective.
 void require_same_tokens(MPI_Comm world, MPI_Comm host, const std::vector<ListedTokens>& files, deck::Verify verify,
                          bool documents, Log& log);
 

@@ -19,7 +19,7 @@ namespace nanotron::trainer {
 
 /// 16 hexadecimal digits: block_hash of the block_hash of up to 64 blocks of 4096 ids (int32), evenly spread over the
 /// file, and of their part of the loss mask. It distinguishes most files, but not a change of a few tokens.
-std::string sample_hash(const data::TokenFile& file);
+std::uint64_t sample_hash(const data::TokenFile& file);
 
 /// Entries for the files of a run, training first. Each rank reads the samples of some files. Collective.
 std::vector<io::DataFile> data_of(const TokenFiles& files, const deck::Config& config, MPI_Comm world);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "nanotron/comm/host_map.hpp"
 #include "nanotron/trainer/hang/rank_report.hpp"
 
 namespace nanotron::trainer {
@@ -41,7 +42,7 @@ using OperationsOf = std::function<std::vector<ReportedOperation>(int rank)>;
 /// culprits are the ranks at the ends of these chains; if these wait too, those of a host without its network; in a
 /// cycle, the ranks whose records disagree. If reports say that operations differ, the ranks that differ come first.
 /// reports: of the ranks that wrote one; host_of_rank: of all ranks of the world.
-HangVerdict judge(const std::map<int, RankReport>& reports, const std::vector<std::string>& host_of_rank,
+HangVerdict judge(const std::map<int, RankReport>& reports, const comm::HostMap& host_of_rank,
                   const OperationsOf& operations_of);
 
 }  // namespace nanotron::trainer

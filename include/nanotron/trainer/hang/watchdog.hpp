@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "nanotron/base/flight_recorder.hpp"
+#include "nanotron/comm/host_map.hpp"
 
 namespace nanotron::trainer {
 
@@ -24,7 +25,7 @@ struct WatchdogSetup {
   std::filesystem::path output_dir;
   double timeout = 0.0;  // run%hang_timeout, s
   int rank = 0;
-  std::vector<std::string> hosts;  // of all ranks
+  comm::HostMap hosts;
   std::filesystem::path status{};  // of io::RunStatus; may be empty
 };
 

@@ -37,9 +37,10 @@ enum class GridRanks {
 };
 
 /// Rank 0 reads the deck and its list files and broadcasts them. Every rank checks and resolves it; vocab_size comes
-/// from the token file if the deck leaves it open. Collective; every error is thrown on every rank.
+/// from the token file if the deck leaves it open. planned: with GridRanks::of_deck the number of ranks, if not 0.
+/// Collective; every error is thrown on every rank.
 deck::Config load_config(MPI_Comm world, const std::string& path, const std::vector<std::string>& overrides,
-                         GridRanks ranks);
+                         GridRanks ranks, std::int64_t planned = 0);
 
 /// The machine of a namelist file; nothing for an empty path. Collective.
 std::optional<deck::Machine> load_machine(MPI_Comm world, const std::string& path);

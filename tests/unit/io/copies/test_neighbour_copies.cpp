@@ -17,11 +17,14 @@ namespace {
 
 class Neighbours : public Checkpoint {
  protected:
+  static std::vector<std::string> two_hosts(int ranks) {
+    std::vector<std::string> hosts;
+    for (int rank = 0; rank < ranks; ++rank) hosts.push_back(2 * rank < ranks ? "a" : "b");
+    return hosts;
+  }
   /// Two hosts, of which the first has the lower half of the ranks.
   static CopyLocation place(const fs::path& folder, int ranks, const std::string& run) {
-    CopyLocation place{.directory = (folder / "%h").string(), .run = run, .hosts = {}, .checkpoints = folder};
-    for (int rank = 0; rank < ranks; ++rank) place.hosts.push_back(2 * rank < ranks ? "a" : "b");
-    return place;
+    return {.directory = (folder / "%h").string(), .run = run, .hosts = two_hosts(ranks), .checkpoints = folder};
   }
   NeighbourCopies copies(const std::string& run = "1111111111111111") {
     return NeighbourCopies(world, place(scratch.path(), size, run), log);
@@ -199,7 +202,9 @@ TEST_F(Neighbours, AreReadByFewerRanks) {
   MPI_Comm_split(world, rank < size - 1 ? 0 : MPI_UNDEFINED, rank, &some);
   if (some != MPI_COMM_NULL) {
     CopyLocation fewer = place(scratch.path(), size - 1, "1111111111111111");
-    fewer.hosts.back() = "b";
+    std::vector<std::string> hosts = two_hosts(size - 1);
+    hosts.back() = "b";
+    fewer.hosts = hosts;
     NeighbourCopies from(some, fewer, log);
     auto reader = from.newest(0);
     ASSERT_TRUE(reader);
@@ -268,7 +273,7 @@ TEST_F(Neighbours, ThatShareAFolderAreRefused) {
 
 TEST_F(Neighbours, NeedAnotherHost) {
   CopyLocation alone = place(scratch.path(), size, "1111111111111111");
-  for (std::string& host : alone.hosts) host = "a";
+  alone.hosts = std::vector<std::string>(static_cast<std::size_t>(size), "a");
   NeighbourCopies to(world, alone, log);
   EXPECT_FALSE(write(to, 10, 1));
 }

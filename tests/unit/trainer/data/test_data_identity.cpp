@@ -123,7 +123,6 @@ TEST_F(DataIdentity, ASampleTellsFilesApart) {
   const auto of = [&](const char* name) { return sample_hash(data::TokenFile(scratch / name)); };
   EXPECT_EQ(of("a.h5"), of("same.h5"));
   EXPECT_NE(of("a.h5"), of("b.h5"));
-  EXPECT_EQ(of("long.h5").size(), 16u);
 }
 
 }  // namespace
