@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # ranks: 2
-# timeout: 400
+# timeout: 600
 """The start of a run costs what --plan --ranks says, on any number of ranks, and on paper no more than a few bytes for
 each rank: a collective call, a list of all ranks or a file that is opened by all, new in the start, ends this test.
 

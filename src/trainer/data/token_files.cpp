@@ -246,18 +246,19 @@ void fill_weights(const TokenFiles& files, deck::Config& config) {
 
 namespace {
 
-void require_same_files(const TokenFiles& files, const deck::Config& config, MPI_Comm world, Log& log) {
+void require_same_files(const TokenFiles& files, const deck::Config& config, MPI_Comm world, MPI_Comm node, Log& log) {
   const bool documents = config.data.document_mask != deck::DocumentMask::none;
   const std::vector<const data::TokenFile*> opened = all_of(files);
   std::vector<io::ListedTokens> listed;
   for (const Entry& entry : entries_of(config))
     listed.push_back({opened[listed.size()], deck::key_of(entry.key, entry.file)});
   if (world == MPI_COMM_SELF) return;
-  const comm::Communicator all = comm::Communicator::duplicate(world), host = all.split_by_node();
-  if (files.is_long_list())
-    return io::require_same_tokens(world, host.get(), listed, config.data.verify, documents, log);
+  comm::Communicator made;
+  if (node == MPI_COMM_NULL) made = comm::Communicator::duplicate(world).split_by_node();
+  const MPI_Comm host = node == MPI_COMM_NULL ? made.get() : node;
+  if (files.is_long_list()) return io::require_same_tokens(world, host, listed, config.data.verify, documents, log);
   for (const io::ListedTokens& file : listed)
-    io::require_same_tokens(world, host.get(), file, config.data.verify, documents, log);
+    io::require_same_tokens(world, host, file, config.data.verify, documents, log);
 }
 
 // Each file with the first one; of a long list each tokenizer once.
@@ -284,8 +285,8 @@ void compare_all_tokenizers(const TokenFiles& files, const deck::Config& config,
 
 }  // namespace
 
-void check_token_files(const TokenFiles& files, const deck::Config& config, MPI_Comm world, Log& log) {
-  require_same_files(files, config, world, log);
+void check_token_files(const TokenFiles& files, const deck::Config& config, MPI_Comm world, Log& log, MPI_Comm node) {
+  require_same_files(files, config, world, node, log);
   tell_of_hashes(files, log);
   warn_of_packed_chunks(files, log);
   comm::collectively(world, [&] { compare_all_tokenizers(files, config, log); });
@@ -345,9 +346,9 @@ void open_collectively(MPI_Comm world, const std::function<void()>& open) {
   });
 }
 
-std::unique_ptr<TokenFiles> open_token_files(const deck::Config& config, MPI_Comm world, Log& log) {
+std::unique_ptr<TokenFiles> open_token_files(const deck::Config& config, MPI_Comm world, Log& log, MPI_Comm node) {
   auto files = std::make_unique<TokenFiles>(config, world);
-  check_token_files(*files, config, world, log);
+  check_token_files(*files, config, world, log, node);
   files->contents = contents_of(*files, world);
   return files;
 }

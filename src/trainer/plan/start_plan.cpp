@@ -194,10 +194,6 @@ class StartCalls {
         deck::named_files(config_.data.path).size() + deck::named_files(config_.data.validation_path).size();
     collectively();
     opened(3 * files);  // of HDF5, and of the tokens
-    if (ranks_ > 1) {
-      world(StartCall::duplicate);
-      world(StartCall::split);
-    }
     for (std::uint64_t i = 0; i < files && ranks_ > 1 && config_.data.verify != deck::Verify::none; ++i) compare_file();
     collectively(2);
     world(StartCall::broadcast, 8 * files);

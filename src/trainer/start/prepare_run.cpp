@@ -97,7 +97,7 @@ void describe_run(PreparedRun& run) {
 
 void open_data(PreparedRun& run) {
   const MPI_Comm world = run.grid.world().mpi();
-  run.tokens = open_token_files(run.config, world, run.log);
+  run.tokens = open_token_files(run.config, world, run.log, run.grid.node().get());
   fill_weights(*run.tokens, run.config);
   const std::vector<io::DataFile> data = data_of(*run.tokens, run.config, world);
   const TrainingStages& stages = run.stages.emplace(run.config);

@@ -33,14 +33,16 @@ struct TokenFiles {
 void fill_weights(const TokenFiles& files, deck::Config& config);
 
 /// Error(data_error) on all ranks unless they see the same files (data%verify) and all have the tokenizer of the first
-/// training file (data%other_tokenizer). Collective.
-void check_token_files(const TokenFiles& files, const deck::Config& config, MPI_Comm world, Log& log);
+/// training file (data%other_tokenizer). node: the ranks that share memory, if they are known. Collective.
+void check_token_files(const TokenFiles& files, const deck::Config& config, MPI_Comm world, Log& log,
+                       MPI_Comm node = MPI_COMM_NULL);
 
 /// open() on every rank. An error names the rank and host, since other hosts may have the file. Collective.
 void open_collectively(MPI_Comm world, const std::function<void()>& open);
 
 /// Opens the files of the deck and checks them, as above. Collective.
-std::unique_ptr<TokenFiles> open_token_files(const deck::Config& config, MPI_Comm world, Log& log);
+std::unique_ptr<TokenFiles> open_token_files(const deck::Config& config, MPI_Comm world, Log& log,
+                                             MPI_Comm node = MPI_COMM_NULL);
 
 /// A tokenizer, and whose it is: "the checkpoint ...".
 struct TokenizerOf {
