@@ -30,7 +30,6 @@ struct DataConfig {
   std::int64_t rampup_batch_size = 0;  // of the first steps; 0: no ramp (data/order/batch_ramp.hpp)
   std::int64_t rampup_increment = 0, rampup_samples = 0;
   std::int64_t micro_batch_size = 1;
-  std::int64_t length_buckets = 0;  // context-parallel groups of sequences by length; 0: none
   Shuffle shuffle = Shuffle::global;
   SequenceKind sequences = SequenceKind::stream;
   DocumentMask document_mask = DocumentMask::none;

@@ -17,7 +17,6 @@ enum class CollectiveEngine { blocks, copies };
 enum class GradientRule { sum, adasum };
 enum class Compression { none, bf16, fp16, powersgd };
 enum class Recompute { none, selective, full };
-enum class ExpertMessages { direct, by_node };
 enum class ExpertRowType { compute, bf16, fp8 };
 
 struct ParallelConfig {
@@ -35,9 +34,7 @@ struct ParallelConfig {
   CpMode cp_mode = CpMode::ring;
   std::int64_t cp_all_to_all = 1;  // ranks of each all-to-all inside a ring
   bool ep_overlap = false;         // two halves of a micro-batch in turns
-  ExpertMessages ep_messages = ExpertMessages::direct;
   ExpertRowType ep_row_type = ExpertRowType::compute;
-  std::int64_t expert_tp = 0;  // 0: tp
   std::int64_t zero_stage = 0;
   std::int64_t zero_size = 0;  // 0: dp x cp
   Backend backend = Backend::automatic;
@@ -52,7 +49,6 @@ struct ParallelConfig {
   Recompute recompute = Recompute::none;
   std::string recompute_layers = "all";  // deck::LayerSet
   std::int64_t offload_layers = 0;       // whose activations wait in host memory
-  std::int64_t sequence_tiles = 1;       // of the feed-forward network and the loss
 };
 
 /// Virtual stages per rank of a pipeline under pp_schedule, and stages of all ranks. Both are 1 without a pipeline.
