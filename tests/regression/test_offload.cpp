@@ -22,7 +22,12 @@ class OffloadedLayers : public testing::TestWithParam<const char*> {
 
   // Two ranks: a pipeline; four: also sharded parameters.
   deck::Config config(std::int64_t layers, deck::Recompute how, deck::PpSchedule schedule) const {
-    deck::Config c = test::golden_config(GetParam());
+    const std::string name = GetParam();
+    deck::Config c = test::golden_config(name == "adapters" ? "qwen3" : name);
+    if (name == "adapters") {
+      c.lora.rank = 2;
+      c.lora.base = "initial";
+    }
     c.checkpoint.resume = "none";
     c.model.num_hidden_layers = 8;
     c.parallel.offload_layers = layers;
@@ -81,7 +86,7 @@ TEST_P(OffloadedLayers, TakeTheMemoryOfThree) {
   EXPECT_EQ(eight.on_host(), more.on_host());
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, OffloadedLayers, testing::Values("llama", "qwen2_moe"),
+INSTANTIATE_TEST_SUITE_P(Models, OffloadedLayers, testing::Values("llama", "qwen2_moe", "adapters"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
