@@ -12,8 +12,8 @@
 
 namespace nanotron::emulation {
 
-// The scales of an operand of `rows` rows or columns with sums over k, as the manual of cuBLAS 13.1 lays them out
-// (128-element 1D and 128x128 2D block scaling): the fast extent is padded to a multiple of 4.
+// The scales of an operand of `rows` rows or columns with sums over k, as Transformer Engine 2.20 lays them out for
+// cublasLtMatmul (common/transpose/quantize_transpose_*_blockwise.cu): the fast extent is padded to a multiple of 4.
 struct Scales {
   const float* first = nullptr;
   std::int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
@@ -35,8 +35,8 @@ struct Scales {
   }
 };
 
-// With scales of 128 values along the sum, or of 128 x 128: by the manual of cuBLAS 13.1 and Transformer Engine 2.20
-// (common/gemm/cublaslt_gemm.cu).
+// With scales of 128 values along the sum, or of 128 x 128: what Transformer Engine 2.20 requires before it calls
+// cublasLtMatmul (common/gemm/cublaslt_gemm.cu).
 inline void require_scale_modes(const Scales& a, const Scales& b, std::int64_t n, bool fast_accumulation) {
   const auto is_of_parts = [](std::int32_t mode) {
     return mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F || mode == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;

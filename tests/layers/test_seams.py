@@ -14,7 +14,7 @@ from pathlib import Path
 
 # Idea: words in code, words in paths of its own files, most files of others.
 IDEAS = {
-    "experts": (r"expert|router|\bmoe|_moe|moe_", r"moe|expert|router", 38),
+    "experts": (r"expert|router|\bmoe|_moe|moe_", r"moe|expert|router", 40),
     "dense and routed layers": (r"routed_layer|two_networks", r"moe|expert|router|layer_kinds", 4),
     "balance by a bias": (r"choice_?bias|e_score_correction|balance_bias", r"moe|expert|router|routing", 0),
     "biases of experts": (r"expert_?bias", r"moe|expert", 0),
