@@ -192,7 +192,7 @@ def read_sizes(path: Path) -> tuple[list[str], dict[str, np.ndarray], dict[str, 
     degrees = ("dp", "tp", "pp", "cp", "ep")
     grids = [" ".join(f"{axis}{row[axis]}" for axis in degrees if row[axis] != "1") or "1 rank" for row in rows]
     options = [f"micro-batch {row['micro_batch']}\nZeRO-{row['zero_stage']}" for row in rows]
-    labels = [f"{row['ranks']}\n{grid}\n{how}" for row, grid, how in zip(rows, grids, options, strict=True)]
+    labels = [f"{row['ranks']}\n{grid}\n{how}" for row, grid, how in zip(rows, grids, options)]
     return labels, values, {name: part for name, part in percent.items() if part.max() >= 1.0}
 
 
@@ -223,7 +223,7 @@ def draw_sizes(path: Path, title: str) -> Any:
         energy.set_ylabel("MWh")
         energy.set_ylim(0, 1.1e-3 * values["kilowatt_hours"].max())
         energy.grid(False)
-    for axes, name in zip(rows[1:], (time, "node_hours"), strict=True):
+    for axes, name in zip(rows[1:], (time, "node_hours")):
         axes.set_ylim(0, 1.1 * values[name].max())
     rows[2].set_xticks(at, labels, fontsize=8)
     rows[2].set_xlabel("ranks and grid")
