@@ -33,6 +33,7 @@ struct DataConfig {
   Shuffle shuffle = Shuffle::global;
   SequenceKind sequences = SequenceKind::stream;
   DocumentMask document_mask = DocumentMask::none;
+  bool length_buckets = false;  // of documents
   Verify verify = Verify::automatic;
   OtherTokenizer other_tokenizer = OtherTokenizer::refuse;
   std::int64_t goldfish_k = 0, goldfish_h = 13;  // k = 0: every target counts

@@ -28,6 +28,7 @@ struct MoeConfig {
   double router_z_loss_coef = 0.0;
   double capacity_factor = 0.0;  // 0: no token is dropped
   double receive_factor = 0.0;   // 0: the worst case
+  double receive_quantile = 0.0;
 };
 
 }  // namespace nanotron::deck

@@ -18,6 +18,7 @@ enum class GradientRule { sum, adasum };
 enum class Compression { none, bf16, fp16, powersgd };
 enum class Recompute { none, selective, full };
 enum class ExpertRowType { compute, bf16, fp8 };
+enum class ExpertMessages { by_rank, by_node };
 
 struct ParallelConfig {
   std::int64_t dp = 0;  // at most one of dp, tp, pp, cp may be 0; resolve() fills it
@@ -35,6 +36,8 @@ struct ParallelConfig {
   std::int64_t cp_all_to_all = 1;  // ranks of each all-to-all inside a ring
   bool ep_overlap = false;         // two halves of a micro-batch in turns
   ExpertRowType ep_row_type = ExpertRowType::compute;
+  ExpertMessages ep_messages = ExpertMessages::by_rank;
+  std::int64_t expert_tp = 0;  // 0: tp
   std::int64_t zero_stage = 0;
   std::int64_t zero_size = 0;  // 0: dp x cp
   Backend backend = Backend::automatic;
@@ -48,6 +51,8 @@ struct ParallelConfig {
   bool overlap = true;
   Recompute recompute = Recompute::none;
   std::string recompute_layers = "all";  // deck::LayerSet
+  bool recompute_dispatch = false;       // of tokens to experts
+  std::int64_t mlp_tile = 0;             // tokens; 0: all
   std::int64_t offload_layers = 0;       // whose activations wait in host memory
 };
 
