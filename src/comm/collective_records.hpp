@@ -10,6 +10,10 @@
 #include "nanotron/comm/transport/channel.hpp"
 #include "nanotron/comm/watch/watched_groups.hpp"
 
+// Types of the elements that collectives and messages take.
+#define NANOTRON_FOR_MESSAGE_TYPES(macro) \
+  NANOTRON_FOR_COMPUTE_TYPES(macro) macro(fp16) macro(std::int64_t) macro(std::uint64_t)
+
 namespace nanotron::comm::detail {
 
 template <class T>

@@ -141,10 +141,7 @@ std::int64_t max_and_check_call_order(Group& world, std::int64_t value) {
   template void broadcast<T>(Group&, T*, std::size_t, int, const Stream&);                                      \
   template void all_to_all<T>(Group&, const T*, std::span<const std::size_t>, T*, std::span<const std::size_t>, \
                               const Stream&);
-NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
-NANOTRON_INSTANTIATE(fp16)
-NANOTRON_INSTANTIATE(std::int64_t)
-NANOTRON_INSTANTIATE(std::uint64_t)
+NANOTRON_FOR_MESSAGE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::comm

@@ -149,10 +149,7 @@ Request start_receive(Group& group, T* data, std::size_t n, Neighbour from, cons
                                        std::span<const std::size_t>, const StreamPoint&);         \
   template Request start_send<T>(Group&, const T*, std::size_t, Neighbour, const Stream&, int);   \
   template Request start_receive<T>(Group&, T*, std::size_t, Neighbour, const Stream&, int);
-NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
-NANOTRON_INSTANTIATE(fp16)
-NANOTRON_INSTANTIATE(std::int64_t)
-NANOTRON_INSTANTIATE(std::uint64_t)
+NANOTRON_FOR_MESSAGE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
 }  // namespace nanotron::comm

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Losses of FP8 against bf16 on real text: the same 500 steps of a small Llama on several grids of two ranks.
+"""Losses of FP8 against bf16 on real text: the same 500 steps of a small Llama and of a small Mixtral, with one scale
+for an operand and with scales of blocks, on several grids of two ranks.
 
-    fp8_loss.py <folder of the programs> <token file> [--steps 500] [--out <folder>] [--grids <n>]
+    fp8_loss.py <folder of the programs> <token file> [--steps 500] [--out <folder>] [--only <part of a name>]
 
 The token file is that of jobscripts/quickstart.sh, or any other of bytes. Prints a table: the greatest difference of a
 step's loss, that of the means over the last tenth, and the loss itself, each against bf16 on one rank and on the same
@@ -24,13 +25,26 @@ DECK = """
 &data  path = '{tokens}', sequence_length = 128, global_batch_size = 8, micro_batch_size = 2 /
 &checkpoint at_end = .false. /
 """
-# Name, ranks, keys, and whether the run is stopped half-way and resumed.
-GRIDS = [
-    ("1 rank", 1, [], False),
-    ("dp = 2", 2, ["parallel.dp=2"], False),
-    ("tp = 2, reduce_scatter", 2, ["parallel.tp=2", "parallel.tp_mode=reduce_scatter", "parallel.tp_overlap_chunks=2"], False),
-    ("pp = 2", 2, ["parallel.pp=2"], False),
-    ("dp = 2, ZeRO-1, resumed", 2, ["parallel.dp=2", "parallel.zero_stage=1"], True),
+# The last layers of experts have the width of a block of scales, and the router the loss that balances it.
+EXPERTS = ["moe.num_experts=8", "moe.num_experts_per_tok=2", "moe.moe_intermediate_size=128", "moe.router_aux_loss_coef=0.01"]
+BLOCKS = ["precision.fp8_scales=blocks"]
+FP8_EXPERTS = ["precision.fp8_experts=true"]
+# Name, ranks, keys, keys of FP8, and whether the run is stopped half-way and resumed. The first of each kind is on one rank.
+LLAMA = [
+    ("1 rank", 1, [], [], False),
+    ("dp = 2", 2, ["parallel.dp=2"], [], False),
+    ("tp = 2, reduce_scatter", 2, ["parallel.tp=2", "parallel.tp_mode=reduce_scatter", "parallel.tp_overlap_chunks=2"], [], False),
+    ("pp = 2", 2, ["parallel.pp=2"], [], False),
+    ("dp = 2, ZeRO-1, resumed", 2, ["parallel.dp=2", "parallel.zero_stage=1"], [], True),
+    ("1 rank, blocks", 1, [], BLOCKS, False),
+    ("tp = 2, blocks", 2, ["parallel.tp=2"], BLOCKS, False),
+]
+MIXTRAL = [
+    ("experts, 1 rank", 1, EXPERTS, FP8_EXPERTS, False),
+    ("experts, 1 rank, blocks", 1, EXPERTS, FP8_EXPERTS + BLOCKS, False),
+    ("experts, ep = 2", 2, [*EXPERTS, "parallel.dp=2", "parallel.ep=2"], FP8_EXPERTS, False),
+    ("experts, ep = 2, blocks, rows in FP8", 2, [*EXPERTS, "parallel.dp=2", "parallel.ep=2"],
+     [*FP8_EXPERTS, *BLOCKS, "parallel.ep_row_type=fp8"], False),
 ]
 
 
@@ -60,22 +74,28 @@ def main():
     parser.add_argument("tokens")
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--out", default="runs/fp8_loss")
-    parser.add_argument("--grids", type=int, default=len(GRIDS))
+    parser.add_argument("--only", default="", help="part of the names of the runs")
     options = parser.parse_args()
     options.out = os.path.abspath(options.out)
     last = options.steps // 10
-    serial, worst = None, 0.0
+    worst = 0.0
     print("| grid | bf16 | fp8 | greatest of a step | last steps, same grid | last steps, bf16 on 1 rank |")
     print("|---|---:|---:|---:|---:|---:|")
-    for name, ranks, keys, resumed in GRIDS[: options.grids]:
-        wide = losses(options, name, ranks, keys, resumed, "bf16")
-        narrow = losses(options, name, ranks, keys, resumed, "fp8")
-        serial = wide if serial is None else serial
-        mean = lambda x: float(np.mean(x[-last:]))
-        step = 100 * float(np.max(np.abs(narrow / wide - 1)))
-        same, first = (100 * (mean(narrow) / mean(x) - 1) for x in (wide, serial))
-        worst = max(worst, abs(same), abs(first))
-        print(f"| {name} | {mean(wide):.4f} | {mean(narrow):.4f} | {step:.2f} % | {same:+.2f} % | {first:+.2f} % |", flush=True)
+    for kind in (LLAMA, MIXTRAL):
+        wide = {}  # losses of bf16, by the keys of the grid
+        for name, ranks, keys, narrow_keys, resumed in kind:
+            if options.only not in name:
+                continue
+            grid = (ranks, *keys)
+            if grid not in wide:
+                wide[grid] = losses(options, name, ranks, keys, resumed, "bf16")
+            narrow = losses(options, name, ranks, keys + narrow_keys, resumed, "fp8")
+            same, serial = wide[grid], next(iter(wide.values()))
+            mean = lambda x: float(np.mean(x[-last:]))
+            step = 100 * float(np.max(np.abs(narrow / same - 1)))
+            to_same, to_serial = (100 * (mean(narrow) / mean(x) - 1) for x in (same, serial))
+            worst = max(worst, abs(to_same), abs(to_serial))
+            print(f"| {name} | {mean(same):.4f} | {mean(narrow):.4f} | {step:.2f} % | {to_same:+.2f} % | {to_serial:+.2f} % |", flush=True)
     sys.exit(1 if worst > 0.5 else 0)
 
 

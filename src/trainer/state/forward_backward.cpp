@@ -1,17 +1,16 @@
 #include "nanotron/trainer/state/forward_backward.hpp"
 
 #include "nanotron/comm/collectives.hpp"
+#include "trainer/state/one_stage_schedule.hpp"
 
 namespace nanotron::trainer {
 namespace {
 
-// Without a pipeline: forward, then backward of one micro-batch after another. {} is model::Slot{}: the only virtual
-// stage, whose activations every micro-batch uses in turn.
+// Without a pipeline: forward, then backward of one micro-batch after another.
 template <class T>
-class SingleStageSchedule final : public ForwardBackwardSchedule<T> {
+class SingleStageSchedule final : public OneStageSchedule<T> {
  public:
-  explicit SingleStageSchedule(TrainingState<T>& state)
-      : state_(state), model_(state.model), reducers_(state.reducers) {}
+  explicit SingleStageSchedule(TrainingState<T>& state) : OneStageSchedule<T>(state, 1) {}
 
   void forward_backward(double scale) override {
     const model::ParameterTable& table = model_.table();
@@ -40,29 +39,13 @@ class SingleStageSchedule final : public ForwardBackwardSchedule<T> {
     }
   }
 
-  void compute_once() override {}
-  void compute_once_forward() override {}
-  void all_reduce_tied_gradients() override {}
-
-  comm::StepTraffic traffic() const override {
-    const model::LayerTraffic all = model_.traffic(0);
-    std::vector<model::SourceUse> uses;
-    for (index_t m = 0; m < state_.micro_batches(); ++m) {
-      std::ranges::copy(model_.forward_uses(0), std::back_inserter(uses));
-      std::ranges::copy(model_.backward_uses(0), std::back_inserter(uses));
-    }
-    return state_.micro_batches() * (all.forward + all.backward) + model_.weights().traffic(uses);
-  }
-
  private:
   void load(index_t micro_batch) {
     model_.set_packing({}, state_.packing_of(micro_batch));
     model_.embed({}, state_.inputs_of(micro_batch));
   }
 
-  TrainingState<T>& state_;
-  model::Transformer<T>& model_;
-  parallel::Reducers<T>& reducers_;
+  using OneStageSchedule<T>::state_, OneStageSchedule<T>::model_, OneStageSchedule<T>::reducers_;
 };
 
 }  // namespace

@@ -2,17 +2,16 @@
 // turns.
 
 #include "nanotron/model/layers/halves_in_turns.hpp"
-#include "nanotron/trainer/state/forward_backward.hpp"
+#include "trainer/state/one_stage_schedule.hpp"
 
 namespace nanotron::trainer {
 namespace {
 
 // Micro-batches one after another, each as two halves that take turns.
 template <class T>
-class HalvesSchedule final : public ForwardBackwardSchedule<T> {
+class HalvesSchedule final : public OneStageSchedule<T> {
  public:
-  explicit HalvesSchedule(TrainingState<T>& state)
-      : state_(state), model_(state.model), reducers_(state.reducers), turns_(state.model) {}
+  explicit HalvesSchedule(TrainingState<T>& state) : OneStageSchedule<T>(state, halves), turns_(state.model) {}
 
   void forward_backward(double scale) override {
     const model::ParameterTable& table = model_.table();
@@ -41,20 +40,6 @@ class HalvesSchedule final : public ForwardBackwardSchedule<T> {
     }
   }
 
-  void compute_once() override {}
-  void compute_once_forward() override {}
-  void all_reduce_tied_gradients() override {}
-
-  comm::StepTraffic traffic() const override {
-    const model::LayerTraffic all = model_.traffic(0);
-    std::vector<model::SourceUse> uses;
-    for (index_t m = 0; m < state_.micro_batches(); m += halves) {
-      std::ranges::copy(model_.forward_uses(0), std::back_inserter(uses));
-      std::ranges::copy(model_.backward_uses(0), std::back_inserter(uses));
-    }
-    return state_.micro_batches() * (all.forward + all.backward) + model_.weights().traffic(uses);
-  }
-
  private:
   static constexpr index_t halves = model::HalvesInTurns<T>::halves;
 
@@ -77,9 +62,7 @@ class HalvesSchedule final : public ForwardBackwardSchedule<T> {
       reducers_.accumulate(model_.source_after_loss(i), [&] { model_.backward_after_loss(slot, i, dx); });
   }
 
-  TrainingState<T>& state_;
-  model::Transformer<T>& model_;
-  parallel::Reducers<T>& reducers_;
+  using OneStageSchedule<T>::state_, OneStageSchedule<T>::model_, OneStageSchedule<T>::reducers_;
   model::HalvesInTurns<T> turns_;
 };
 

@@ -3,16 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "nanotron/trainer/start/deck_features.hpp"
-#include "support/small_deck.hpp"
+#include "support/run_decks.hpp"
 
 namespace nanotron::trainer {
 namespace {
 
+using test::decks;
 using test::small_deck;
-
-const test::DeckReader decks{
-    [](const std::string& text, const test::Settings& set) { return read_deck_text(text, "t.deck", set); },
-    [](deck::Config& c, int ranks) { trainer::resolve(c, ranks); }};
 
 TEST(AttentionFeatures, RotaryPositions) {
   const std::string learned = "model.position_embedding_type=learned_absolute",

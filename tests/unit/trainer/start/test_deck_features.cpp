@@ -8,17 +8,14 @@
 #include "nanotron/comm/process_grid.hpp"
 #include "nanotron/deck/table/parameters.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
-#include "support/small_deck.hpp"
+#include "support/run_decks.hpp"
 #include "support/test_folder.hpp"
 
 namespace nanotron::trainer {
 namespace {
 
+using test::decks;
 using test::small_deck;
-
-const test::DeckReader decks{
-    [](const std::string& text, const test::Settings& set) { return read_deck_text(text, "t.deck", set); },
-    [](deck::Config& c, int ranks) { trainer::resolve(c, ranks); }};
 
 TEST(DeckFeatures, AreListedOnceAndCheck) {
   for (std::size_t i = 0; i < deck_features().size(); ++i) {

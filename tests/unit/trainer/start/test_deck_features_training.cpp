@@ -1,16 +1,13 @@
 // ranks: 1
 // What features of training ask of a deck.
 #include "nanotron/trainer/start/deck_features.hpp"
-#include "support/small_deck.hpp"
+#include "support/run_decks.hpp"
 
 namespace nanotron::trainer {
 namespace {
 
+using test::decks;
 using test::small_deck;
-
-const test::DeckReader decks{
-    [](const std::string& text, const test::Settings& set) { return read_deck_text(text, "t.deck", set); },
-    [](deck::Config& c, int ranks) { trainer::resolve(c, ranks); }};
 
 TEST(DeckFeatures, WeightDecayOfNamedParameters) {
   const auto of = [](const std::string& patterns) { return "optimizer.no_weight_decay=" + patterns; };

@@ -6,16 +6,13 @@
 #include "nanotron/model/cost.hpp"
 #include "nanotron/model/parameters/parameter_table.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
-#include "support/small_deck.hpp"
+#include "support/run_decks.hpp"
 
 namespace nanotron::trainer {
 namespace {
 
+using test::decks;
 using test::small_deck;
-
-const test::DeckReader decks{
-    [](const std::string& text, const test::Settings& set) { return read_deck_text(text, "t.deck", set); },
-    [](deck::Config& c, int ranks) { trainer::resolve(c, ranks); }};
 
 // Latent attention with these changes.
 test::Settings latent(const test::Settings& changes = {}) {

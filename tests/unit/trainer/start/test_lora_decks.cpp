@@ -3,14 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "nanotron/trainer/start/deck_features.hpp"
-#include "support/small_deck.hpp"
+#include "support/run_decks.hpp"
 
 namespace nanotron::trainer {
 namespace {
 
-const test::DeckReader decks{
-    [](const std::string& text, const test::Settings& set) { return read_deck_text(text, "t.deck", set); },
-    [](deck::Config& c, int ranks) { trainer::resolve(c, ranks); }};
+using test::decks;
 
 test::Settings adapted(test::Settings more) {
   more.insert(more.end(), {"lora.rank=4", "lora.base=initial"});

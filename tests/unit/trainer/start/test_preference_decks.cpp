@@ -3,14 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "nanotron/trainer/start/deck_features.hpp"
-#include "support/small_deck.hpp"
+#include "support/run_decks.hpp"
 
 namespace nanotron::trainer {
 namespace {
 
-const test::DeckReader decks{
-    [](const std::string& text, const test::Settings& set) { return read_deck_text(text, "t.deck", set); },
-    [](deck::Config& c, int ranks) { trainer::resolve(c, ranks); }};
+using test::decks;
 
 const test::Settings pairs{"preference.beta=0.1", "data.sequences=pairs", "data.document_mask=block_diagonal"};
 
