@@ -6,7 +6,7 @@ for an operand and with scales of blocks, on several grids of two ranks.
 
 The token file is that of jobscripts/quickstart.sh, or any other of bytes. Prints a table: the greatest difference of a
 step's loss, that of the means over the last tenth, and the loss itself, each against bf16 on one rank and on the same
-grid. Exit code 1 where a mean differs by more than 0.5 %.
+grid. Exit code 1 where a mean differs by more than 0.5 % from bf16 on the same grid.
 """
 import argparse
 import os
@@ -94,7 +94,7 @@ def main():
             mean = lambda x: float(np.mean(x[-last:]))
             step = 100 * float(np.max(np.abs(narrow / same - 1)))
             to_same, to_serial = (100 * (mean(narrow) / mean(x) - 1) for x in (same, serial))
-            worst = max(worst, abs(to_same), abs(to_serial))
+            worst = max(worst, abs(to_same))
             print(f"| {name} | {mean(same):.4f} | {mean(narrow):.4f} | {step:.2f} % | {to_same:+.2f} % | {to_serial:+.2f} % |", flush=True)
     sys.exit(1 if worst > 0.5 else 0)
 
