@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 
@@ -34,6 +35,13 @@ std::size_t MemoryPlan::total() const {
 std::size_t MemoryPlan::on_host() const {
   return bytes[static_cast<std::size_t>(MemoryKind::host_optimizer)] +
          bytes[static_cast<std::size_t>(MemoryKind::host_activations)];
+}
+
+MemoryPlan MemoryPlan::covering(std::span<const MemoryPlan> plans) {
+  MemoryPlan all = *std::ranges::max_element(plans, {}, &MemoryPlan::total);
+  const std::size_t most = std::ranges::max_element(plans, {}, &MemoryPlan::on_host)->on_host();
+  all.bytes[static_cast<std::size_t>(MemoryKind::host_activations)] += most - all.on_host();
+  return all;
 }
 
 std::string MemoryPlan::table() const {
@@ -102,8 +110,9 @@ void Arena::take_host_memory() {
           .expected = fmt::format("{:.1f} MiB on this rank, page-locked on a GPU",
                                   static_cast<double>(plan_.on_host()) / (1024.0 * 1024.0)),
           .found = error.what(),
-          .change = "more ranks with zero_stage >= 1, moments = 'bf16', or optimizer%state_memory "
-                    "= 'device'"});
+          .change = plan_.bytes[static_cast<std::size_t>(MemoryKind::host_activations)] > 0
+                        ? "a smaller parallel%offload_layers"
+                        : "more ranks with zero_stage >= 1, moments = 'bf16', or optimizer%state_memory = 'device'"});
   }
   host_memory_ = own_host_memory_->data();
 }

@@ -17,7 +17,7 @@ namespace {
 
 using Keys = std::vector<std::string>;
 
-// The parameter: keys with a blank between them; those of &model are the serial run's too.
+// The parameter: keys with a blank between them; those of &model and &moe are the serial run's too.
 class Fp8Steps : public testing::TestWithParam<const char*> {
  protected:
   test::TokensOfDocuments tokens_{"fp8_steps", 20'000};
@@ -32,7 +32,7 @@ TEST_P(Fp8Steps, FollowFp64AndChangeNoBit) {
               "model.intermediate_size=96"};
   Keys grid{"precision.compute=fp8"};
   std::istringstream words(GetParam());
-  for (std::string key; words >> key;) (key.starts_with("model.") ? serial : grid).push_back(key);
+  for (std::string key; words >> key;) (key.starts_with("mo") ? serial : grid).push_back(key);
   grid.insert(grid.begin(), serial.begin(), serial.end());
   const std::optional<deck::Config> base = test::deck_if_legal("llama", serial, 1);
   const std::optional<deck::Config> config = test::deck_if_legal("llama", grid, 2);
@@ -57,7 +57,11 @@ INSTANTIATE_TEST_SUITE_P(
          "parallel.zero_stage=3 model.num_hidden_layers=2",
          "parallel.pp=2 parallel.pp_schedule=zero_bubble model.num_hidden_layers=4",
          "parallel.tp=2 parallel.recompute=selective model.num_hidden_layers=2",
-         "parallel.zero_stage=1 parallel.recompute=full model.num_hidden_layers=2"})));
+         "parallel.zero_stage=1 parallel.recompute=full model.num_hidden_layers=2",
+         "parallel.tp=2 precision.fp8_scales=blocks model.num_hidden_layers=2",
+         "parallel.ep=2 precision.fp8_experts=t model.num_hidden_layers=2 moe.num_experts=4",
+         "parallel.ep=2 precision.fp8_experts=t precision.fp8_scales=blocks parallel.ep_row_type=fp8 "
+         "model.num_hidden_layers=2 moe.num_experts=4"})));
 
 }  // namespace
 }  // namespace nanotron

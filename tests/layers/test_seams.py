@@ -28,8 +28,9 @@ IDEAS = {
     "zero bubble": (r"zero_?bubble|zero bubble", r"zero_bubble", 8),
     "muP": (r"\bmup|_mup|parametri[sz]ation", r"parametri|mup", 6),
     "Muon": (r"muon", r"muon", 6),
-    # The key, its place in the arena, the bytes that kernels count, and the optimizers that take their states there.
-    "activations on the host": (r"offload|host_activations|HostTransfers", r"offload|host_transfers", 14),
+    # The key, its place in the arena, the bytes that kernels count, the measured model that has none of it, and the
+    # optimizers that take their states there.
+    "activations on the host": (r"offload|host_activations|HostTransfers", r"offload|host_transfers", 15),
     "states on the host": (r"state_?memory|host_optimizer|memory_of_states", r"host_states", 18),
     # The deck's enumerator and rows, and the table of optimizers.
     "AdEMAMix": (r"ademamix|\bbeta3|alpha_warmup", r"ademamix", 3),

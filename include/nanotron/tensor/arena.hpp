@@ -30,6 +30,8 @@ struct MemoryPlan {
   std::uint64_t offsets = 0;  // a hash of all offsets
   std::size_t total() const;  // of the device
   std::size_t on_host() const;
+  /// Memory in which an arena of each of these fits, at least one: the largest, with as much of the host as any has.
+  static MemoryPlan covering(std::span<const MemoryPlan> plans);
   std::string table() const;  // a line for each kind of the device and one of the total, in MiB; one of the host if any
 };
 

@@ -49,7 +49,7 @@ double measure_host_link(const Bench& bench, Device& device) {
   const Vector<float> on_host = arena.take<float>(MemoryKind::host_optimizer, n);
   const Buffer<float> here(n);
   const Spread s = seconds_of(device, bench.grid.world(), bench.options.seconds,
-                              [&] { kernels::add<float>(device, on_host, here.vector(n)); });
+                              [&] { kernels::add<float>(device, here.vector(n), on_host); });
   return comm::min(bench.grid.world(), static_cast<double>(n * sizeof(float)) / s.median);
 }
 

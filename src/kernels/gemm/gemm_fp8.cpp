@@ -24,12 +24,17 @@ bool is_aligned(const MatrixRef<C>& c) {
 
 // Scales of parts need rows of A in eights (Transformer Engine 2.20, common/gemm/cublaslt_gemm.cu), and not both of
 // blocks.
+constexpr index_t rows_with_tiles = 8;
+
+bool has_block_scales() {
+  if constexpr (built_for == Processor::gpu) return detail::has_block_scales();
+  return true;
+}
+
 template <class A>
 bool has_scales(const Fp8Operand<A>& a, const Fp8Operand<e4m3>& b, index_t m) {
   if (a.scaling == Fp8Scaling::tensor && b.scaling == Fp8Scaling::tensor) return true;
-  if constexpr (built_for == Processor::gpu)
-    return a.scaling == Fp8Scaling::tiles && m % 8 == 0 && detail::has_block_scales();
-  return false;
+  return a.scaling == Fp8Scaling::tiles && m % rows_with_tiles == 0 && has_block_scales();
 }
 
 // The values of both operands at the end of the GEMM workspace, for the duration of a scope.
@@ -111,11 +116,13 @@ void gemm_fp8_add(Device& device, const Fp8Operand<e4m3>& a, const Fp8Operand<e4
   multiply<e4m3, bf16>(device, a, b, 1.0, d, c);
 }
 
-std::size_t gemm_fp8_workspace_bytes(Processor processor, index_t m, index_t n, index_t k) {
-  const index_t padded = fp8_padded(k);
-  const std::size_t library = gemm_workspace_bytes<bf16>(GemmMode::library, processor, m, n, padded);
-  if (processor == Processor::gpu && n % fp8_padding == 0) return library;
-  return library + bytes_of_values(m, padded) + bytes_of_values(n, padded);
+std::size_t gemm_fp8_workspace_bytes(Processor processor, const Fp8GemmSizes& s) {
+  const index_t padded = fp8_padded(s.k);
+  const std::size_t library = gemm_workspace_bytes<bf16>(GemmMode::library, processor, s.m, s.n, padded);
+  const bool has_scales =
+      s.scaling_of_a == Fp8Scaling::tensor || (s.m_step % rows_with_tiles == 0 && has_block_scales());
+  if (processor == Processor::gpu && s.n % fp8_padding == 0 && has_scales) return library;
+  return library + bytes_of_values(s.m, padded) + bytes_of_values(s.n, padded);
 }
 
 #define NANOTRON_INSTANTIATE(A, C) \

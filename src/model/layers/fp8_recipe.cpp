@@ -1,6 +1,7 @@
 #include "fp8_recipe.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "nanotron/kernels/mlp/gated.hpp"
 #include "nanotron/kernels/mlp/swiglu_fp8.hpp"
@@ -88,12 +89,16 @@ void Fp8Recipe::take_workspace(Arena& arena, const LocalSizes& s, const Activati
 
 std::size_t Fp8Recipe::gemm_workspace_bytes(const LocalSizes& s, Processor processor) const {
   const index_t chunk = nn::Fp8Chunks(s.chunks).longest();
+  index_t step = 0;  // divides the rows of each chunk
+  for (const Range& rows : s.chunks) step = std::gcd(step, rows.size());
+  const auto of_gemm = [&](index_t m, index_t n, index_t k, index_t m_step) {
+    const auto scaling = has_parts() ? kernels::Fp8Scaling::tiles : kernels::Fp8Scaling::tensor;
+    return kernels::gemm_fp8_workspace_bytes(processor, {m, n, k, scaling, m_step});
+  };
   // Forward, input gradient, weight gradient.
   const auto of_linear = [&](index_t out, index_t in) {
     if (out == 0 || in == 0) return std::size_t{0};
-    return std::max({kernels::gemm_fp8_workspace_bytes(processor, s.tokens, out, in),
-                     kernels::gemm_fp8_workspace_bytes(processor, s.tokens, in, out),
-                     kernels::gemm_fp8_workspace_bytes(processor, out, in, chunk)});
+    return std::max({of_gemm(s.tokens, out, in, step), of_gemm(s.tokens, in, out, step), of_gemm(out, in, chunk, out)});
   };
   const index_t dense = is_dense(s) ? s.intermediate : 0;
   return std::max({of_linear(s.query + 2 * s.key, s.hidden), of_linear(s.hidden, s.query),

@@ -63,7 +63,7 @@ void HalvesInTurns<T>::forward(const Slot& pair) {
     if (!layer.has_steps()) {
       enter(b);
       in_flight = no_unit;
-      model_->use_weights(pair.stage, l, model_->forward_use(pair.stage, l));
+      model_->weights_.use(model_->forward_use(pair.stage, l));
       for (index_t half = 0; half < halves; ++half) {
         const LayerPass<T>& p = of(passes_, half);
         of(x, half) = layer.forward(device, *p.batch, p.x, *p.act, *p.work, p.x_out);
@@ -73,7 +73,7 @@ void HalvesInTurns<T>::forward(const Slot& pair) {
     layer.forward_attention(device, of(passes_, a));
     layer.forward_route(device, of(passes_, a));
     enter(b);
-    model_->use_weights(pair.stage, l, model_->forward_use(pair.stage, l));
+    model_->weights_.use(model_->forward_use(pair.stage, l));
     in_flight = l;
     route_and_compute(layer);
     layer.start_output(device, of(passes_, b));
@@ -84,12 +84,23 @@ void HalvesInTurns<T>::forward(const Slot& pair) {
   }
 }
 
+// NCCL launches the collectives of all communicators in the order of the host's calls (NCCL 2.30, enqueue.cc,
+// getImplicitOrder): where attention has collectives the dispatch comes before them, else after the attention, whose
+// kernels then hide the host's wait for the counts.
+template <class T>
+void HalvesInTurns<T>::attend_beside_dispatch(const DecoderLayer<T>& layer) {
+  Device& device = *model_->device_;
+  const bool is_alone = model_->setup_.tp->size() == 1 && model_->setup_.cp->size() == 1;
+  if (!is_alone) layer.forward_dispatch(device, of(passes_, a));
+  layer.forward_attention(device, of(passes_, b));
+  if (is_alone) layer.forward_dispatch(device, of(passes_, a));
+}
+
 // After the attention and the route of half 0: all before the output of half 1 is sent back.
 template <class T>
 void HalvesInTurns<T>::route_and_compute(const DecoderLayer<T>& layer) {
   Device& device = *model_->device_;
-  layer.forward_attention(device, of(passes_, b));
-  layer.forward_dispatch(device, of(passes_, a));
+  attend_beside_dispatch(layer);
   layer.forward_route(device, of(passes_, b));
   layer.forward_rows(device, of(passes_, a));
   layer.forward_dispatch(device, of(passes_, b));
@@ -104,8 +115,7 @@ void HalvesInTurns<T>::recompute(const Slot& pair, index_t l) {
   for (index_t half = 0; half < halves; ++half) of(passes_, half) = pass_of(pair, l, half);
   layer.forward_attention(device, of(passes_, a));
   layer.forward_route(device, of(passes_, a));
-  layer.forward_attention(device, of(passes_, b));
-  layer.forward_dispatch(device, of(passes_, a));
+  attend_beside_dispatch(layer);
   layer.forward_route(device, of(passes_, b));
   layer.forward_rows(device, of(passes_, a));
   layer.forward_dispatch(device, of(passes_, b));

@@ -6,7 +6,7 @@ namespace nanotron::model {
 
 OffloadedLayers::OffloadedLayers(Arena& arena, std::vector<LayerPlans> plans, const std::vector<index_t>& slots)
     : plans_(std::move(plans)), processor_(arena.processor()), is_planning_(arena.is_planning()) {
-  index_t most = 0;
+  index_t most = 0, used = 0;
   for (std::size_t stage = 0; stage < plans_.size(); ++stage) {
     std::vector<index_t>& offsets = offsets_.emplace_back(std::vector<index_t>{0});
     for (const MemoryPlan& plan : plans_[stage]) {
@@ -14,13 +14,13 @@ OffloadedLayers::OffloadedLayers(Arena& arena, std::vector<LayerPlans> plans, co
       offsets.push_back(offsets.back() + size);
       most = std::max(most, size);
     }
+    used = std::max(used, std::min(count, layers(static_cast<index_t>(stage))));
     host_.push_back(arena.take<std::byte>(MemoryKind::host_activations, slots[stage] * offsets.back()));
   }
-  if (most == 0) return;
-  for (index_t i = 0; i < count; ++i) {
+  for (index_t i = 0; i < used; ++i) {
     buffers_.push_back({.memory = arena.take<std::byte>(MemoryKind::workspace, most)});
   }
-  if (!is_planning_) transfers_.emplace();
+  if (!is_planning_ && used > 0) transfers_.emplace();
 }
 
 Arena OffloadedLayers::memory_of(index_t stage, index_t layer) const {

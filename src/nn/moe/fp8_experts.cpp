@@ -16,6 +16,7 @@ namespace {
 using kernels::fp8_block, kernels::fp8_group_tiles, kernels::fp8_padded, kernels::Fp8Matrix, kernels::Fp8ScaleLayout,
     kernels::Fp8Scaling;
 
+constexpr index_t tiled_rows = 8;  // a GEMM with scales of tiles has a multiple of these, see kernels/gemm/gemm_fp8.hpp
 constexpr std::size_t alignment = 256;
 constexpr std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
@@ -70,19 +71,28 @@ class OfLibrary final : public ExpertLinear<bf16> {
       : weights_(weights), gradients_(gradients), workspace_(workspace) {}
 
   void forward(Device& device, const ExpertRows& rows, Matrix<bf16> x, Matrix<bf16> y) const override {
-    for_each_piece(rows, [&](std::size_t e, const Range& piece) {
-      multiply<e4m3>(device, rows_of(x, piece), weights_[static_cast<index_t>(e)].by_rows(), rows_of(y, piece));
-    });
+    for_each_piece(
+        rows,
+        [&](std::size_t e, const Range& piece) {
+          multiply<e4m3>(device, rows_of(x, piece), weights_[static_cast<index_t>(e)].by_rows(), rows_of(y, piece));
+        },
+        least());
   }
   void backward_input(Device& device, const ExpertRows& rows, Matrix<bf16> dy, Matrix<bf16> dx) const override {
-    for_each_piece(rows, [&](std::size_t e, const Range& piece) {
-      multiply<G>(device, rows_of(dy, piece), weights_[static_cast<index_t>(e)].by_columns(), rows_of(dx, piece));
-    });
+    for_each_piece(
+        rows,
+        [&](std::size_t e, const Range& piece) {
+          multiply<G>(device, rows_of(dy, piece), weights_[static_cast<index_t>(e)].by_columns(), rows_of(dx, piece));
+        },
+        least());
   }
   void backward_weight(Device& device, const ExpertRows& rows, Matrix<bf16> dy, Matrix<bf16> x) const override {
-    for_each_piece(rows, [&](std::size_t e, const Range& piece) {
-      add_weight_gradient(device, rows_of(dy, piece), rows_of(x, piece), gradients_[e]);
-    });
+    for_each_piece(
+        rows,
+        [&](std::size_t e, const Range& piece) {
+          add_weight_gradient(device, rows_of(dy, piece), rows_of(x, piece), gradients_[e]);
+        },
+        least());
   }
 
   void prepare(Device& device, Matrix<bf16> x, Matrix<bf16> y) const override {
@@ -94,6 +104,9 @@ class OfLibrary final : public ExpertLinear<bf16> {
   }
 
  private:
+  bool has_tiles() const { return weights_.scaling != Fp8Scaling::tensor; }
+  index_t least() const { return has_tiles() ? tiled_rows : 1; }
+
   template <class E>
   Fp8Matrix<E> quantised(Device& device, Places& places, Layout layout, const Matrix<const bf16>& x) const {
     const auto rows = static_cast<index_t>(x.extent(0)), width = static_cast<index_t>(x.extent(1));
@@ -114,6 +127,18 @@ class OfLibrary final : public ExpertLinear<bf16> {
   void multiply(Device& device, const Matrix<const bf16>& x, const kernels::Fp8Operand<e4m3>& weight,
                 const Matrix<bf16>& y) const {
     Places places(workspace_);
+    const auto rows = static_cast<index_t>(x.extent(0));
+    if (!has_tiles() || rows % tiled_rows == 0) return multiply<E>(device, places, x, weight, y);
+    const auto wide_x = places.matrix<bf16>(tiled_rows, static_cast<index_t>(x.extent(1))),
+               wide_y = places.matrix<bf16>(tiled_rows, static_cast<index_t>(y.extent(1)));
+    kernels::fill<bf16>(device, flat(wide_x), 0.0);
+    kernels::copy<bf16>(device, flat(x), flat(first(wide_x, rows)));
+    multiply<E>(device, places, wide_x, weight, wide_y);
+    kernels::copy<bf16>(device, flat(Matrix<const bf16>(first(wide_y, rows))), flat(y));
+  }
+  template <class E>
+  void multiply(Device& device, Places& places, const Matrix<const bf16>& x, const kernels::Fp8Operand<e4m3>& weight,
+                const Matrix<bf16>& y) const {
     const auto codes = quantised<E>(device, places, Layout::rows, x);
     kernels::gemm_fp8<E, bf16>(device, codes.by_rows(), weight, 0.0, MatrixRef<bf16>(y));
   }
@@ -232,15 +257,20 @@ ExpertCodeBytes fp8_expert_bytes(const MoeSizes& s, int ep_size, Fp8Scaling of_w
   const index_t padded = is_grouped ? fp8_group_tiles(s.rows, groups) * fp8_block : fp8_padded(s.rows);
   const std::size_t maxima = aligned(static_cast<std::size_t>(s.rows) * sizeof(float));
   ExpertCodeBytes bytes;
+  const bool is_widened = !is_grouped && scaling != Fp8Scaling::tensor;
   for (const auto& [out, in] : {std::pair{2 * s.width, s.hidden}, std::pair{s.hidden, s.width}}) {
-    const std::size_t rows = bytes_of_codes(s.rows, fp8_padded(std::max(out, in)), scaling, groups) + maxima;
+    const std::size_t widened = is_widened ? 2 * aligned(tiled_rows * std::max(out, in) * sizeof(bf16)) : 0;
+    const index_t most = is_widened ? std::max(s.rows, tiled_rows) : s.rows;
+    const std::size_t rows = bytes_of_codes(most, fp8_padded(std::max(out, in)), scaling, groups) + maxima + widened;
     const std::size_t columns =
         bytes_of_codes(out, padded, scaling, groups) + bytes_of_codes(in, padded, scaling, groups) + 2 * maxima;
     bytes.rows = std::max({bytes.rows, static_cast<index_t>(rows), static_cast<index_t>(columns)});
     if (is_grouped) continue;
-    bytes.gemm = std::max({bytes.gemm, kernels::gemm_fp8_workspace_bytes(processor, s.rows, out, in),
-                           kernels::gemm_fp8_workspace_bytes(processor, s.rows, in, out),
-                           kernels::gemm_fp8_workspace_bytes(processor, out, in, s.rows)});
+    const auto of_gemm = [&](index_t m, index_t n, index_t k, index_t step) {
+      return kernels::gemm_fp8_workspace_bytes(processor, {m, n, k, scaling, step});
+    };
+    bytes.gemm = std::max({bytes.gemm, of_gemm(most, out, in, tiled_rows), of_gemm(most, in, out, tiled_rows),
+                           of_gemm(out, in, most, out)});
   }
   return bytes;
 }

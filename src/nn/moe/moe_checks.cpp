@@ -173,6 +173,22 @@ void check_row_type(const deck::Config& c, deck::Findings& f) {
   refuse_layout(c, f, "parallel.ep_row_type", "rows that are rounded where they travel", "ep_row_type = 'compute'");
 }
 
+// With 'layout' a micro-batch is one sequence, and two of them take turns.
+void check_pairs(const deck::Config& c, deck::Findings& f) {
+  const std::int64_t dp = c.parallel.dp;
+  if (dp == 0 || !f.is_valid({"parallel.dp"})) return;
+  for (const auto& [name, sequences] :
+       {std::pair<std::string, std::int64_t>{"global_batch_size", c.data.global_batch_size},
+        {"rampup_batch_size", c.data.rampup_batch_size},
+        {"rampup_increment", c.data.rampup_increment}}) {
+    if (sequences % (2 * dp) == 0 || !f.is_valid({"data." + name})) continue;
+    f.error({"data." + name, "parallel.ep_overlap"},
+            "ep_overlap computes sequences in pairs, but " + name + " gives each of dp = " + text(dp) + " ranks " +
+                text(sequences / dp),
+            name + " a multiple of " + text(2 * dp), "or ep_overlap = .false.");
+  }
+}
+
 // Two halves of a micro-batch that take turns.
 void check_halves(const deck::Config& c, deck::Findings& f) {
   const deck::ParallelConfig& p = c.parallel;
@@ -196,14 +212,7 @@ void check_halves(const deck::Config& c, deck::Findings& f) {
             "offload_layers copies the layers of one micro-batch, but ep_overlap computes two halves in turns",
             "offload_layers = 0, or ep_overlap = .false.");
   }
-  if (keeps_order) {  // one sequence at a time
-    if (p.dp == 0 || !f.is_valid({"data.global_batch_size", "parallel.dp"})) return;
-    if (const std::int64_t of_rank = c.data.global_batch_size / p.dp; of_rank % 2 != 0)
-      f.error({"data.global_batch_size", "parallel.ep_overlap"},
-              "ep_overlap computes sequences in pairs, but each of dp = " + text(p.dp) + " ranks has " + text(of_rank),
-              "global_batch_size a multiple of " + text(2 * p.dp), "or ep_overlap = .false.");
-    return;
-  }
+  if (keeps_order) return check_pairs(c, f);
   if (!f.is_valid({"data.micro_batch_size"}) || c.data.micro_batch_size % 2 == 0) return;
   f.error({"data.micro_batch_size", "parallel.ep_overlap"},
           "ep_overlap computes a micro-batch as two halves, but micro_batch_size = " + text(c.data.micro_batch_size),

@@ -93,8 +93,8 @@ std::vector<data::TokenHead> gathered_heads(const std::string& mine, std::size_t
     for (std::size_t i = 0; i < files; ++i) {
       const std::string& of_rank = of_ranks[i % of_ranks.size()];
       std::size_t& at = read[i % of_ranks.size()];
-      const std::size_t end = of_rank.find(' ', at) + 1 + std::stoul(of_rank.substr(at));
-      text += of_rank.substr(at, end - at);
+      const std::size_t begin = of_rank.find(' ', at) + 1, end = begin + std::stoul(of_rank.substr(at, begin - at));
+      text += std::string_view(of_rank).substr(at, end - at);
       at = end;
     }
     return text;

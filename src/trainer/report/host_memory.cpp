@@ -80,7 +80,8 @@ void check_host_memory(std::uint64_t certain, std::uint64_t besides, comm::Proce
                                   name_of_limit(limits, found.group)),
           .found = need + " for a step",
           .change = "fewer ranks on a host, more memory for the job (sbatch --mem, the select of PBS), or a deck that "
-                    "needs less: tp, pp, zero_stage, recompute, micro_batch_size (--plan shows the parts)"});
+                    "needs less: tp, pp, zero_stage, recompute, micro_batch_size (--plan shows the parts, also what "
+                    "waits in host memory)"});
   });
   const std::vector<int> short_of_memory = first_ranks_where(found.ranks > 0, 1, grid.world()).ranks;
   if (short_of_memory.empty()) return;

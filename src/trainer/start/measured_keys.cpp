@@ -55,6 +55,7 @@ class OneOfEachKind {
     setup_.sharding = {};
     setup_.unit_shards = 1;
     setup_.in_turns = 1;
+    setup_.offloaded_layers = 0;
     const std::vector<std::int64_t> layers = kinds_.first_layers();
     setup_.model = deck::only_layers(setup_.model, layers);
     for (index_t l = 0; l < static_cast<index_t>(layers.size()); ++l) setup_.stages.push_back({.layers = {l, l + 1}});

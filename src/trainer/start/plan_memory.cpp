@@ -31,6 +31,7 @@ PlannedMemory plan_memory(PreparedRun& run) {
                  plan_text(of_largest(of_stage, largest.staging + of_stage.plan.total(), run.grid.world())));
     memory.plans.push_back(plan.memory);
   }
+  largest.plan = MemoryPlan::covering(memory.plans);
   const std::uint64_t state = largest.plan.on_host() + (built_for == Processor::gpu ? 0 : largest.plan.total());
   check_host_memory(largest.staging + state, largest.program + largest.checkpoint, run.grid, run.log);
   tell_filled(stages.config(0), run.loaders, run.log);

@@ -54,8 +54,9 @@ class StagedTraining {
         context_(context),
         largest_(static_cast<std::size_t>(
             std::ranges::max_element(plans, {}, [](const MemoryPlan& p) { return p.total(); }) - plans.begin())),
-        memory_(in_stage(stages, largest_,
-                         [&] { return RunMemory(stages.config(largest_), context.grid, plans[largest_]); })) {}
+        memory_(in_stage(stages, largest_, [&] {
+          return RunMemory(stages.config(largest_), context.grid, MemoryPlan::covering(plans));
+        })) {}
 
   /// Finds the state that the deck names, and resumes in its stage.
   void begin() {

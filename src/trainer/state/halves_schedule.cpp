@@ -1,6 +1,7 @@
 // Without a pipeline: forward, then backward of one micro-batch after another, whose halves go through the layers in
 // turns.
 
+#include "nanotron/base/error.hpp"
 #include "nanotron/model/layers/halves_in_turns.hpp"
 #include "trainer/state/one_stage_schedule.hpp"
 
@@ -14,6 +15,7 @@ class HalvesSchedule final : public OneStageSchedule<T> {
   explicit HalvesSchedule(TrainingState<T>& state) : OneStageSchedule<T>(state, halves), turns_(state.model) {}
 
   void forward_backward(double scale) override {
+    require_pairs();
     const model::ParameterTable& table = model_.table();
     const Matrix<T> dx = model_.hidden_gradient(0);
     for (index_t m = 0; m < state_.micro_batches(); m += halves) {
@@ -33,6 +35,7 @@ class HalvesSchedule final : public OneStageSchedule<T> {
   }
 
   void forward() override {
+    require_pairs();
     for (index_t m = 0; m < state_.micro_batches(); m += halves) {
       forward(m);
       for (index_t half = 0; half < halves; ++half)
@@ -42,6 +45,10 @@ class HalvesSchedule final : public OneStageSchedule<T> {
 
  private:
   static constexpr index_t halves = model::HalvesInTurns<T>::halves;
+
+  void require_pairs() const {
+    NANOTRON_REQUIRE(state_.micro_batches() % halves == 0, "{} halves of micro-batches", state_.micro_batches());
+  }
 
   void forward(index_t micro_batch) {
     for (index_t half = 0; half < halves; ++half) {

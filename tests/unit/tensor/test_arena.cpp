@@ -69,6 +69,21 @@ TEST(Arena, KeepsStatesOfTheHostApart) {
   EXPECT_THROW(Arena(planning.plan(), arena), Error);
 }
 
+// The stages of a run take turns in one memory: one may be the largest on the device, another on the host.
+TEST(Arena, OfSeveralPlansInTheMemoryThatCoversThem) {
+  Arena wide = Arena::planning(), long_on_host = Arena::planning();
+  wide.take<double>(MemoryKind::workspace, 1000);
+  wide.take<float>(MemoryKind::host_optimizer, 10);
+  long_on_host.take<double>(MemoryKind::workspace, 10);
+  long_on_host.take<float>(MemoryKind::host_activations, 1000);
+  const std::vector<MemoryPlan> plans{wide.plan(), long_on_host.plan()};
+  const Arena whole(MemoryPlan::covering(plans));
+  EXPECT_EQ(whole.plan().total(), plans[0].total());
+  EXPECT_EQ(whole.plan().on_host(), plans[1].on_host());
+  for (const MemoryPlan& plan : plans) EXPECT_EQ(Arena(plan, whole).plan().total(), plan.total());
+  EXPECT_EQ(MemoryPlan::covering({plans.data(), 1}).bytes, plans[0].bytes);
+}
+
 TEST(ShardRange, CoversInOrderAndDiffersByOne) {
   for (index_t extent : {0, 1, 7, 64, 131}) {
     for (int parts : {1, 2, 3, 8}) {

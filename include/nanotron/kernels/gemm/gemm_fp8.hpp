@@ -10,7 +10,8 @@
 //   weight gradient    dW += dy^T x      A = dy by columns, B = x by columns; beta = 1, C of master type
 //
 // A host, and a GPU where n or C is not aligned for its tensor cores, multiplies the values of the codes in bf16, which
-// holds them exactly: the same sum in another order.
+// holds them exactly: the same sum in another order. So does a GPU with scales of tiles where m is not a multiple of 8,
+// and one that has no such scales (Blackwell).
 
 #include <cstddef>
 
@@ -28,7 +29,14 @@ void gemm_fp8(Device& device, const Fp8Operand<A>& a, const Fp8Operand<e4m3>& b,
 void gemm_fp8_add(Device& device, const Fp8Operand<e4m3>& a, const Fp8Operand<e4m3>& b, MatrixRef<const bf16> d,
                   MatrixRef<bf16> c);
 
-/// Bytes of GEMM workspace for A (m, k) and B (n, k).
-std::size_t gemm_fp8_workspace_bytes(Processor processor, index_t m, index_t n, index_t k);
+/// GEMMs of up to m x n x k, each of a multiple of m_step rows.
+struct Fp8GemmSizes {
+  index_t m = 0, n = 0, k = 0;
+  Fp8Scaling scaling_of_a = Fp8Scaling::tensor;
+  index_t m_step = 1;
+};
+
+/// Bytes of GEMM workspace for these. Without a GPU's driver: those of Hopper.
+std::size_t gemm_fp8_workspace_bytes(Processor processor, const Fp8GemmSizes& sizes);
 
 }  // namespace nanotron::kernels

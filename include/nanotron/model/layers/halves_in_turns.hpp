@@ -57,6 +57,7 @@ class HalvesInTurns {
   LayerPass<T> pass_of(const Slot& pair, index_t layer, index_t half) const;
   void use_weights(const Slot& pair, index_t layer) const;
   void finish_forward(const Slot& pair, index_t layer, index_t half);
+  void attend_beside_dispatch(const DecoderLayer<T>& layer);
   void route_and_compute(const DecoderLayer<T>& layer);
   void recompute(const Slot& pair, index_t layer);
   void start(const Slot& pair, index_t layer, index_t half, Matrix<T> dx);

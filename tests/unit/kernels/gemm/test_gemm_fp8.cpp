@@ -79,7 +79,8 @@ class GemmFp8 : public testing::Test {
     std::vector<double> expected(c.host.begin() + at, c.host.end());
     kernels::reference::gemm<double>(Op::none, Op::transpose, 1.0, a.matrix(), b.matrix(), beta,
                                      {expected.data(), m, n, n + gap});
-    const auto bytes = static_cast<std::size_t>(kernels::gemm_fp8_workspace_bytes(built_for, m, n + 1, k));
+    const auto bytes =
+        kernels::gemm_fp8_workspace_bytes(built_for, {m, gap == 0 && at == 0 ? n : n + 1, k, a.operand().scaling, m});
     const Kokkos::View<std::byte*, MemorySpace> memory("GEMM workspace", bytes);
     device_.set_gemm_workspace(Vector<std::byte>(memory.data(), bytes));
     const MatrixRef<C> of_c{c.data() + at, m, n, n + gap};
@@ -150,7 +151,7 @@ TEST_F(GemmFp8, WhatIsNotANumberReachesTheResult) {
   const Codes<e4m3> b(16, 32, 2, 1.0f);
   set_value(a.view, 5 * 32 + 7, e4m3(NAN));
   Array<bf16> c(32 * 16);
-  const auto bytes = kernels::gemm_fp8_workspace_bytes(built_for, 32, 16, 32);
+  const auto bytes = kernels::gemm_fp8_workspace_bytes(built_for, {32, 16, 32});
   const Kokkos::View<std::byte*, MemorySpace> memory("GEMM workspace", bytes);
   device_.set_gemm_workspace(Vector<std::byte>(memory.data(), bytes));
   kernels::gemm_fp8<e4m3, bf16>(device_, a.operand(), b.operand(), 0.0, MatrixRef<bf16>{c.data(), 32, 16});

@@ -32,7 +32,9 @@ double distance(const std::vector<T>& ours, const std::vector<T>& theirs) {
 
 class Fp8Layer : public testing::Test {
  public:
-  Fp8Layer() : gemm_memory_("GEMM workspace", kernels::gemm_fp8_workspace_bytes(built_for, 256, 256, 256)) {
+  Fp8Layer()
+      : gemm_memory_("GEMM workspace",
+                     kernels::gemm_fp8_workspace_bytes(built_for, {256, 256, 256, kernels::Fp8Scaling::tiles})) {
     device_.set_gemm_workspace(Vector<std::byte>(gemm_memory_.data(), gemm_memory_.size()));
   }
 

@@ -33,6 +33,9 @@ TEST(EpChecks, HalvesOfAMicroBatch) {
   const std::string odd =
       decks.message(experts, {"data.global_batch_size=4", overlap, "precision.reproducible=layout"});
   EXPECT_NE(odd.find("sequences in pairs"), std::string::npos) << odd;
+  expect_refused({overlap, "precision.reproducible=layout", "data.rampup_batch_size=4", "data.rampup_increment=4",
+                  "data.rampup_samples=100"},
+                 "rampup_batch_size gives each of dp = 4 ranks 1");
 }
 
 TEST(EpChecks, FormOfRows) {
