@@ -31,6 +31,7 @@ TEST_F(ExpertWaits, OneInForwardNoneInBackward) {
   const auto take_rows = [&](Arena& arena) { return arena.take<float>(MemoryKind::activations, rows_, hidden); };
   take_rows(planning);
   planning.take<float>(MemoryKind::activations, rows_);
+  planning.take<std::int64_t>(MemoryKind::activations, 2, experts_);
   Arena arena(planning.plan());
   const auto exchange = make(arena);
   const Matrix<float> rows = take_rows(arena);
@@ -38,25 +39,36 @@ TEST_F(ExpertWaits, OneInForwardNoneInBackward) {
   const auto all = static_cast<std::size_t>(experts_);
   ExpertRows plan{.sent = std::vector<std::int64_t>(all),
                   .received = std::vector<std::int64_t>(all),
-                  .begin = std::vector<std::int64_t>(all / static_cast<std::size_t>(ranks_) + 1)};
+                  .begin = std::vector<std::int64_t>(all / static_cast<std::size_t>(ranks_) + 1),
+                  .counts = arena.take<std::int64_t>(MemoryKind::activations, 2, experts_)};
   const test::DeviceArray<std::int64_t> counts(std::vector<std::int64_t>(all, rows_per_expert));
+  // The i-th assignment is that of token i, and row i.
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(rows_));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const test::DeviceArray<std::int64_t> in_order(numbers);
+  const Vector<const std::int64_t> each(in_order.data(), rows_);
+  const TokenRoutes routes{.top_k = 1, .experts = each, .rows = each, .sources = each};
+  const test::DeviceArray<float> tokens(std::vector<float>(static_cast<std::size_t>(rows_ * hidden), 1.0f));
+  const test::DeviceArray<float> sums(std::vector<float>(static_cast<std::size_t>(rows_ * hidden), 1.0f));
+  const Matrix<const float> x(tokens.data(), rows_, hidden);
+  const Matrix<float> y(sums.data(), rows_, hidden);
   for (int layer = 0; layer < 3; ++layer) {
     const std::uint64_t before = waits();
-    exchange->start_plan(device_, Vector<std::int64_t>(counts.data(), experts_), rows_, plan);
-    exchange->start_dispatch(device_, plan);
+    exchange->start_plan(device_, routes, Vector<std::int64_t>(counts.data(), experts_), plan);
+    exchange->start_dispatch(device_, plan, routes, x, Vector<const float>(tokens.data(), rows_), rows, values);
     EXPECT_EQ(waits() - before, ranks_ > 1 ? 0u : 1u);
     exchange->finish_plan(device_, plan);
     EXPECT_EQ(waits() - before, 1u);
     EXPECT_EQ(plan.received_rows, rows_);
     exchange->finish_dispatch(device_, plan, rows, values);
     exchange->start_combine(device_, plan, rows);
-    exchange->finish_combine(device_, plan);
-    exchange->start_dispatch_rows(device_, plan);
+    exchange->add_combined(device_, plan, routes, y);
+    exchange->start_dispatch(device_, plan, routes, x, {}, rows, {});
     exchange->finish_dispatch(device_, plan, rows, {});
     exchange->start_combine_values(device_, plan, values);
     exchange->start_combine(device_, plan, rows);
-    exchange->finish_combine_values(device_, plan);
-    exchange->finish_combine(device_, plan);
+    exchange->finish_combine_values(device_, plan, routes, Vector<float>(sums.data(), rows_));
+    exchange->add_combined(device_, plan, routes, y);
     EXPECT_EQ(waits() - before, 1u);
   }
   device_.fence();

@@ -120,6 +120,49 @@ void expert_offsets(Device& device, Matrix<const std::int64_t> counts, Vector<st
       });
 }
 
+void find_places(Device& device, Vector<const std::int64_t> counts, index_t experts, index_t parts,
+                 Vector<std::int64_t> places) {
+  const KernelRegion kernel(device, "find_places", reads(counts), writes(places));
+  const auto blocks = static_cast<index_t>(counts.extent(0));
+  const index_t of_rank = experts * parts, ranks = blocks / of_rank;
+  NANOTRON_REQUIRE(ranks * of_rank == blocks, "{} counts of {} experts in {} parts", blocks, experts, parts);
+  const std::int64_t* const n = counts.data();
+  std::int64_t* const to = places.data();
+  for_each_row(
+      device, "find_places", blocks, KOKKOS_LAMBDA(const Row& row, const index_t block) {
+        // From the place of a block in the messages to that among the sorted ones.
+        const auto sorted = [=](const index_t b) { return b % of_rank * ranks + b / of_rank; };
+        const index_t mine = sorted(block);
+        // Whole numbers below 2^53.
+        const double arrived = row.template sum<double>(
+            blocks, [=](const index_t b) { return b < block ? static_cast<double>(n[b]) : 0.0; });
+        const double before = row.template sum<double>(
+            blocks, [=](const index_t b) { return sorted(b) < mine ? static_cast<double>(n[b]) : 0.0; });
+        const auto first = static_cast<std::int64_t>(arrived), place = static_cast<std::int64_t>(before);
+        row.for_each(n[block], [=](const index_t i) { to[first + i] = place + i; });
+      });
+}
+
+template <class T>
+void place_rows(Device& device, Matrix<const T> from, Vector<const std::int64_t> places, Matrix<T> to) {
+  const KernelRegion kernel(device, "place_rows", reads(from, places), writes(from));
+  const auto hidden = static_cast<index_t>(from.extent(1));
+  for_each_row(
+      device, "place_rows", static_cast<index_t>(from.extent(0)), KOKKOS_LAMBDA(const Row& row, const index_t r) {
+        const T* const x = from.data() + r * hidden;
+        T* const y = to.data() + places.data()[r] * hidden;
+        row.for_each(hidden, [=](const index_t c) { y[c] = x[c]; });
+      });
+}
+
+template <class M>
+void place_values(Device& device, Vector<const M> from, Vector<const std::int64_t> places, Vector<M> to) {
+  const KernelRegion kernel(device, "place_values", reads(from, places), writes(from));
+  for_each_element(
+      device, "place_values", static_cast<index_t>(from.extent(0)),
+      KOKKOS_LAMBDA(const index_t r) { to.data()[places.data()[r]] = from.data()[r]; });
+}
+
 void cut_rows(Device& device, index_t top_k, Vector<const std::int64_t> sources, Vector<const std::int64_t> counts,
               const SumOrder& tokens, Matrix<std::int64_t> cuts) {
   const KernelRegion kernel(device, "cut_rows", reads(sources, counts), writes(cuts));
@@ -214,11 +257,13 @@ void scatter_values(Device& device, Vector<const M> of_rows, Vector<const std::i
 }
 
 #define NANOTRON_INSTANTIATE(M)                                                                    \
+  template void place_values<M>(Device&, Vector<const M>, Vector<const std::int64_t>, Vector<M>);  \
   template void gather_values<M>(Device&, Vector<const M>, Vector<const std::int64_t>, Vector<M>); \
   template void scatter_values<M>(Device&, Vector<const M>, Vector<const std::int64_t>, Vector<M>);
 NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 #define NANOTRON_INSTANTIATE(T)                                                                           \
+  template void place_rows<T>(Device&, Matrix<const T>, Vector<const std::int64_t>, Matrix<T>);           \
   template void gather_rows<T>(Device&, index_t, Matrix<const T>, Vector<const std::int64_t>, Matrix<T>); \
   template void add_rows<T>(Device&, Matrix<const T>, Vector<const std::int64_t>, Matrix<T>);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)

@@ -66,50 +66,59 @@ void require_words(deck::ExpertRowType type, std::size_t columns, std::size_t wo
 }  // namespace
 
 template <class T>
-void pack_rows(Device& device, deck::ExpertRowType type, Matrix<const T> rows, Matrix<std::uint64_t> words) {
-  const KernelRegion kernel(device, "pack_rows", reads(rows), writes(words));
-  require_words(type, rows.extent(1), words.extent(1));
+void pack_rows(Device& device, deck::ExpertRowType type, Matrix<const T> rows, Matrix<std::uint64_t> words,
+               Vector<const std::int64_t> places) {
   const auto columns = static_cast<index_t>(rows.extent(1)), width = static_cast<index_t>(words.extent(1));
-  const T* const from = rows.data();
+  const auto n = static_cast<index_t>(words.extent(0));
+  const KernelRegion kernel(device, "pack_rows", reads(Matrix<const T>(rows.data(), n, columns), places),
+                            writes(words));
+  require_words(type, rows.extent(1), words.extent(1));
+  const T* const x = rows.data();
   std::uint64_t* const to = words.data();
-  const auto n = static_cast<index_t>(rows.extent(0));
+  const std::int64_t* const place = places.extent(0) > 0 ? places.data() : nullptr;
   if (type == deck::ExpertRowType::bf16) {
     for_each_row(
         device, "pack_rows", n, KOKKOS_LAMBDA(const Row& row, const index_t r) {
-          pack_bf16(row, from + r * columns, columns, to + r * width);
+          pack_bf16(row, x + (place == nullptr ? r : place[r]) * columns, columns, to + r * width);
         });
     return;
   }
   for_each_row(
-      device, "pack_rows", n,
-      KOKKOS_LAMBDA(const Row& row, const index_t r) { pack_fp8(row, from + r * columns, columns, to + r * width); });
+      device, "pack_rows", n, KOKKOS_LAMBDA(const Row& row, const index_t r) {
+        pack_fp8(row, x + (place == nullptr ? r : place[r]) * columns, columns, to + r * width);
+      });
 }
 
 template <class T>
-void unpack_rows(Device& device, deck::ExpertRowType type, Matrix<const std::uint64_t> words, Matrix<T> rows) {
-  const KernelRegion kernel(device, "unpack_rows", reads(words), writes(rows));
-  require_words(type, rows.extent(1), words.extent(1));
+void unpack_rows(Device& device, deck::ExpertRowType type, Matrix<const std::uint64_t> words, Matrix<T> rows,
+                 Vector<const std::int64_t> places) {
   const auto columns = static_cast<index_t>(rows.extent(1)), width = static_cast<index_t>(words.extent(1));
+  const auto n = static_cast<index_t>(words.extent(0));
+  const KernelRegion kernel(device, "unpack_rows", reads(words, places), writes(Matrix<T>(rows.data(), n, columns)));
+  require_words(type, rows.extent(1), words.extent(1));
   const std::uint64_t* const from = words.data();
-  T* const to = rows.data();
-  const auto n = static_cast<index_t>(rows.extent(0));
+  T* const x = rows.data();
+  const std::int64_t* const place = places.extent(0) > 0 ? places.data() : nullptr;
   if (type == deck::ExpertRowType::bf16) {
     for_each_row(
         device, "unpack_rows", n, KOKKOS_LAMBDA(const Row& row, const index_t r) {
           const auto* const values = reinterpret_cast<const bf16*>(from + r * width);
-          row.for_each(columns,
-                       [=](const index_t c) { to[r * columns + c] = static_cast<T>(static_cast<float>(values[c])); });
+          T* const y = x + (place == nullptr ? r : place[r]) * columns;
+          row.for_each(columns, [=](const index_t c) { y[c] = static_cast<T>(static_cast<float>(values[c])); });
         });
     return;
   }
   for_each_row(
-      device, "unpack_rows", n,
-      KOKKOS_LAMBDA(const Row& row, const index_t r) { unpack_fp8(row, from + r * width, columns, to + r * columns); });
+      device, "unpack_rows", n, KOKKOS_LAMBDA(const Row& row, const index_t r) {
+        unpack_fp8(row, from + r * width, columns, x + (place == nullptr ? r : place[r]) * columns);
+      });
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                                     \
-  template void pack_rows<T>(Device&, deck::ExpertRowType, Matrix<const T>, Matrix<std::uint64_t>); \
-  template void unpack_rows<T>(Device&, deck::ExpertRowType, Matrix<const std::uint64_t>, Matrix<T>);
+#define NANOTRON_INSTANTIATE(T)                                                                      \
+  template void pack_rows<T>(Device&, deck::ExpertRowType, Matrix<const T>, Matrix<std::uint64_t>,   \
+                             Vector<const std::int64_t>);                                            \
+  template void unpack_rows<T>(Device&, deck::ExpertRowType, Matrix<const std::uint64_t>, Matrix<T>, \
+                               Vector<const std::int64_t>);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

@@ -48,12 +48,16 @@ void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, c
   if (plan.cuts.extent(0) > 0) {
     kernels::cut_rows(device, routing.top_k, act.source, work.counts, parts_->orders.tokens, work.cuts);
   }
-  exchange(work).start_plan(device, work.counts, all, plan);
+  exchange(work).start_plan(device, routes(act, tokens), work.counts, plan);
   if (plan.cuts.extent(0) > 0) exchange(work).dispatch_cuts(device, work.cuts, plan.cuts);
-  const Vector<const std::int64_t> source = first(act.source, plan.sent_rows);
-  kernels::gather_values<M>(device, act.weights, source, exchange(work).send_buffer_values(plan, act.row_weights));
-  kernels::gather_rows<T>(device, routing.top_k, n, source, exchange(work).send_buffer(plan, act.input));
-  exchange(work).start_dispatch(device, plan);
+  exchange(work).start_dispatch(device, plan, routes(act, tokens), n, first(act.weights, all), act.input,
+                                act.row_weights);
+}
+
+template <class T>
+TokenRoutes Moe<T>::routes(const RoutedActivations<T>& act, index_t tokens) const {
+  const index_t top_k = parts_->routing.top_k, all = tokens * top_k;
+  return {top_k, first(act.assignments, all), first(act.row_of_assignment, all), act.source};
 }
 
 template <class T>
@@ -175,9 +179,7 @@ Pending Moe<T>::finish_output(Device& device, const TokenBatch& batch, TensorPar
   } else {
     kernels::fill<T>(device, flat(part), 0.0);
   }
-  const Matrix<const T> rows = exchange(*w.routed).finish_combine(device, *act.rows);
-  const index_t assignments = batch.tokens() * parts_->routing.top_k;
-  kernels::add_rows<T>(device, rows, first(act.row_of_assignment, assignments), part);
+  exchange(*w.routed).add_combined(device, *act.rows, routes(act, batch.tokens()), part);
   return sums.tokens(device, region, y);
 }
 
@@ -200,9 +202,7 @@ Matrix<const T> Moe<T>::backward_start(Device& device, TensorParallelRegion<T>& 
   const Matrix<const T> dy =
       region.all_gather_gemm(device, {dy_rows, {}}, is_beside() ? no_features() : shared_dhidden(),
                              in_gather(work.shared_dhidden, static_cast<index_t>(work.shared_dhidden.extent(0))));
-  kernels::gather_rows<T>(device, parts_->routing.top_k, dy, first(act.source, plan.sent_rows),
-                          exchange(work).send_buffer(plan, act.doutput));
-  exchange(work).start_dispatch_rows(device, plan);
+  exchange(work).start_dispatch(device, plan, routes(act, static_cast<index_t>(dy.extent(0))), dy, {}, act.doutput, {});
   if (is_beside()) multiply_in_chunks(device, region, shared_dhidden(), dy, work.shared_dhidden, work);
   if (has_shared_gate()) {
     w_.act->backward_weighted(device, act.shared_gate_up, act.gate, work.shared_dhidden, work.dgate,
@@ -239,8 +239,7 @@ Pending Moe<T>::backward_input(Device& device, const TokenBatch& batch, TensorPa
   const RoutedActivations<T>& act = *a.routed;
   const RoutedWorkspace<T>& work = *w.routed;
   const ExpertRows& plan = *act.rows;
-  kernels::scatter_values<M>(device, exchange(work).finish_combine_values(device, plan), act.row_of_assignment,
-                             work.dweights);
+  exchange(work).finish_combine_values(device, plan, routes(act, batch.tokens()), work.dweights);
   ExpertSums<T>& sums = *parts_->sums;
   sums.values(device, work.dweights);
   sums.values(device, work.dgate);
@@ -254,7 +253,7 @@ Pending Moe<T>::backward_input(Device& device, const TokenBatch& batch, TensorPa
   }
   kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, 1.0, act.dlogits, w_.router.weight, accumulate,
                       MatrixRef<T>(part));
-  kernels::add_rows<T>(device, exchange(work).finish_combine(device, plan), act.row_of_assignment, part);
+  exchange(work).add_combined(device, plan, routes(act, batch.tokens()), part);
   return sums.tokens(device, region, dn);
 }
 

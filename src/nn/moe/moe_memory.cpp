@@ -44,6 +44,7 @@ void take_full(Arena& arena, MemoryKind kind, const MoeSizes& s, int ranks, Rout
   act.rows->received.resize(all);
   act.rows->begin.resize(here + 1);
   const index_t local = s.experts / ranks;
+  act.rows->counts = arena.take<std::int64_t>(kind, ranks > 1 ? 2 : 0, s.experts);
   act.rows->cuts = arena.take<std::int64_t>(kind, s.cuts.shards_on_rank > 0 ? local * s.cuts.sequences : 0,
                                             s.cuts.boundaries_of_sequence());
   act.rows->offsets = arena.take<std::int64_t>(kind, s.gemms == deck::ExpertGemms::grouped ? local + 1 : 0);

@@ -34,6 +34,18 @@ void assign_rows(Device& device, Vector<const std::int64_t> assignments, Vector<
 /// rows that are sorted by expert.
 void expert_offsets(Device& device, Matrix<const std::int64_t> counts, Vector<std::int64_t> begin);
 
+/// Where rows that arrive in messages belong among those sorted by expert. counts (ranks, experts, parts): rows of each
+/// block, in the order of the messages. places(row in the messages) <- its row in the order (expert, part, rank).
+/// places has a row for each counted one.
+void find_places(Device& device, Vector<const std::int64_t> counts, index_t experts, index_t parts,
+                 Vector<std::int64_t> places);
+
+/// to(places(r), :) <- from(r, :), and the same of values. Back: gather_rows with top_k = 1, gather_values.
+template <class T>
+void place_rows(Device& device, Matrix<const T> from, Vector<const std::int64_t> places, Matrix<T> to);
+template <class M>
+void place_values(Device& device, Vector<const M> from, Vector<const std::int64_t> places, Vector<M> to);
+
 /// Shard boundaries within the rows of each expert, from its first row; cuts (experts, tokens.shards_on_rank + 1):
 ///   cuts(e, s) <- rows of expert e whose token comes before held shard s      cuts(e, held) <- counts(e)
 void cut_rows(Device& device, index_t top_k, Vector<const std::int64_t> sources, Vector<const std::int64_t> counts,

@@ -34,10 +34,12 @@ constexpr bool is_packed(deck::ExpertRowType type) {
   return type == deck::ExpertRowType::fp8 || (type == deck::ExpertRowType::bf16 && !std::is_same_v<T, bf16>);
 }
 
-/// rows (n, h) -> words (n, wire_words), overwritten; and back. type: bf16 or fp8.
+/// words (n, wire_words) <- row places(r) of rows for each r < n; and back. type: bf16 or fp8. Without places: row r.
 template <class T>
-void pack_rows(Device& device, deck::ExpertRowType type, Matrix<const T> rows, Matrix<std::uint64_t> words);
+void pack_rows(Device& device, deck::ExpertRowType type, Matrix<const T> rows, Matrix<std::uint64_t> words,
+               Vector<const std::int64_t> places = {});
 template <class T>
-void unpack_rows(Device& device, deck::ExpertRowType type, Matrix<const std::uint64_t> words, Matrix<T> rows);
+void unpack_rows(Device& device, deck::ExpertRowType type, Matrix<const std::uint64_t> words, Matrix<T> rows,
+                 Vector<const std::int64_t> places = {});
 
 }  // namespace nanotron::kernels

@@ -21,9 +21,16 @@
 
 namespace nanotron::nn {
 
-/// All but rows, traffic, is_local, send_buffer and send_buffer_values are collective over the expert-parallel group. A
-/// dispatch and a combine are in two calls: the messages of the first are in flight until the second, beside the work
-/// that is queued between them. One dispatch or one combine at a time.
+/// Where the assignments of a micro-batch's tokens go (kernels/moe/expert_rows.hpp).
+struct TokenRoutes {
+  index_t top_k = 1;
+  Vector<const std::int64_t> experts{}, rows{};  // of each assignment; < 0: none
+  Vector<const std::int64_t> sources{};          // the assignment of each row, as many as there are assignments
+};
+
+/// All but rows, traffic and is_local are collective over the expert-parallel group. A dispatch and a combine are in
+/// two calls: the messages of the first are in flight until the second, beside the work that is queued between them.
+/// One dispatch or one combine at a time.
 template <class T>
 class ExpertExchange {
  public:
@@ -39,39 +46,37 @@ class ExpertExchange {
   /// group the totals are equal.
   virtual PassTraffic traffic() const = 0;
 
-  /// counts (experts): rows from here to each expert, of this many assignments -> plan, whose vectors have their sizes.
-  /// finish_plan waits for the device, once: the host must know how many rows each GEMM, and each rank, has. It waits
-  /// for the counts alone, and not for what is queued after start_plan. It is the only such wait of a layer of experts,
-  /// in each forward of a micro-batch (with recompute = 'full' also in the second one); backward uses the same plan.
-  /// With e = 1 library GEMMs wait in start_plan; grouped GEMMs leave the counts on the device, and nothing waits.
-  /// Collectives that go through host memory have waits of their own. Error(deck_error) when more rows arrive than
-  /// rows(). Until finish_plan only sent_rows is set, perhaps to all assignments.
-  virtual void start_plan(Device& device, Vector<std::int64_t> counts, index_t assignments, ExpertRows& plan) = 0;
+  /// counts (experts): rows from here to each expert -> plan, whose vectors have their sizes. finish_plan waits for the
+  /// device, once: the host must know how many rows each GEMM, and each rank, has. It waits for the counts alone, and
+  /// not for what is queued after start_plan. It is the only such wait of a layer of experts, in each forward of a
+  /// micro-batch (with recompute = 'full' also in the second one); backward uses the same plan. With e = 1 library
+  /// GEMMs wait in start_plan; grouped GEMMs leave the counts on the device, and nothing waits. Collectives that go
+  /// through host memory have waits of their own. Error(deck_error) when more rows arrive than rows(). Until
+  /// finish_plan only sent_rows is set, perhaps to all assignments.
+  virtual void start_plan(Device& device, const TokenRoutes& routes, Vector<std::int64_t> counts, ExpertRows& plan) = 0;
   virtual void finish_plan(Device& device, ExpertRows& plan) = 0;
 
   /// After start_plan(): shard boundaries in the rows sent from here (experts, boundaries) -> in the rows received
   /// here, see kernels::join_cuts.
   virtual void dispatch_cuts(Device& device, Matrix<std::int64_t> from_here, Matrix<std::int64_t> cuts) = 0;
 
-  /// send_buffer: where the caller writes the rows to send, (plan.sent_rows, hidden); send_buffer_values: the same with
-  /// one value per row.
-  virtual Matrix<T> send_buffer(const ExpertRows& plan, Matrix<T> rows) = 0;
-  virtual Vector<M> send_buffer_values(const ExpertRows& plan, Vector<M> values) = 0;
-  /// Both buffers are written, after start_plan: they are sent now, or in finish_plan if the host does not know the
-  /// counts yet; on a GPU beside what is queued in between.
-  virtual void start_dispatch(Device& device, const ExpertRows& plan) = 0;
-  /// The rows alone, with a finished plan.
-  virtual void start_dispatch_rows(Device& device, const ExpertRows& plan) = 0;
-  /// rows (R, hidden) and values (R): those for the experts here. values may be empty after start_dispatch_rows.
+  /// After start_plan: tokens (tokens, hidden) are sent as rows, and the weights (of assignments) with them: now, or in
+  /// finish_plan if the host does not know the counts yet; on a GPU beside what is queued in between. rows, values: as
+  /// in finish_dispatch. With a finished plan the weights may be empty: rows alone.
+  virtual void start_dispatch(Device& device, const ExpertRows& plan, const TokenRoutes& routes, Matrix<const T> tokens,
+                              Vector<const M> weights, Matrix<T> rows, Vector<M> values) = 0;
+  /// rows (R, hidden) and values (R): those for the experts here. values are empty where no weights were sent.
   virtual void finish_dispatch(Device& device, const ExpertRows& plan, Matrix<T> rows, Vector<M> values) = 0;
 
   /// Send the experts' output rows, or a value of each, back. On return `rows` and `values` may be overwritten, unless
   /// is_local().
   virtual void start_combine(Device& device, const ExpertRows& plan, Matrix<T> rows) = 0;
   virtual void start_combine_values(Device& device, const ExpertRows& plan, Vector<M> values) = 0;
-  /// Those of this rank, in the order sent; valid until the next dispatch or combine.
-  virtual Matrix<const T> finish_combine(Device& device, const ExpertRows& plan) = 0;
-  virtual Vector<const M> finish_combine_values(Device& device, const ExpertRows& plan) = 0;
+  /// y(token, :) += its rows, in the order of its assignments.
+  virtual void add_combined(Device& device, const ExpertRows& plan, const TokenRoutes& routes, Matrix<T> y) = 0;
+  /// of_assignments <- the value of its row, or 0.
+  virtual void finish_combine_values(Device& device, const ExpertRows& plan, const TokenRoutes& routes,
+                                     Vector<M> of_assignments) = 0;
 
   /// On the host: messages in flight make progress. Call it between kernels.
   virtual void progress() {}

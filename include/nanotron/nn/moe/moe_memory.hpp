@@ -52,6 +52,7 @@ struct ExpertRows {
   std::vector<std::int64_t> received;  // (ranks, experts here)
   std::vector<std::int64_t> begin;     // first row of each expert here, and the end of the last
   // On the device:
+  Matrix<std::int64_t> counts{};   // (2, experts), with e > 1: rows sent to each; received, (ranks, experts here)
   Vector<std::int64_t> offsets{};  // as begin, with ExpertGemms::grouped
   Matrix<std::int64_t> cuts{};     // (experts here x sequences, boundaries_of_sequence()), see kernels::join_cuts
   /// The rows of expert e that belong to the s-th of `sequences` sequences.

@@ -1,7 +1,9 @@
 // ranks: 1
 // Rows of tokens sorted by expert, and back; where they cross token shards.
 #include <algorithm>
+#include <array>
 #include <random>
+#include <span>
 
 #include "nanotron/kernels/moe/expert_rows.hpp"
 #include "unit/kernels/kernel_test.hpp"
@@ -44,6 +46,49 @@ TEST(ExpertRows, AreSortedByExpertAndComeBack) {
     }
   }
   for (std::size_t i = 0; i < back.host.size(); ++i) EXPECT_EQ(back.host[i], i == 2 || i == 9 ? 0.0 : values.host[i]);
+}
+
+// Blocks of rank, expert and part arrive in this order; sorted they are in the order expert, part, rank.
+TEST(ExpertRows, ThatArriveInMessagesFindTheirPlaces) {
+  Timers timers;
+  Device device(timers);
+  const index_t ranks = 3, experts = 4, parts = 2, hidden = 5;
+  std::mt19937 random(11);
+  Array<std::int64_t> counts(ranks * experts * parts);
+  std::vector<std::array<index_t, 4>> rows;  // expert, part, rank, number in its block
+  for (index_t r = 0, i = 0; r < ranks; ++r) {
+    for (index_t e = 0; e < experts; ++e) {
+      for (index_t p = 0; p < parts; ++p, ++i) {
+        const auto n = static_cast<index_t>(e == 2 ? 0 : random() % 400);
+        counts.host[static_cast<std::size_t>(i)] = n;
+        for (index_t row = 0; row < n; ++row) rows.push_back({e, p, r, row});
+      }
+    }
+  }
+  std::vector<std::array<index_t, 4>> sorted = rows;
+  std::ranges::sort(sorted);
+  const auto n = static_cast<index_t>(rows.size());
+  counts.push();
+  Array<std::int64_t> places(n);
+  kernels::find_places(device, counts.read(), experts, parts, places.vector());
+  const auto x = Array<double>::random(n * hidden, 1);
+  Array<double> there(n * hidden), back(n * hidden), values(n), values_back(n);
+  kernels::place_rows<double>(device, x.read(n, hidden), places.read(), there.matrix(n, hidden));
+  kernels::gather_rows<double>(device, 1, there.read(n, hidden), places.read(), back.matrix(n, hidden));
+  const Vector<const double> some(x.data(), n);
+  kernels::place_values<double>(device, some, places.read(), values.vector());
+  kernels::gather_values<double>(device, values.read(), places.read(), values_back.vector());
+  device.fence();
+  places.pull(), there.pull(), back.pull(), values.pull(), values_back.pull();
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto at = static_cast<std::size_t>(places.host[i]);
+    ASSERT_LT(at, rows.size());
+    ASSERT_EQ(sorted[at], rows[i]) << i;
+    ASSERT_EQ(values.host[at], x.host[i]);
+    for (std::size_t c = 0; c < hidden; ++c) ASSERT_EQ(there.host[at * hidden + c], x.host[i * hidden + c]);
+  }
+  EXPECT_EQ(back.host, x.host);
+  EXPECT_TRUE(std::ranges::equal(values_back.host, std::span(x.host).first(rows.size())));
 }
 
 // Many stretches, the last one short, experts that nobody chooses: as a stable sort.

@@ -104,6 +104,33 @@ TEST_P(WireRows, ZerosStayAndWhatIsNotFiniteIsSeen) {
   EXPECT_EQ(y[4], 0.0f);
 }
 
+// Packed rows are taken from places, and go back to them.
+TEST_P(WireRows, ComeFromPlacesAndGoThere) {
+  const index_t columns = 200, width = wire_words(GetParam(), columns);
+  test::Array<float> from(rows * columns), to(rows * columns);
+  from.host = values<float>(columns);
+  from.push();
+  test::Array<std::int64_t> places(rows);
+  places.host = {3, 0, 4, 1, 2};
+  places.push();
+  const Kokkos::View<std::uint64_t*, Kokkos::LayoutRight, MemorySpace> memory("words",
+                                                                              static_cast<std::size_t>(rows * width));
+  const Matrix<std::uint64_t> words(memory.data(), rows, width);
+  pack_rows<float>(device_, GetParam(), from.read(rows, columns), words, places.read());
+  unpack_rows<float>(device_, GetParam(), words, to.matrix(rows, columns));
+  device_.fence();
+  to.pull();
+  const std::vector<float> in_order = there_and_back<float>(device_, GetParam(), from.host, columns);
+  for (std::size_t r = 0; r < rows; ++r) {
+    const auto begin = in_order.begin() + places.host[r] * columns;
+    EXPECT_TRUE(std::equal(begin, begin + columns, to.host.begin() + static_cast<index_t>(r) * columns)) << r;
+  }
+  unpack_rows<float>(device_, GetParam(), words, to.matrix(rows, columns), places.read());
+  device_.fence();
+  to.pull();
+  EXPECT_EQ(to.host, in_order);
+}
+
 TEST(WireWords, AreAQuarterOfFloats) {
   EXPECT_EQ(wire_words(ExpertRowType::bf16, 4096), 1024);
   EXPECT_EQ(wire_words(ExpertRowType::fp8, 4096), 512 + 16);
