@@ -31,6 +31,9 @@ IDEAS = {
     # The key, its place in the arena, the bytes that kernels count, the measured model that has none of it, and the
     # optimizers that take their states there.
     "activations on the host": (r"offload|host_activations|HostTransfers", r"offload|host_transfers", 15),
+    # The deck's member and row, what a model is built from and where that is filled in; the check of two FP8 and expert
+    # keys, and the form of backward that a layer asks for.
+    "tiles of the network": (r"mlp_?tile|in_tiles|tiled_|backward_tiles", r"tiled_|mlp/feed_forward|layer_blocks|feed_forward_parts", 9),
     "states on the host": (r"state_?memory|host_optimizer|memory_of_states", r"host_states", 18),
     # The deck's enumerator and rows, and the table of optimizers.
     "AdEMAMix": (r"ademamix|\bbeta3|alpha_warmup", r"ademamix", 3),
@@ -49,7 +52,7 @@ IDEAS = {
     "norm placement": (r"norm_?placement|sandwich|pre_feedforward", r"norm|layer_layout", 2),
     "parallel residual": (r"parallel_?residual|parallel_layer|shares_input|is_parallel\b", r"parallel_layer|layer_layout", 4),
     "norms of 1 + w": (r"one_?plus|adds_one", r"norm", 4),
-    "xIELU": (r"xielu", r"xielu", 4),
+    "xIELU": (r"xielu", r"xielu", 5),
     "clamped SwiGLU": (r"clamped", r"gated", 4),
     "attention sinks": (r"attention_sinks|make_sinks|\"[^\"]*sinks\"", r"sinks", 4),
     "soft cap of scores": (r"attn_logit_softcapping|(?<!final_logit_)soft_?cap", r"score_map|softcap", 2),

@@ -53,6 +53,7 @@ const std::vector<Axis> axes{
     {"parallel.recompute", {"none", "selective", "full"}},
     {"parallel.recompute_layers", {"all", "2:1"}},
     {"parallel.offload_layers", {"0", "2"}},
+    {"parallel.mlp_tile", {"0", "4"}},
     {"data.micro_batch_size", {"1", "2"}},
     {"data.document_mask", {"none", "block_diagonal"}},
     {"data.sequences", {"stream", "documents"}},

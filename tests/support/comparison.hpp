@@ -25,6 +25,7 @@ inline Numbers serial(const deck::Config& config, std::int64_t steps) {
   deck::Config alone = config;
   alone.parallel.dp = alone.parallel.tp = alone.parallel.pp = alone.parallel.cp = alone.parallel.ep = 1;
   alone.parallel.zero_stage = alone.parallel.zero_size = 0;
+  alone.parallel.mlp_tile = 0;
   alone.parallel.ep_overlap = false;
   return run_training(alone, MPI_COMM_SELF, steps);
 }

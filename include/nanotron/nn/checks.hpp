@@ -29,6 +29,9 @@ void check_activation(const deck::Config& config, deck::Findings& findings);
 /// Checks tp against the dimensions that it shards, and the keys of tp_mode = 'reduce_scatter'.
 void check_tensor_parallel(const deck::Config& config, deck::Findings& findings);
 
+/// Checks parallel%mlp_tile against what dense networks in tiles cannot do.
+void check_mlp_tile(const deck::Config& config, deck::Findings& findings);
+
 /// Checks precision%compute = 'fp8' against what FP8 GEMMs cannot do.
 void check_fp8(const deck::Config& config, deck::Findings& findings);
 

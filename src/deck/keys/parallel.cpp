@@ -112,6 +112,10 @@ std::vector<Parameter> parallel_rows() {
     KEY(recompute_layers).says(
         "Layers that recompute activations, if recompute is not 'none': 'all', a list of layers counted from 0 such as "
         "'0-7 16-23', or '3:1' (of each 4 layers the first 3)."),
+    KEY(mlp_tile).at_least(0).at_most(1e9).in("tokens").says(
+        "Tokens of a micro-batch for which dense feed-forward networks are computed at once: activations between their "
+        "GEMMs exist for one such tile only, and backward computes them again (as DeepSpeed's TiledMLP). 0: all tokens "
+        "at once."),
     KEY(offload_layers).at_least(0).at_most(100000).in("layers").says(
         "Layers of each virtual stage, the first ones, whose activations are copied to page-locked memory of the host "
         "after forward and back before backward, beside other layers. They share the memory of three layers on the "

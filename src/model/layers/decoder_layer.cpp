@@ -96,7 +96,7 @@ nn::HiddenStates<T> SequentialLayer<T>::finish_output(Device& device, const Laye
   const Workspace<T>& work = *pass.work;
   const Matrix<T> y2 = mlp_join_.target(act.mlp_output, pass.x_out);
   feed_forward_
-      ->finish_output(device, *pass.batch, *work.region, act.feed_forward, work.feed_forward,
+      ->finish_output(device, *pass.batch, *work.region, act.mlp_input(act.middle), act.feed_forward, work.feed_forward,
                       mlp_join_.addend(act.middle), y2)
       .wait();
   feed_forward_->add_output_bias(device, *work.region, y2);
@@ -118,7 +118,7 @@ template <class T>
 void SequentialLayer<T>::backward_finish(Device& device, const LayerPass<T>& p, Matrix<T> dx) const {
   const LayerActivations<T>& act = *p.act;
   flight_recorder().at_part("mlp");
-  this->finish_mlp(device, *p.batch, act.mlp_input(act.middle), act, *p.work, p.work->dn);
+  this->finish_mlp(device, p, act.mlp_input(act.middle), p.work->dn);
   backward_to_input(device, *p.batch, p.x.x, act, *p.work, dx);
 }
 
@@ -156,8 +156,7 @@ void SequentialLayer<T>::input_gradients(Device& device, const LayerPass<T>& p, 
   const nn::TokenBatch& batch = *p.batch;
   const LayerActivations<T>& act = *p.act;
   const Workspace<T>& work = *p.work;
-  nn::Pending dn =
-      feed_forward_->backward_input(device, batch, *work.region, act.feed_forward, work.feed_forward, work.dn);
+  nn::Pending dn = this->backward_mlp_input(device, p, act.mlp_input(act.middle), work.dn);
   if (!mlp_join_.is_apart()) kernels::copy_matrix<T>(device, dx, p.x_out);
   dn.wait();
   middle_norm_->backward(device, work.dn, act.middle, act.middle_statistics, dx, work.sums);

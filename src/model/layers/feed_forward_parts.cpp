@@ -41,9 +41,10 @@ std::shared_ptr<const LayerNetworks<T>> make_layer_networks(const TransformerSet
       if (is_of_kind(table.layer_numbers[l])) of_layers[l] = kinds.size();
     }
     const index_t width = table.intermediate.size();
-    kinds.push_back(is_routed ? make_routed_parts<T>(setup, table, tokens, device, arena)
-                              : std::make_shared<FeedForwardParts<T>>(
-                                    DenseSize{tokens, width, (setup.model.is_gated() ? 2 : 1) * width}));
+    const DenseSize dense{tokens, width, (setup.model.is_gated() ? 2 : 1) * width};
+    kinds.push_back(is_routed            ? make_routed_parts<T>(setup, table, tokens, device, arena)
+                    : setup.mlp_tile > 0 ? make_tiled_parts<T>(setup, dense)
+                                         : std::make_shared<FeedForwardParts<T>>(dense));
   }
   return std::make_shared<LayerNetworks<T>>(std::move(kinds), std::move(of_layers));
 }

@@ -118,6 +118,10 @@ template <class T>
 std::shared_ptr<const FeedForwardParts<T>> make_routed_parts(const TransformerSetup& setup, const ParameterTable& table,
                                                              index_t tokens, Device& device, Arena& arena);
 
+/// Those of a dense network that is computed in tiles of tokens.
+template <class T>
+std::shared_ptr<const FeedForwardParts<T>> make_tiled_parts(const TransformerSetup& setup, const DenseSize& size);
+
 namespace detail {
 
 /// Weights of one GEMM: contiguous projections, `first` being the first of them, with `rows` rows in total. Their

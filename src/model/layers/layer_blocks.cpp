@@ -38,11 +38,12 @@ Matrix<const T> Join<T>::backward(Device& device, const nn::TokenBatch& batch, M
 template <class T>
 LayerTraffic LayerBlocks<T>::traffic() const {
   const nn::PassTraffic blocks = attention_->traffic(*tp_region_) + feed_forward_->traffic(*tp_region_);
+  constexpr comm::StepTraffic none{};
   const comm::StepTraffic inputs = tp_region_->regather_traffic() + attention_->regather_traffic(*tp_region_);
   return {.forward = blocks.forward + blocks.output,
-          .recompute = blocks.forward + (mlp_join_.reads_output() ? blocks.output : comm::StepTraffic{}),
+          .recompute = blocks.forward + (mlp_join_.reads_output() ? blocks.output : none),
           .backward = blocks.backward + inputs,
-          .backward_input = blocks.backward,
+          .backward_input = blocks.backward + (feed_forward_->is_in_tiles() ? tp_region_->regather_traffic() : none),
           .backward_weight = 2 * tp_region_->gather_traffic() + inputs};
 }
 
@@ -53,22 +54,36 @@ void LayerBlocks<T>::backward_mlp(Device& device, const nn::TokenBatch& batch, M
                                   const nn::BlockInput<T>& input, const LayerActivations<T>& act,
                                   const Workspace<T>& work, Matrix<T> dn) const {
   flight_recorder().at_part("mlp");
-  feed_forward_->backward_output_weight(
-      device, feed_forward_->backward_start(device, *work.region, dy, act.feed_forward, work.feed_forward),
-      act.feed_forward, work.feed_forward);
+  LayerPass<T> pass{.batch = &batch, .act = &act, .work = &work};
+  pass.dy = feed_forward_->backward_start(device, *work.region, dy, act.feed_forward, work.feed_forward);
+  feed_forward_->backward_output_weight(device, pass.dy, act.feed_forward, work.feed_forward);
   feed_forward_->backward_rows(device, act.feed_forward, work.feed_forward);
   feed_forward_->backward_rows_weight(device, act.feed_forward, work.feed_forward);
-  finish_mlp(device, batch, input, act, work, dn);
+  finish_mlp(device, pass, input, dn);
 }
 
 template <class T>
-void LayerBlocks<T>::finish_mlp(Device& device, const nn::TokenBatch& batch, const nn::BlockInput<T>& input,
-                                const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> dn) const {
+void LayerBlocks<T>::finish_mlp(Device& device, const LayerPass<T>& p, const nn::BlockInput<T>& input,
+                                Matrix<T> dn) const {
+  const Workspace<T>& work = *p.work;
+  if (feed_forward_->is_in_tiles()) {
+    feed_forward_->backward_tiles(device, *work.region, p.dy, input, work.feed_forward, dn, nn::TileGradients::all)
+        .wait();
+    return;
+  }
   nn::PendingGather<T> n = work.region->start_regather(device, input);
-  nn::Pending dn_sum =
-      feed_forward_->backward_input(device, batch, *work.region, act.feed_forward, work.feed_forward, dn);
-  feed_forward_->backward_input_weight(device, n.wait(), act.feed_forward, work.feed_forward);
+  nn::Pending dn_sum = backward_mlp_input(device, p, input, dn);
+  feed_forward_->backward_input_weight(device, n.wait(), p.act->feed_forward, work.feed_forward);
   dn_sum.wait();
+}
+
+template <class T>
+nn::Pending LayerBlocks<T>::backward_mlp_input(Device& device, const LayerPass<T>& p, const nn::BlockInput<T>& input,
+                                               Matrix<T> dn) const {
+  const nn::FeedForwardWorkspace<T>& work = p.work->feed_forward;
+  if (feed_forward_->is_in_tiles())
+    return feed_forward_->backward_tiles(device, *p.work->region, p.dy, input, work, dn, nn::TileGradients::of_input);
+  return feed_forward_->backward_input(device, *p.batch, *p.work->region, p.act->feed_forward, work, dn);
 }
 
 template <class T>
@@ -89,6 +104,8 @@ template <class T>
 void LayerBlocks<T>::backward_mlp_weight(Device& device, Matrix<const T> dy, const nn::BlockInput<T>& n,
                                          const LayerActivations<T>& act, const Workspace<T>& work) const {
   flight_recorder().at_part("mlp");
+  if (feed_forward_->is_in_tiles())
+    return feed_forward_->backward_tiles_weight(device, *work.region, dy, n, work.feed_forward);
   feed_forward_->backward_output_weight(device, work.region->gather(device, dy), act.feed_forward, work.feed_forward);
   feed_forward_->backward_rows_weight(device, act.feed_forward, work.feed_forward);
   feed_forward_->backward_input_weight(device, work.region->start_regather(device, n).wait(), act.feed_forward,

@@ -87,8 +87,10 @@ class LayerBlocks : public DecoderLayer<T> {
   void backward_mlp(Device& device, const nn::TokenBatch& batch, Matrix<const T> dy, const nn::BlockInput<T>& n,
                     const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> dn) const;
   /// The second part of backward_mlp, after FeedForward::backward_rows.
-  void finish_mlp(Device& device, const nn::TokenBatch& batch, const nn::BlockInput<T>& n,
-                  const LayerActivations<T>& act, const Workspace<T>& work, Matrix<T> dn) const;
+  void finish_mlp(Device& device, const LayerPass<T>& pass, const nn::BlockInput<T>& n, Matrix<T> dn) const;
+  /// The same without weight gradients; dn is complete after wait().
+  nn::Pending backward_mlp_input(Device& device, const LayerPass<T>& pass, const nn::BlockInput<T>& n,
+                                 Matrix<T> dn) const;
   /// What the feed-forward network reads.
   virtual nn::BlockInput<T> mlp_input(const LayerActivations<T>& act, Matrix<const T> x) const = 0;
   /// The weight gradients alone, after the input gradients.

@@ -86,7 +86,7 @@ nn::HiddenStates<T> ParallelLayer<T>::finish_output(Device& device, const LayerP
   if (!attention_join_.add(device, *pass.batch, x, {}, act.middle).is_whole())
     kernels::add<T>(device, flat(x), flat(act.middle));
   feed_forward_
-      ->finish_output(device, *pass.batch, *work.region, act.feed_forward, work.feed_forward,
+      ->finish_output(device, *pass.batch, *work.region, act.mlp_input(x), act.feed_forward, work.feed_forward,
                       mlp_join_.addend(act.middle), pass.x_out)
       .wait();
   feed_forward_->add_output_bias(device, *work.region, pass.x_out);
@@ -120,7 +120,7 @@ void ParallelLayer<T>::backward_finish(Device& device, const LayerPass<T>& p, Ma
   const LayerActivations<T>& act = *p.act;
   const Workspace<T>& work = *p.work;
   flight_recorder().at_part("mlp");
-  this->finish_mlp(device, *p.batch, act.mlp_input(p.x.x), act, work, work.dn_mlp);
+  this->finish_mlp(device, p, act.mlp_input(p.x.x), work.dn_mlp);
   this->backward_attention(device, *p.batch, dx, act.attention_input(p.x.x), act, work, work.dn);
   backward_norms(device, p.x.x, act, work, dx);
 }
@@ -146,8 +146,7 @@ template <class T>
 void ParallelLayer<T>::input_gradients(Device& device, const LayerPass<T>& p, Matrix<const T> x, Matrix<T> dx) const {
   const LayerActivations<T>& act = *p.act;
   const Workspace<T>& work = *p.work;
-  nn::Pending dn =
-      feed_forward_->backward_input(device, *p.batch, *work.region, act.feed_forward, work.feed_forward, work.dn_mlp);
+  nn::Pending dn = this->backward_mlp_input(device, p, act.mlp_input(x), work.dn_mlp);
   kernels::copy_matrix<T>(device, dx, p.x_out);
   dn.wait();
 

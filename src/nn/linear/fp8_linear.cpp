@@ -176,6 +176,11 @@ void check_fp8(const deck::Config& c, deck::Findings& f) {
     f.error({"precision.compute"}, "there are no FP8 GEMMs of the projection in layers that predict later tokens",
             "compute = 'bf16'");
   }
+  if (c.parallel.mlp_tile > 0 && f.is_valid({"precision.compute", "parallel.mlp_tile"})) {
+    f.error({"parallel.mlp_tile", "precision.compute"},
+            "FP8 codes have scales of whole micro-batches, which tiles of tokens do not", "mlp_tile = 0",
+            "or compute = 'bf16'");
+  }
   if (c.precision.reproducible != deck::Reproducible::layout) return;
   if (!f.is_valid({"precision.compute", "precision.reproducible"})) return;
   f.error({"precision.compute", "precision.reproducible"},

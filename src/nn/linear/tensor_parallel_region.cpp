@@ -42,6 +42,7 @@ class ReplicatedRegion final : public TensorParallelRegion<T> {
     sum_[0] = comm::start_all_reduce(*tp_, y.data(), elements_of(y), comm::ReduceOp::sum, device.stream());
     return Pending(sum_);
   }
+  Pending start_sum_of(Device& device, index_t, Matrix<T> y) override { return start_sum(device, y); }
   Pending gemm_reduce(Device& device, const RowGemm<T>& gemm, Matrix<const T> x, Matrix<T> y) override {
     gemm(device, x, y);
     return start_sum(device, y);
@@ -116,14 +117,18 @@ class SequenceParallelRegion final : public TensorParallelRegion<T> {
 
   Matrix<T> partial_sum(Matrix<T>) override { return block<T>(partial_sum_, {0, tokens_}); }
   Pending start_sum(Device& device, Matrix<T> y) override {
-    for (std::size_t c = 0; c < chunks_.size(); ++c) start_sum_of(device, c, y);
+    for (std::size_t c = 0; c < chunks_.size(); ++c) sum_chunk(device, c, y);
+    return Pending(sums_);
+  }
+  Pending start_sum_of(Device& device, index_t chunk, Matrix<T> y) override {
+    sum_chunk(device, static_cast<std::size_t>(chunk), y);
     return Pending(sums_);
   }
   Pending gemm_reduce(Device& device, const RowGemm<T>& gemm, Matrix<const T> x, Matrix<T> y) override {
     for (std::size_t c = 0; c < chunks_.size(); ++c) {
       gemm(device, block<const T>(x, chunks_[c].tokens), block<T>(partial_sum_, chunks_[c].tokens),
            static_cast<index_t>(c));
-      start_sum_of(device, c, y);
+      sum_chunk(device, c, y);
     }
     return Pending(sums_);
   }
@@ -153,7 +158,7 @@ class SequenceParallelRegion final : public TensorParallelRegion<T> {
       gathers_[c] = comm::start_all_gather(*tp_, mine.data(), elements_of(mine), first_of(all, c), device.stream());
     }
   }
-  void start_sum_of(Device& device, std::size_t c, const Matrix<T>& y) {
+  void sum_chunk(Device& device, std::size_t c, const Matrix<T>& y) {
     check_size(y);
     const Matrix<T> mine = block<T>(y, chunks_[c].rows);
     sums_[c] = comm::start_reduce_scatter(*tp_, first_of(partial_sum_, c), mine.data(), elements_of(mine),

@@ -19,7 +19,7 @@ void Mlp<T>::forward_to_last_gemm(Device& device, const TokenBatch&, TensorParal
 }
 
 template <class T>
-Pending Mlp<T>::forward_output(Device& device, const TokenBatch&, TensorParallelRegion<T>& region,
+Pending Mlp<T>::forward_output(Device& device, const TokenBatch&, TensorParallelRegion<T>& region, const BlockInput<T>&,
                                const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>&,
                                Matrix<const T> addend, Matrix<T> y) const {
   return region.gemm_reduce(device, down_.forward_part(act.mlp.of_hidden, addend), act.mlp.hidden, y);

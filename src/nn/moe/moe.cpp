@@ -150,10 +150,10 @@ void Moe<T>::forward_rows(Device& device, const FeedForwardActivations<T>& a, co
 
 template <class T>
 Pending Moe<T>::forward_output(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
-                               const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
-                               Matrix<const T> addend, Matrix<T> y) const {
+                               const BlockInput<T>& n, const FeedForwardActivations<T>& act,
+                               const FeedForwardWorkspace<T>& work, Matrix<const T> addend, Matrix<T> y) const {
   start_output(device, act, work);
-  return finish_output(device, batch, region, act, work, addend, y);
+  return finish_output(device, batch, region, n, act, work, addend, y);
 }
 
 template <class T>
@@ -168,8 +168,8 @@ void Moe<T>::start_output(Device& device, const FeedForwardActivations<T>& a, co
 
 template <class T>
 Pending Moe<T>::finish_output(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
-                              const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w, Matrix<const T>,
-                              Matrix<T> y) const {
+                              const BlockInput<T>&, const FeedForwardActivations<T>& a,
+                              const FeedForwardWorkspace<T>& w, Matrix<const T>, Matrix<T> y) const {
   const RoutedActivations<T>& act = *a.routed;
   ExpertSums<T>& sums = *parts_->sums;
   const Matrix<T> part = region.partial_sum(y);

@@ -7,6 +7,7 @@
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/later_tokens.hpp"
+#include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/deck/table/parameters.hpp"
 #include "nanotron/nn/vocab/vocab_loss.hpp"
 #include "nanotron/tensor/layout_checks.hpp"
@@ -45,6 +46,16 @@ void check_receive_factor(const deck::Config& c, deck::Findings& f) {
                 " that an even load needs",
             "more than " + number(even) + ", or 0");
   }
+}
+
+// Refuses tiles of dense networks where no layer has one.
+void check_tiles(const deck::Config& c, deck::Findings& f) {
+  if (c.parallel.mlp_tile == 0 || !f.is_valid({"parallel.mlp_tile", "model.num_hidden_layers", "moe.expert_layers"}))
+    return;
+  if (deck::routed_layer_count(c.model) < c.model.num_hidden_layers) return;
+  f.error({"parallel.mlp_tile", "moe.expert_layers"},
+          "no layer has a dense network: tiles do not divide the tokens of experts", "mlp_tile = 0",
+          "or layers without experts in expert_layers");
 }
 
 // Experts are gated networks.
@@ -264,6 +275,7 @@ void check_moe(const deck::Config& c, deck::Findings& f) {
   check_losses(c, f);
   check_gemms(c, f);
   check_receive_factor(c, f);
+  check_tiles(c, f);
   if (p.tp_mode != deck::TpMode::all_reduce && p.tp > 1) {
     refuse_layout(c, f, "parallel.tp_mode", "experts and sequence parallelism", "tp_mode = 'all_reduce'");
   }

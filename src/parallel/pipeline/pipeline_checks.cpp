@@ -64,6 +64,14 @@ void check_pipeline(const deck::Config& c, deck::Findings& f) {
         "pp_schedule = 'zero_bubble' computes the weight gradients later, from activations that have left the device",
         "offload_layers = 0", "or pp_schedule = '1f1b'");
   }
+  if (p.pp > 1 && p.pp_schedule == deck::PpSchedule::zero_bubble && p.mlp_tile > 0 &&
+      c.model.hidden_act == deck::HiddenAct::xielu &&
+      f.is_valid({"parallel.mlp_tile", "parallel.pp_schedule", "model.hidden_act"})) {
+    f.error({"parallel.mlp_tile", "parallel.pp_schedule", "model.hidden_act"},
+            "pp_schedule = 'zero_bubble' computes backward of xIELU in tiles twice, and with it the gradients of its "
+            "scalars",
+            "mlp_tile = 0", "or pp_schedule = '1f1b'");
+  }
 }
 
 }  // namespace nanotron::parallel

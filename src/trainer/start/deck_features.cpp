@@ -68,6 +68,7 @@ constexpr deck::Feature features[] = {
     {model::check_parametrization},
     {model::check_later_tokens},
     {nn::check_tensor_parallel},
+    {nn::check_mlp_tile},
     {nn::check_fp8},
     {nn::check_fp8_experts},
     {parallel::check_pipeline},

@@ -136,6 +136,7 @@ model::TransformerSetup transformer_setup(const deck::Config& config, comm::Proc
           .attention_backward = attention_backward_of(config),
           .tp_mode = config.parallel.tp_mode,
           .overlap = nn::tp_overlap(config.parallel),
+          .mlp_tile = config.parallel.mlp_tile,
           .expert_gemms = config.run.expert_gemms,
           .expert_rows = config.parallel.ep_row_type,
           .tp = &grid.tp(),

@@ -28,6 +28,7 @@ struct Variant {
   double z_loss = 0.0;
   const char* adapted = "";  // lora%targets, of rank 3; empty: no adapters
   double beta = 0.0;         // the sequences are pairs, of 4 positions and the rest
+  index_t mlp_tile = 0;      // parallel%mlp_tile
 };
 
 inline deck::LoraConfig adapters(const Variant& v) {
@@ -71,6 +72,7 @@ class Gradient : public testing::TestWithParam<Variant> {
                .backward = Backward::two_parts,
                .tp_mode = GetParam().mode,
                .overlap = {.chunks = 3},
+               .mlp_tile = GetParam().mlp_tile,
                .tp = &grid_.tp(),
                .seed = 8},
         arena_(plan()),

@@ -17,6 +17,11 @@ constexpr deck::MoeConfig experts(int shared, bool norm) {
           .router_aux_loss_coef = 0.0};
 }
 
+deck::MoeConfig in_layer_1(deck::MoeConfig moe) {
+  moe.expert_layers = "1";
+  return moe;
+}
+
 // LayerNorm, GELU and biases.
 void to_gpt(deck::ModelConfig& m) {
   m.normalization = deck::Normalization::layer_norm;
@@ -83,6 +88,31 @@ void to_parallel_layer_norm(deck::ModelConfig& m) {
   to_gpt(m);
   m.parallel_residual = kind;
 }
+
+// Tiles divide neither the tokens nor the chunks.
+INSTANTIATE_TEST_SUITE_P(
+    Tiles, Gradient,
+    testing::Values(Variant{"tiles", false, true, false, replicated, {}, nullptr, 0.0, "", 0.0, 5},
+                    Variant{"tiles_split", false, false, true, by_rows, {}, nullptr, 0.0, "", 0.0, 4},
+                    Variant{"tiles_gpt", true, true, false, replicated, {}, to_gpt, 0.0, "", 0.0, 7},
+                    Variant{"tiles_gpt_split", true, true, false, by_rows, {}, to_gpt, 0.0, "", 0.0, 1},
+                    Variant{"tiles_granite", false, true, false, replicated, {}, to_granite, 0.0, "", 0.0, 4},
+                    Variant{"tiles_gemma2_split", true, false, true, by_rows, {}, to_gemma2, 0.0, "", 0.0, 3},
+                    Variant{"tiles_phi",
+                            false,
+                            true,
+                            false,
+                            by_rows,
+                            {},
+                            to_parallel_layer_norm<deck::ParallelResidual::one_norm>,
+                            0.0,
+                            "",
+                            0.0,
+                            5},
+                    Variant{"tiles_adapted", false, false, false, replicated, {}, nullptr, 0.0, "*_proj", 0.0, 4},
+                    Variant{"tiles_dense_first", false, false, false, by_rows, in_layer_1(experts(9, true)), nullptr,
+                            0.0, "", 0.0, 4}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(
     Blocks, Gradient,

@@ -38,6 +38,7 @@ struct TransformerSetup {
   kernels::BackwardAlgorithm attention_backward = kernels::BackwardAlgorithm::fastest;
   deck::TpMode tp_mode = deck::TpMode::all_reduce;
   nn::TpOverlap overlap{};
+  index_t mlp_tile = 0;  // tokens of a tile of dense networks; 0: all
   deck::ExpertGemms expert_gemms = deck::ExpertGemms::library;
   deck::ExpertRowType expert_rows = deck::ExpertRowType::compute;
   comm::Group* tp = &comm::alone();  // the tensor-, context- and expert-parallel groups: outlive the model

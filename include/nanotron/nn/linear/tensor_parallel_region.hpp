@@ -114,6 +114,8 @@ class TensorParallelRegion {
   virtual Matrix<T> partial_sum(Matrix<T> y) = 0;
   /// y <- sum over the group of what was written to partial_sum(y). y is complete after wait(), as for gemm_reduce.
   [[nodiscard]] virtual Pending start_sum(Device& device, Matrix<T> y) = 0;
+  /// The same of one of chunks(), which are started in their order. All sums are complete after wait() of the last one.
+  virtual Pending start_sum_of(Device& device, index_t chunk, Matrix<T> y) = 0;
   /// y <- sum over the group of gemm(x), x (tokens, in). The sum of a chunk starts after the GEMM of that chunk.
   [[nodiscard]] virtual Pending gemm_reduce(Device& device, const RowGemm<T>& gemm, Matrix<const T> x, Matrix<T> y) = 0;
 };

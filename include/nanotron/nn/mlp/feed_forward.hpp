@@ -39,13 +39,22 @@ struct FeedForwardActivations {
   std::shared_ptr<const RoutedActivations<T>> routed;  // null in a dense network
 };
 
+/// Of one tile of a network in tiles (nn/mlp/tiled_mlp.hpp). input: n of all tokens, where backward gathers it.
+template <class T>
+struct MlpTile {
+  Matrix<T> gate_up{}, hidden{}, input{};
+};
+
 /// Shared by all layers; each overwrites it.
 template <class T>
 struct FeedForwardWorkspace {
+  MlpTile<T> tile;
   Matrix<T> dhidden;                                 // (tokens, local width)
   Vector<master_t<T>> sums;                          // workspace of the gradients of biases and of the activation
   std::shared_ptr<const RoutedWorkspace<T>> routed;  // null in a dense network
 };
+
+enum class TileGradients { all, of_input };
 
 template <class T>
 class FeedForward {
@@ -63,7 +72,7 @@ class FeedForward {
   /// After forward_to_last_gemm: y (rows of the hidden states, hidden), overwritten; complete after wait() and
   /// add_output_bias(). addend: see Attention::forward.
   [[nodiscard]] virtual Pending forward_output(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
-                                               const FeedForwardActivations<T>& act,
+                                               const BlockInput<T>& n, const FeedForwardActivations<T>& act,
                                                const FeedForwardWorkspace<T>& work, Matrix<const T> addend,
                                                Matrix<T> y) const = 0;
 
@@ -80,9 +89,10 @@ class FeedForward {
   virtual void forward_rows(Device&, const FeedForwardActivations<T>&, const FeedForwardWorkspace<T>&) const {}
   virtual void start_output(Device&, const FeedForwardActivations<T>&, const FeedForwardWorkspace<T>&) const {}
   [[nodiscard]] virtual Pending finish_output(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
-                                              const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
-                                              Matrix<const T> addend, Matrix<T> y) const {
-    return forward_output(device, batch, region, act, work, addend, y);
+                                              const BlockInput<T>& n, const FeedForwardActivations<T>& act,
+                                              const FeedForwardWorkspace<T>& work, Matrix<const T> addend,
+                                              Matrix<T> y) const {
+    return forward_output(device, batch, region, n, act, work, addend, y);
   }
 
   /// output: of forward_output.
@@ -121,6 +131,16 @@ class FeedForward {
   virtual void backward_rows_weight(Device&, const FeedForwardActivations<T>&, const FeedForwardWorkspace<T>&) const {}
   virtual void backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act,
                                      const FeedForwardWorkspace<T>& work) const = 0;
+
+  /// Whether the two functions below replace those of backward after backward_start, which then returns dy itself.
+  virtual bool is_in_tiles() const { return false; }
+  /// From dy and n, collective as above: dn, complete after wait(), and perhaps the weight gradients; or these alone.
+  [[nodiscard]] virtual Pending backward_tiles(Device&, TensorParallelRegion<T>&, Matrix<const T>, const BlockInput<T>&,
+                                               const FeedForwardWorkspace<T>&, Matrix<T>, TileGradients) const {
+    return Pending();
+  }
+  virtual void backward_tiles_weight(Device&, TensorParallelRegion<T>&, Matrix<const T>, const BlockInput<T>&,
+                                     const FeedForwardWorkspace<T>&) const {}
 
   /// Call it once at start-up, on zeroed memory: runs the GEMMs whose number of rows depends on routing, so that the
   /// libraries create what they cache for each shape.

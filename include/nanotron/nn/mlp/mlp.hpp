@@ -28,8 +28,9 @@ class Mlp final : public FeedForward<T> {
                             const FeedForwardWorkspace<T>& work) const override;
   bool adds() const override { return down_.bias().extent(0) == 0; }
   [[nodiscard]] Pending forward_output(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
-                                       const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
-                                       Matrix<const T> addend, Matrix<T> y) const override;
+                                       const BlockInput<T>&, const FeedForwardActivations<T>& act,
+                                       const FeedForwardWorkspace<T>& work, Matrix<const T> addend,
+                                       Matrix<T> y) const override;
   PassTraffic traffic(const TensorParallelRegion<T>& region) const override {
     const comm::StepTraffic gather = region.gather_traffic(), sum = region.sum_traffic();
     return {.forward = gather, .backward = gather + sum, .output = sum};

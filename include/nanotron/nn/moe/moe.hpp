@@ -90,13 +90,13 @@ class Moe final : public FeedForward<T> {
   void start_output(Device& device, const FeedForwardActivations<T>& act,
                     const FeedForwardWorkspace<T>& work) const override;
   [[nodiscard]] Pending finish_output(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
-                                      const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
-                                      Matrix<const T>, Matrix<T> y) const override;
+                                      const BlockInput<T>&, const FeedForwardActivations<T>& act,
+                                      const FeedForwardWorkspace<T>& work, Matrix<const T>, Matrix<T> y) const override;
   bool adds() const override { return false; }
   bool has_steps() const override { return !parts_->exchanges.front()->is_local(); }
   [[nodiscard]] Pending forward_output(Device& device, const TokenBatch& batch, TensorParallelRegion<T>& region,
-                                       const FeedForwardActivations<T>& act, const FeedForwardWorkspace<T>& work,
-                                       Matrix<const T>, Matrix<T> y) const override;
+                                       const BlockInput<T>&, const FeedForwardActivations<T>& act,
+                                       const FeedForwardWorkspace<T>& work, Matrix<const T>, Matrix<T>) const override;
   PassTraffic traffic(const TensorParallelRegion<T>& region) const override;
   void compute_hidden(Device& device, const FeedForwardActivations<T>& act) const override;
   Matrix<const T> backward_inside(Device& device, TensorParallelRegion<T>& region, Matrix<const T> dy,

@@ -91,6 +91,21 @@ TEST(DeckFeatures, Architecture) {
   EXPECT_FALSE(c.model.is_gated());
 }
 
+TEST(DeckFeatures, TilesOfTheNetwork) {
+  const std::string tile = "parallel.mlp_tile=8", experts = "moe.num_experts=6", xielu = "model.hidden_act=xielu",
+                    pipeline = "parallel.pp=2";
+  EXPECT_EQ(decks.message(small_deck, {tile, "parallel.recompute=full", xielu}), "");
+  EXPECT_EQ(decks.message(small_deck, {tile, experts, "moe.expert_layers=1"}), "");
+  decks.expect_refused({tile, experts}, "no layer has a dense network");
+  decks.expect_refused({tile, "precision.compute=fp8"}, "compute = 'bf16'");
+  decks.expect_refused({tile, "precision.reproducible=layout"}, "or reproducible = 'run'");
+  decks.expect_refused({tile, "parallel.tp=2", "parallel.tp_mode=reduce_scatter", "parallel.tp_gathered_inputs=keep"},
+                       "or tp_gathered_inputs = 'gather_again'", 2);
+  const std::string zero_bubble = "parallel.pp_schedule=zero_bubble", layers = "model.num_hidden_layers=4";
+  EXPECT_EQ(decks.message(small_deck, {tile, pipeline, zero_bubble, layers}, 2), "");
+  decks.expect_refused({tile, pipeline, zero_bubble, layers, xielu}, "or pp_schedule = '1f1b'", 2);
+}
+
 TEST(DeckFeatures, Experts) {
   const std::string experts = "moe.num_experts=6";
   decks.expect_refused({"parallel.ep=2"}, "the model has no experts");

@@ -1,0 +1,141 @@
+#include "nanotron/nn/mlp/tiled_mlp.hpp"
+
+#include <algorithm>
+
+#include "nanotron/base/error.hpp"
+#include "nanotron/base/types.hpp"
+#include "nanotron/deck/config.hpp"
+#include "nanotron/kernels/elementwise/elementwise.hpp"
+#include "nanotron/nn/checks.hpp"
+#include "nn/linear/rows.hpp"
+
+namespace nanotron::nn {
+
+template <class T>
+struct TiledMlp<T>::Tile {
+  Range tokens;
+  Matrix<T> gate_up, hidden;
+};
+
+// function: tile, for the tiles of a chunk in their order.
+template <class T>
+template <class Function>
+void TiledMlp<T>::for_each_tile(const Range& chunk, const FeedForwardWorkspace<T>& work,
+                                const Function& function) const {
+  for (index_t begin = chunk.begin; begin < chunk.end; begin += tile_) {
+    const Range tokens{begin, std::min(begin + tile_, chunk.end)};
+    function(Tile{tokens, first(work.tile.gate_up, tokens.size()), first(work.tile.hidden, tokens.size())});
+  }
+}
+
+//   gate | up = n Wgu^T (+ b)      h = f(gate, up) or f(up)
+template <class T>
+void TiledMlp<T>::compute(Device& device, const Tile& tile, Matrix<const T> n) const {
+  gate_up_.forward()(device, n, tile.gate_up);
+  act_->forward(device, tile.gate_up, tile.hidden, {});
+}
+
+template <class T>
+Pending TiledMlp<T>::forward_output(Device& device, const TokenBatch&, TensorParallelRegion<T>& region,
+                                    const BlockInput<T>& n, const FeedForwardActivations<T>&,
+                                    const FeedForwardWorkspace<T>& work, Matrix<const T> addend, Matrix<T> y) const {
+  const Matrix<const T> all = region.gather(device, n.rows);
+  const Matrix<T> sum = region.partial_sum(y);
+  const auto held = static_cast<index_t>(all.extent(0));  // fewer than those of a chunk in generation
+  Pending running;
+  index_t number = 0;
+  for (const Range& chunk : region.chunks()) {
+    for_each_tile({chunk.begin, std::min(chunk.end, held)}, work, [&](const Tile& tile) {
+      compute(device, tile, rows_of(all, tile.tokens));
+      const bool adds_here = addend.extent(0) > 0;
+      down_.forward_part({}, adds_here ? rows_of(addend, tile.tokens) : addend)(device, tile.hidden,
+                                                                                rows_of(sum, tile.tokens));
+    });
+    running = region.start_sum_of(device, number++, y);
+  }
+  return running;
+}
+
+//   dh = dy Wd        dWd += dy^T h        dbd += sum over tokens of dy
+//   dgate, dup = Activation backward of dh, overwriting gate, up
+//   dWgu += [dgate | dup]^T n              db += sum over tokens of [dgate | dup]
+template <class T>
+void TiledMlp<T>::compute_gradient(Device& device, const Tile& tile, Matrix<const T> n, Matrix<const T> dy,
+                                   const FeedForwardWorkspace<T>& work, TileGradients gradients) const {
+  const Matrix<T> dhidden = first(work.dhidden, tile.tokens.size());
+  compute(device, tile, n);
+  down_.backward_input()(device, dy, dhidden);
+  if (gradients == TileGradients::all) down_.backward_weight(device, dy, tile.hidden, work.sums);
+  act_->backward(device, tile.gate_up, dhidden, {}, work.sums);
+  if (gradients == TileGradients::all) gate_up_.backward_weight(device, tile.gate_up, n, work.sums);
+}
+
+namespace {
+
+// n of all tokens, where the gather of dy does not overwrite it.
+template <class T>
+Matrix<const T> gathered_input(Device& device, TensorParallelRegion<T>& region, const BlockInput<T>& n,
+                               const FeedForwardWorkspace<T>& work) {
+  const Matrix<const T> all = region.gather(device, n.rows);
+  if (!region.is_sharded()) return all;
+  kernels::copy_matrix<T>(device, all, work.tile.input);
+  return work.tile.input;
+}
+
+}  // namespace
+
+//   dn = [dgate | dup] Wgu, summed over the group
+template <class T>
+Pending TiledMlp<T>::backward_tiles(Device& device, TensorParallelRegion<T>& region, Matrix<const T> dy_rows,
+                                    const BlockInput<T>& input, const FeedForwardWorkspace<T>& work, Matrix<T> dn,
+                                    TileGradients gradients) const {
+  const Matrix<const T> n = gathered_input(device, region, input, work), dy = region.gather(device, dy_rows);
+  const Matrix<T> sum = region.partial_sum(dn);
+  Pending running;
+  index_t number = 0;
+  for (const Range& chunk : region.chunks()) {
+    for_each_tile(chunk, work, [&](const Tile& tile) {
+      compute_gradient(device, tile, rows_of(n, tile.tokens), rows_of(dy, tile.tokens), work, gradients);
+      gate_up_.backward_input()(device, tile.gate_up, rows_of(sum, tile.tokens));
+    });
+    running = region.start_sum_of(device, number++, dn);
+  }
+  return running;
+}
+
+template <class T>
+void TiledMlp<T>::backward_tiles_weight(Device& device, TensorParallelRegion<T>& region, Matrix<const T> dy_rows,
+                                        const BlockInput<T>& input, const FeedForwardWorkspace<T>& work) const {
+  const Matrix<const T> n = gathered_input(device, region, input, work), dy = region.gather(device, dy_rows);
+  for (const Range& chunk : region.chunks()) {
+    for_each_tile(chunk, work, [&](const Tile& tile) {
+      compute_gradient(device, tile, rows_of(n, tile.tokens), rows_of(dy, tile.tokens), work, TileGradients::all);
+    });
+  }
+}
+
+template <class T>
+Pending TiledMlp<T>::backward_input(Device&, const TokenBatch&, TensorParallelRegion<T>&,
+                                    const FeedForwardActivations<T>&, const FeedForwardWorkspace<T>&, Matrix<T>) const {
+  NANOTRON_REQUIRE(false, "backward of tiles is backward_tiles");
+  return Pending();
+}
+
+NANOTRON_INSTANTIATE_CLASS(TiledMlp)
+
+void check_mlp_tile(const deck::Config& c, deck::Findings& f) {
+  const deck::ParallelConfig& p = c.parallel;
+  if (p.mlp_tile == 0 || !f.is_valid({"parallel.mlp_tile"})) return;
+  const auto refuse = [&](const char* key, bool is_refused, const char* what, const char* change) {
+    if (is_refused && f.is_valid({key})) f.error({"parallel.mlp_tile", key}, what, "mlp_tile = 0", change);
+  };
+  refuse("precision.reproducible", c.precision.reproducible == deck::Reproducible::layout,
+         "weight gradients are summed tile by tile, in an order that depends on the tokens of a rank",
+         "or reproducible = 'run'");
+  refuse("parallel.tp_gathered_inputs",
+         p.tp != 1 && p.tp_mode == deck::TpMode::reduce_scatter && p.tp_gathered_inputs == deck::GatheredInputs::keep,
+         "tp_gathered_inputs = 'keep' keeps inputs of all tokens, and tiles gather them again",
+         "or tp_gathered_inputs = 'gather_again'");
+}
+
+}  // namespace nanotron::nn
