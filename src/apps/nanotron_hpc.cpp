@@ -15,6 +15,7 @@
 #include "nanotron/trainer/plan/start_plan.hpp"
 #include "nanotron/trainer/report/pipeline_text.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
+#include "nanotron/trainer/start/message_nodes.hpp"
 #include "nanotron/trainer/start/network_variables.hpp"
 #include "nanotron/trainer/start/train.hpp"
 #include "nanotron/trainer/state/run_resources.hpp"
@@ -33,7 +34,7 @@ int main(int argc, char** argv) {
 
     const bool trains = line->action == apps::Action::train, runs = trains || line->action == apps::Action::evaluate;
     if (!trains) release_stop_signals();
-    const deck::Config config =
+    deck::Config config =
         trainer::load_config(world.get(), line->deck, line->overrides,
                              runs ? trainer::GridRanks::of_world : trainer::GridRanks::of_deck, line->ranks);
     if (line->action == apps::Action::check) {
@@ -49,6 +50,7 @@ int main(int argc, char** argv) {
     }
     if (line->action == apps::Action::plan) {
       const auto machine = trainer::load_machine(world.get(), line->machine);
+      config = trainer::with_message_nodes(std::move(config), machine);
       std::string plan = trainer::describe_plan(config, machine);
       if (machine) plan += simulation::describe_prediction(config, *machine);
       if (line->ranks > 0) plan += trainer::describe_start(config, machine);

@@ -17,6 +17,9 @@ bool has_bulk_channel(const GridShape& shape, const GridCoordinate& at, GroupKin
       return shape.shards > 1;
     case GroupKind::ep:
       return shape.ep > 1;
+    case GroupKind::ep_across:
+    case GroupKind::ep_within:
+      return shape.has_parts_of_ep();
     case GroupKind::cp_all_to_all:
     case GroupKind::cp_ring:
       return shape.has_parts_of_cp();

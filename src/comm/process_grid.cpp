@@ -94,6 +94,7 @@ constexpr int group_kinds = static_cast<int>(GroupKind::embedding) + 1;
 bool is_alone(const GridShape& shape, const GridCoordinate& at, GroupKind kind) {
   if (kind == GroupKind::embedding) return !has_embedding_group(shape, at);
   if (kind == GroupKind::to_host || kind == GroupKind::from_host) return true;
+  if (kind == GroupKind::ep_across || kind == GroupKind::ep_within) return !shape.has_parts_of_ep();
   return (kind == GroupKind::cp_all_to_all || kind == GroupKind::cp_ring) && !shape.has_parts_of_cp();
 }
 
@@ -137,6 +138,7 @@ GridShape shape_of(const deck::Config& config) {
           .tp = static_cast<int>(p.tp),
           .shards = static_cast<int>(deck::shard_group_size(p)),
           .ep = static_cast<int>(p.ep),
+          .ep_nodes = p.ep_messages == deck::ExpertMessages::by_node ? std::max(1, static_cast<int>(p.ep_nodes)) : 1,
           .cp_all_to_all = static_cast<int>(deck::all_to_all_ranks(p)),
           .order = p.order,
           .tp_sums = config.precision.reproducible == deck::Reproducible::layout ? Sums::tree : Sums::any_order,
@@ -165,8 +167,26 @@ GridCoordinate coordinate_of(const GridShape& shape, int rank) {
   return {.dp = c[dp_axis], .pp = c[pp_axis], .cp = c[cp_axis], .tp = c[tp_axis]};
 }
 
+namespace {
+
+// Consecutive ranks of ep are on a node.
+std::vector<int> part_of_ep(const GridShape& s, const GridCoordinate& at, GroupKind kind) {
+  const std::vector<int> ep = ranks_of_group(s, at, GroupKind::ep);
+  const auto of_node = ep.size() / static_cast<std::size_t>(s.ep_nodes);
+  const auto me = static_cast<std::size_t>(std::ranges::find(ep, rank_of(s, at)) - ep.begin());
+  std::vector<int> ranks;
+  for (std::size_t i = 0; i < ep.size(); ++i) {
+    if (kind == GroupKind::ep_within ? i / of_node == me / of_node : i % of_node == me % of_node)
+      ranks.push_back(ep[i]);
+  }
+  return ranks;
+}
+
+}  // namespace
+
 std::vector<int> ranks_of_group(const GridShape& s, const GridCoordinate& at, GroupKind kind) {
   if (is_alone(s, at, kind)) return {rank_of(s, at)};
+  if (kind == GroupKind::ep_across || kind == GroupKind::ep_within) return part_of_ep(s, at, kind);
   std::vector<int> ranks;
   const auto add = [&](int count, const auto& coordinate) {
     for (int i = 0; i < count; ++i) ranks.push_back(rank_of(s, coordinate(i)));
@@ -280,11 +300,14 @@ ProcessGrid::Groups ProcessGrid::make_groups(const Communicator& world, const Gr
   if (shape.ep > 1)
     data.push_back({group(GroupKind::expert_data), group(GroupKind::expert_shard), group(GroupKind::expert_replicate)});
   Group ep = group(GroupKind::ep), tp = group(GroupKind::tp, shape.tp_sums), cp = group(GroupKind::cp);
+  Group ep_across = group(GroupKind::ep_across), ep_within = group(GroupKind::ep_within);
   Group cp_all_to_all = group(GroupKind::cp_all_to_all), cp_ring = group(GroupKind::cp_ring);
   Group pp = group(GroupKind::pp), embedding = group(GroupKind::embedding);
   return {Group(std::move(all), std::unique_ptr<Channel>()),
           std::move(data),
           std::move(ep),
+          std::move(ep_across),
+          std::move(ep_within),
           std::move(tp),
           std::move(cp),
           std::move(cp_all_to_all),
@@ -304,6 +327,7 @@ ProcessGrid::ProcessGrid(const Communicator& world, const GridShape& shape, Tran
 
 ProcessGrid ProcessGrid::planned(const GridShape& s, const GridCoordinate& at, OperationLog* log) {
   const int rank = data_parallel_rank(s, at), size = s.dp * s.cp, n = s.cp_all_to_all;
+  const int of_node = s.ep / s.ep_nodes;
   std::vector<DataGroups> data;
   data.push_back(planned_data_groups(size, rank, s.shards, log, GroupKind::data));
   if (s.ep > 1) {
@@ -312,8 +336,11 @@ ProcessGrid ProcessGrid::planned(const GridShape& s, const GridCoordinate& at, O
   return {s,
           at,
           {Group::planned(s.size(), rank_of(s, at)), std::move(data),
-           Group::planned(s.ep, rank % s.ep, {log, GroupKind::ep}), Group::planned(s.tp, at.tp, {log, GroupKind::tp}),
-           Group::planned(s.cp, at.cp, {log, GroupKind::cp}),
+           Group::planned(s.ep, rank % s.ep, {log, GroupKind::ep}),
+           Group::planned(s.ep_nodes, rank % s.ep / of_node, {log, GroupKind::ep_across}),
+           Group::planned(s.has_parts_of_ep() ? of_node : 1, s.has_parts_of_ep() ? rank % of_node : 0,
+                          {log, GroupKind::ep_within}),
+           Group::planned(s.tp, at.tp, {log, GroupKind::tp}), Group::planned(s.cp, at.cp, {log, GroupKind::cp}),
            Group::planned(s.has_parts_of_cp() ? n : 1, s.has_parts_of_cp() ? at.cp % n : 0,
                           {log, GroupKind::cp_all_to_all}),
            Group::planned(s.has_parts_of_cp() ? s.cp / n : 1, s.has_parts_of_cp() ? at.cp / n : 0,

@@ -17,6 +17,7 @@
 #include "nanotron/simulation/step_prediction.hpp"
 #include "nanotron/trainer/plan/plan.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
+#include "nanotron/trainer/start/message_nodes.hpp"
 #include "simulation/grid_options.hpp"
 #include "simulation/tables.hpp"
 
@@ -66,7 +67,7 @@ class Search {
     try {
       deck::Config config = trainer::read_deck_text(text_, name_, all, nullptr, ranks);
       trainer::resolve(config, ranks);
-      return config;
+      return trainer::with_message_nodes(std::move(config), machine_);
     } catch (const Error&) {
       return std::nullopt;
     }

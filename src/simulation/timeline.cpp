@@ -20,6 +20,8 @@ Share share_of(comm::GroupKind group) {
     case comm::GroupKind::cp_ring:
       return Share::context_parallel;
     case comm::GroupKind::ep:
+    case comm::GroupKind::ep_across:
+    case comm::GroupKind::ep_within:
       return Share::expert_parallel;
     case comm::GroupKind::to_host:
     case comm::GroupKind::from_host:

@@ -20,7 +20,7 @@ class ExpertWaits : public testing::Test {
 
   std::unique_ptr<ExpertExchange<float>> make(Arena& arena) {
     return make_expert_exchange<float>({.assignments = rows_, .rows = rows_, .hidden = hidden, .experts = experts_},
-                                       ep_, arena);
+                                       ep_, {}, arena);
   }
   std::uint64_t waits() const { return emulation::Scheduler::instance().host_waits(); }
 };

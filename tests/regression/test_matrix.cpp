@@ -41,6 +41,8 @@ const std::vector<Axis> axes{
     {"parallel.cp", {"1", "2", "3", "4"}},
     {"parallel.ep", {"1", "2", "3", "4"}},
     {"parallel.ep_overlap", {"f", "t"}},
+    {"parallel.ep_messages", {"by_rank", "by_node"}},
+    {"parallel.ep_nodes", {"0", "2"}},
     {"parallel.zero_stage", {"0", "1", "2", "3"}},
     {"parallel.zero_size", {"0", "2"}},
     {"parallel.compression", {"none", "bf16"}},
@@ -52,6 +54,7 @@ const std::vector<Axis> axes{
     {"parallel.pp_schedule", {"gpipe", "1f1b", "interleaved_1f1b", "zero_bubble"}},
     {"parallel.recompute", {"none", "selective", "full"}},
     {"parallel.recompute_layers", {"all", "2:1"}},
+    {"parallel.recompute_dispatch", {"f", "t"}},
     {"parallel.offload_layers", {"0", "2"}},
     {"parallel.mlp_tile", {"0", "4"}},
     {"data.micro_batch_size", {"1", "2"}},
@@ -151,6 +154,7 @@ bool is_at_work(const Choice& choice, const deck::Config& config, std::size_t ax
   if (name.starts_with("parallel.tp_")) return p.tp > 1 && p.tp_mode == deck::TpMode::reduce_scatter;
   if (name == "parallel.recompute_layers") return p.recompute != deck::Recompute::none;
   if (name.starts_with("parallel.cp_")) return p.cp > 1;
+  if (name.starts_with("parallel.ep_")) return p.ep > 1;
   if (name == "data.sequences") return config.data.sequences != deck::SequenceKind::pairs;  // another axis
   if (name == "parallel.pp_schedule") return p.pp > 1;
   if (name == "parallel.zero_size") return p.zero_stage > 0;

@@ -27,6 +27,9 @@ inline Numbers serial(const deck::Config& config, std::int64_t steps) {
   alone.parallel.zero_stage = alone.parallel.zero_size = 0;
   alone.parallel.mlp_tile = 0;
   alone.parallel.ep_overlap = false;
+  alone.parallel.ep_messages = deck::ExpertMessages::by_rank;
+  alone.parallel.ep_nodes = 0;
+  alone.parallel.recompute_dispatch = false;
   return run_training(alone, MPI_COMM_SELF, steps);
 }
 

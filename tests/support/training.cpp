@@ -78,7 +78,8 @@ Traffic counted(comm::ProcessGrid& grid) {
       .data_parallel = bytes_of(grid.data_groups(comm::ReplicaSet::data_parallel)) +
                        (grid.shape().ep > 1 ? bytes_of(grid.data_groups(comm::ReplicaSet::expert_data_parallel)) : 0),
       .pipeline = grid.pp().traffic().bytes,
-      .expert_parallel = grid.ep().traffic().bytes};
+      .expert_parallel =
+          grid.ep().traffic().bytes + grid.ep_across().traffic().bytes + grid.ep_within().traffic().bytes};
 }
 
 void add_scalars(const deck::Config& config, Traffic& traffic) {

@@ -33,6 +33,7 @@ struct GridShape {
   int dp = 1, pp = 1, cp = 1, tp = 1;
   int shards = 1;                     // size of a shard group (ZeRO): neighbours of the data-parallel group (dp x cp)
   int ep = 1;                         // size of an expert-parallel group: neighbours of the data-parallel group
+  int ep_nodes = 1;                   // of an expert-parallel group whose messages go by node
   int cp_all_to_all = 1;              // neighbours in cp that exchange tokens for heads
   std::string order = "tp-cp-pp-dp";  // innermost first: the first axis varies fastest over ranks
   Sums tp_sums = Sums::any_order;
@@ -40,6 +41,7 @@ struct GridShape {
   bool ties_embedding = false;  // the first and the last rank of a pipeline may hold the same embedding
 
   int size() const { return dp * pp * cp * tp; }
+  bool has_parts_of_ep() const { return ep_nodes > 1; }
   bool has_parts_of_cp() const { return 1 < cp_all_to_all && cp_all_to_all < cp; }
   int expert_shards() const { return shards > ep ? shards / ep : 1; }  // ranks of a shard group with the same experts
   int sequences_at_once(ReplicaSet replicas) const;  // whose tokens meet on a rank with these parameters

@@ -17,6 +17,8 @@ enum class GroupKind {
   expert_shard,
   expert_replicate,  // those of the experts
   ep,
+  ep_across,
+  ep_within,  // parts of ep: ranks with the same place in each node, those of a node
   tp,
   cp,
   cp_all_to_all,

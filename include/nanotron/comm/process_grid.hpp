@@ -43,6 +43,10 @@ class ProcessGrid {
   std::vector<Group*> owners(ReplicaSet replicas);
   Group& data_parallel() { return g_.data.front().data; }
   Group& ep() { return g_.ep; }  // neighbours of the data-parallel group that together store all experts
+  // Parts of ep: the ranks with the same place in each of its nodes, and those of this node; alone without
+  // has_parts_of_ep().
+  Group& ep_across() { return g_.ep_across; }
+  Group& ep_within() { return g_.ep_within; }
   Group& tp() { return g_.tp; }  // same (dp, pp, cp): shards of the same layers
   Group& cp() { return g_.cp; }  // same (dp, pp, tp): parts of the same sequences
   // Parts of cp: neighbours, and the ranks with the same place among theirs; alone without has_parts_of_cp().
@@ -63,6 +67,10 @@ class ProcessGrid {
     f(g_.pp, GroupKind::pp);
     f(g_.embedding, GroupKind::embedding);
     f(g_.ep, GroupKind::ep);
+    if (shape_.has_parts_of_ep()) {
+      f(g_.ep_across, GroupKind::ep_across);
+      f(g_.ep_within, GroupKind::ep_within);
+    }
     const auto of_data = [&](DataGroups& groups, GroupKind data, GroupKind shard, GroupKind replicate) {
       f(groups.data, data);
       f(groups.shard, shard);
@@ -84,7 +92,7 @@ class ProcessGrid {
   struct Groups {
     Group world;
     std::vector<DataGroups> data;  // by ReplicaSet; only one where ep = 1
-    Group ep, tp, cp, cp_all_to_all, cp_ring, pp, embedding;
+    Group ep, ep_across, ep_within, tp, cp, cp_all_to_all, cp_ring, pp, embedding;
     Communicator node;
   };
   ProcessGrid(const GridShape& shape, const GridCoordinate& at, Groups groups);

@@ -61,9 +61,22 @@ void record(Group& group, const std::string& name, const std::vector<int>& ranks
 }
 
 // By GroupKind.
-constexpr const char* names[] = {
-    "world", "dp", "dp shard",      "dp replicate", "expert dp", "expert dp shard", "expert dp replicate", "ep",
-    "tp",    "cp", "cp all-to-all", "cp ring",      "pp",        "embedding"};
+constexpr const char* names[] = {"world",
+                                 "dp",
+                                 "dp shard",
+                                 "dp replicate",
+                                 "expert dp",
+                                 "expert dp shard",
+                                 "expert dp replicate",
+                                 "ep",
+                                 "ep across nodes",
+                                 "ep in a node",
+                                 "tp",
+                                 "cp",
+                                 "cp all-to-all",
+                                 "cp ring",
+                                 "pp",
+                                 "embedding"};
 
 // Attribute of a communicator: its number in the recorder. Freed with MPI.
 int number_key() {

@@ -40,6 +40,8 @@ int axis_of(GroupKind kind) {
     case GroupKind::embedding:
       return pp;
     case GroupKind::ep:
+    case GroupKind::ep_across:
+    case GroupKind::ep_within:
       return ep;
     case GroupKind::world:
       return all;

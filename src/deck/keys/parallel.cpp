@@ -106,6 +106,13 @@ std::vector<Parameter> parallel_rows() {
         "How rows travel to experts on other ranks and back: as they are computed with; in bf16; or, to the experts, "
         "in forward and in backward, as FP8 codes (E4M3) with a scale for each 128 values, and back in bf16, as in "
         "DeepSeek-V3."),
+    ENUM(ep_messages, {"by_rank", ExpertMessages::by_rank}, {"by_node", ExpertMessages::by_node}).of_training().says(
+        "How tokens travel to experts on other nodes: a row for each expert, to its rank; or once to each node, to the "
+        "rank with the same place there, which forwards them, and which adds the outputs of its node before they "
+        "return (as DeepSeek-V3's and Megatron-LM's hybrid dispatch)."),
+    KEY(ep_nodes).at_least(0).at_most(100000).in("nodes").of_training().says(
+        "With ep_messages = 'by_node' the nodes of each expert-parallel group, of consecutive ranks each; 0: the hosts "
+        "of the run, in a plan the nodes of --machine."),
     ENUM(recompute, {"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}).says(
         "Activation recomputation: 'none'; 'selective': norms and the MLP's activation (attention scores are never "
         "stored in any mode); 'full': whole layers."),
@@ -116,6 +123,9 @@ std::vector<Parameter> parallel_rows() {
         "Tokens of a micro-batch for which dense feed-forward networks are computed at once: activations between their "
         "GEMMs exist for one such tile only, and backward computes them again (as DeepSpeed's TiledMLP). 0: all tokens "
         "at once."),
+    KEY(recompute_dispatch).of_training().says(
+        "Whether backward receives the input rows of experts again, by another dispatch, instead of keeping them; with "
+        "recompute = 'full' it does so in any case."),
     KEY(offload_layers).at_least(0).at_most(100000).in("layers").says(
         "Layers of each virtual stage, the first ones, whose activations are copied to page-locked memory of the host "
         "after forward and back before backward, beside other layers. They share the memory of three layers on the "

@@ -111,7 +111,8 @@ nn::MoeParts<T> parts_of(const TransformerSetup& setup, const ParameterTable& ta
                              .is_sigmoid = moe.router_score == deck::RouterScore::sigmoid,
                              .bias_segments = moe.router_bias ? parts.orders.tokens.shards_on_rank : 0,
                              .gemms = setup.expert_gemms,
-                             .cuts = cuts_of(setup, parts.orders.tokens)};
+                             .cuts = cuts_of(setup, parts.orders.tokens),
+                             .recompute_dispatch = setup.recompute_dispatch};
   if (moe.router_bias)
     parts.sizes.bias_workspace =
         kernels::bias_workspace_size(arena.processor(), tokens, moe.num_experts, parts.sizes.bias_segments);
@@ -121,16 +122,18 @@ nn::MoeParts<T> parts_of(const TransformerSetup& setup, const ParameterTable& ta
   if (parts.sizes.cuts.sequences > 1 && table.sections.back().units.size() > 0) {
     parts.gradient_stride = table.unit(table.sections.back().first_layer_unit).range.size();
   }
-  for (index_t turn = 0; turn < setup.in_turns; ++turn) {
-    parts.exchanges.push_back(nn::make_expert_exchange<T>({.assignments = parts.sizes.assignments(),
-                                                           .rows = parts.sizes.rows,
-                                                           .hidden = parts.sizes.hidden,
-                                                           .experts = parts.sizes.experts,
-                                                           .cuts = parts.sizes.cuts,
-                                                           .gemms = parts.sizes.gemms,
-                                                           .row_type = setup.expert_rows},
-                                                          *setup.ep, arena));
-  }
+  nn::ExchangeSize exchange{.assignments = parts.sizes.assignments(),
+                            .rows = parts.sizes.rows,
+                            .hidden = parts.sizes.hidden,
+                            .experts = parts.sizes.experts,
+                            .cuts = parts.sizes.cuts,
+                            .gemms = parts.sizes.gemms,
+                            .row_type = setup.expert_rows,
+                            .routing = parts.routing};
+  const bool is_expected = moe.receive_factor > 0.0 || moe.receive_quantile > 0.0;
+  exchange.by_node = parts.sizes.by_node = nn::node_row_sizes(exchange, setup.ep_nodes, is_expected);
+  for (index_t turn = 0; turn < setup.in_turns; ++turn)
+    parts.exchanges.push_back(nn::make_expert_exchange<T>(exchange, *setup.ep, setup.ep_nodes, arena));
   parts.capacity = nn::make_expert_capacity(moe.capacity_factor, parts.routing, setup.context(), setup.sequences,
                                             *setup.cp, device, arena);
   parts.sums = nn::make_expert_sums<T>(keeps_order(setup) ? nn::SumsOf::rows : nn::SumsOf::tokens, *setup.tp);

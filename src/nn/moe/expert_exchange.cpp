@@ -10,6 +10,7 @@
 #include "nanotron/kernels/moe/expert_rows.hpp"
 #include "nanotron/tensor/host_copy.hpp"
 #include "nn/linear/rows.hpp"
+#include "nn/moe/node_exchange.hpp"
 #include "nn/moe/row_messages.hpp"
 
 namespace nanotron::nn {
@@ -128,13 +129,12 @@ class ExchangedExperts final : public ExpertExchange<T> {
     const index_t weights = size_.assignments * static_cast<index_t>(sizeof(M));
     const index_t counts =
         size_.experts * (1 + size_.cuts.boundaries_on_rank()) * static_cast<index_t>(sizeof(std::int64_t));
-    const auto exchanged = [&](index_t bytes) {
-      return comm::StepTraffic{.expert_parallel = comm::all_to_all_bytes(bytes, ep_->size())};
-    };
     return {.forward = exchanged(dispatched + weights + counts),
             .backward = exchanged(dispatched + returned + weights),
             .output = exchanged(returned)};
   }
+
+  comm::StepTraffic dispatch_traffic() const override { return exchanged(size_.assignments * messages_.sent_bytes()); }
 
   void start_plan(Device& device, const TokenRoutes& routes, Vector<std::int64_t> counts, ExpertRows& plan) override {
     const index_t here = experts_here();
@@ -204,6 +204,9 @@ class ExchangedExperts final : public ExpertExchange<T> {
   void progress() override { messages_.progress(); }
 
  private:
+  comm::StepTraffic exchanged(index_t bytes) const {
+    return {.expert_parallel = comm::all_to_all_bytes(bytes, ep_->size())};
+  }
   index_t experts_here() const { return size_.experts / ep_->size(); }
   bool is_counting() const { return copy_.has_value() && copy_->is_running(); }
   Vector<std::int64_t> received_of(const ExpertRows& plan) const {
@@ -274,14 +277,17 @@ class ExchangedExperts final : public ExpertExchange<T> {
 }  // namespace
 
 template <class T>
-std::unique_ptr<ExpertExchange<T>> make_expert_exchange(const ExchangeSize& size, comm::Group& ep, Arena& arena) {
+std::unique_ptr<ExpertExchange<T>> make_expert_exchange(const ExchangeSize& size, comm::Group& ep,
+                                                        const NodeGroups& nodes, Arena& arena) {
+  if (nodes.across->size() > 1) return make_node_exchange<T>(size, nodes, arena);
   if (ep.size() > 1) return std::make_unique<ExchangedExperts<T>>(size, ep, arena);
   if (size.gemms == deck::ExpertGemms::grouped) return std::make_unique<GroupedLocalExperts<T>>(size, arena);
   return std::make_unique<LocalExperts<T>>(size, arena);
 }
 
-#define NANOTRON_INSTANTIATE(T) \
-  template std::unique_ptr<ExpertExchange<T>> make_expert_exchange(const ExchangeSize&, comm::Group&, Arena&);
+#define NANOTRON_INSTANTIATE(T)                                                                       \
+  template std::unique_ptr<ExpertExchange<T>> make_expert_exchange(const ExchangeSize&, comm::Group&, \
+                                                                   const NodeGroups&, Arena&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

@@ -21,7 +21,9 @@ PassTraffic Moe<T>::traffic(const TensorParallelRegion<T>& region) const {
              .backward = gather + sum + parts_->sums->values_traffic(size) +
                          comm::StepTraffic{.context_parallel = comm::all_reduce_bytes(counts, parts_->cp->size())},
              .output = sum} +
-         parts_->exchanges.front()->traffic();
+         parts_->exchanges.front()->traffic() +
+         PassTraffic{.backward =
+                         s.recompute_dispatch ? parts_->exchanges.front()->dispatch_traffic() : comm::StepTraffic{}};
 }
 
 // Chooses the experts of each token; starts the dispatch of the tokens as rows, with their weights.
@@ -50,7 +52,7 @@ void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, c
   }
   exchange(work).start_plan(device, routes(act, tokens), work.counts, plan);
   if (plan.cuts.extent(0) > 0) exchange(work).dispatch_cuts(device, work.cuts, plan.cuts);
-  exchange(work).start_dispatch(device, plan, routes(act, tokens), n, first(act.weights, all), act.input,
+  exchange(work).start_dispatch(device, plan, routes(act, tokens), n, first(act.weights, all), input(act, work),
                                 act.row_weights);
 }
 
@@ -58,6 +60,12 @@ template <class T>
 TokenRoutes Moe<T>::routes(const RoutedActivations<T>& act, index_t tokens) const {
   const index_t top_k = parts_->routing.top_k, all = tokens * top_k;
   return {top_k, first(act.assignments, all), first(act.row_of_assignment, all), act.source};
+}
+
+// Where rows arrive.
+template <class T>
+Matrix<T> Moe<T>::input(const RoutedActivations<T>& act, const RoutedWorkspace<T>& work) const {
+  return parts_->sizes.recompute_dispatch ? work.output : act.input;
 }
 
 template <class T>
@@ -142,8 +150,8 @@ void Moe<T>::forward_dispatch(Device& device, const FeedForwardActivations<T>& a
 template <class T>
 void Moe<T>::forward_rows(Device& device, const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w) const {
   const RoutedActivations<T>& act = *a.routed;
-  exchange(*w.routed).finish_dispatch(device, *act.rows, act.input, act.row_weights);
-  w_.gate_up->forward(device, *act.rows, act.input, act.gate_up);
+  exchange(*w.routed).finish_dispatch(device, *act.rows, input(act, *w.routed), act.row_weights);
+  w_.gate_up->forward(device, *act.rows, input(act, *w.routed), act.gate_up);
   w_.biases.add_gate_up(device, *act.rows, act.gate_up);
   compute_rows(device, act);
 }
@@ -318,18 +326,32 @@ void Moe<T>::backward_rows_weight(Device& device, const FeedForwardActivations<T
   w_.down->backward_weight(device, plan, act.doutput, act.hidden);
   exchange(*w.routed).progress();
   w_.biases.backward_down(device, plan, act.doutput, act.row_weights, w.routed->bias_sums);
-  w_.gate_up->backward_weight(device, plan, act.gate_up, act.input);
+  if (!parts_->sizes.recompute_dispatch) w_.gate_up->backward_weight(device, plan, act.gate_up, act.input);
   exchange(*w.routed).progress();
   w_.biases.backward_gate_up(device, plan, act.gate_up, w.routed->bias_sums);
+}
+
+// With recompute_dispatch, after the combine of backward: dWgu += [dgate | dup]^T x
+template <class T>
+void Moe<T>::receive_again(Device& device, const RoutedActivations<T>& act, const RoutedWorkspace<T>& work) const {
+  const Matrix<T> rows = input(act, work);
+  exchange(work).finish_dispatch(device, *act.rows, rows, {});
+  w_.gate_up->backward_weight(device, *act.rows, act.gate_up, rows);
 }
 
 //   [dWr | dwg] += [dl | ds]^T n      dbr += sum over tokens of dl
 template <class T>
 void Moe<T>::backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act,
                                    const FeedForwardWorkspace<T>& work) const {
+  if (parts_->sizes.recompute_dispatch) {
+    exchange(*work.routed)
+        .start_dispatch(device, *act.routed->rows, routes(*act.routed, static_cast<index_t>(n.extent(0))), n, {},
+                        input(*act.routed, *work.routed), {});
+  }
   if (w_.shared) w_.shared->gate_up.backward_weight(device, act.routed->shared_gate_up, n);
   kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, act.routed->dlogits, n, 1.0,
                       MatrixRef<M>(w_.router.gradient), parts_->orders.tokens);
+  if (parts_->sizes.recompute_dispatch) receive_again(device, *act.routed, *work.routed);
   if (w_.router.bias.extent(0) == 0) return;
   const MatrixRef<const T> dlogits(act.routed->dlogits);
   kernels::bias_backward<T>(device, dlogits.column_block(0, parts_->routing.experts), w_.router.bias_gradient,
@@ -339,7 +361,7 @@ void Moe<T>::backward_input_weight(Device& device, Matrix<const T> n, const Feed
 template <class T>
 void Moe<T>::prepare(Device& device, const FeedForwardActivations<T>& a, const FeedForwardWorkspace<T>& w) const {
   if (device.gemm_mode() == GemmMode::fixed_order) return;
-  w_.gate_up->prepare(device, a.routed->input, a.routed->gate_up);
+  w_.gate_up->prepare(device, input(*a.routed, *w.routed), a.routed->gate_up);
   w_.down->prepare(device, a.routed->hidden, w.routed->output);
 }
 

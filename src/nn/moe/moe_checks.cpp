@@ -200,6 +200,41 @@ void check_pairs(const deck::Config& c, deck::Findings& f) {
   }
 }
 
+// Rows that go once to each node. What they need of the hosts: src/trainer/start/message_nodes.cpp.
+void check_messages(const deck::Config& c, deck::Findings& f) {
+  const deck::ParallelConfig& p = c.parallel;
+  if (!f.is_valid({"parallel.ep_messages", "parallel.ep_nodes", "parallel.ep"})) return;
+  if (p.ep_messages == deck::ExpertMessages::by_rank) {
+    if (p.ep_nodes > 0) {
+      f.error({"parallel.ep_nodes"}, "ep_nodes is of messages by node, and ep_messages = 'by_rank'",
+              "ep_messages = 'by_node'", "or ep_nodes = 0");
+    }
+    return;
+  }
+  if (c.model.moe.num_experts == 0 || p.ep == 1) {
+    f.error({"parallel.ep_messages"}, "ep_messages is of rows that travel between ranks, and ep = 1 has none",
+            "ep > 1, or ep_messages = 'by_rank'");
+  } else if (p.ep_nodes > 0 && p.ep % p.ep_nodes != 0) {
+    f.error({"parallel.ep_nodes", "parallel.ep"},
+            "ep = " + text(p.ep) + " ranks are not a multiple of ep_nodes = " + text(p.ep_nodes),
+            "ep_nodes a divisor of " + text(p.ep));
+  }
+  refuse_layout(c, f, "parallel.ep_messages", "sums of a node that are added before they travel",
+                "ep_messages = 'by_rank'");
+}
+
+void check_recomputed_dispatch(const deck::Config& c, deck::Findings& f) {
+  const deck::ParallelConfig& p = c.parallel;
+  const std::string key = "parallel.recompute_dispatch", change = "or recompute_dispatch = .false.";
+  if (!p.recompute_dispatch || !f.is_valid({key, "parallel.ep", "parallel.recompute"})) return;
+  if (c.model.moe.num_experts == 0 || p.ep == 1) {
+    f.error({key}, "recompute_dispatch is of rows that travel between ranks, and ep = 1 has none", "ep > 1", change);
+  } else if (p.recompute == deck::Recompute::full) {
+    f.error({key, "parallel.recompute"}, "recompute = 'full' receives the rows of experts again with all else",
+            "recompute = 'selective' or 'none'", change);
+  }
+}
+
 // Two halves of a micro-batch that take turns.
 void check_halves(const deck::Config& c, deck::Findings& f) {
   const deck::ParallelConfig& p = c.parallel;
@@ -238,6 +273,8 @@ void check_moe(const deck::Config& c, deck::Findings& f) {
   if (!f.is_valid({"moe.num_experts"})) return;
   check_halves(c, f);
   check_row_type(c, f);
+  check_messages(c, f);
+  check_recomputed_dispatch(c, f);
   if (moe.num_experts == 0) {
     refuse_keys_of_experts(c, f);
     if (p.ep > 1 && f.is_valid({"parallel.ep"})) {

@@ -21,6 +21,25 @@ void take_selective(Arena& arena, MemoryKind kind, const MoeSizes& s, RoutedActi
   act.shared_hidden = arena.take<T>(kind, s.tokens, s.shared_width);
 }
 
+namespace {
+
+std::shared_ptr<NodeRows> take_node_rows(Arena& arena, MemoryKind kind, const MoeSizes& s, int ranks) {
+  const NodeRowSizes& n = s.by_node;
+  if (n.nodes == 1) return nullptr;
+  const auto rows = std::make_shared<NodeRows>();
+  for (std::vector<std::int64_t>* of_node : {&rows->sent, &rows->received})
+    of_node->resize(static_cast<std::size_t>(n.nodes));
+  for (std::vector<std::int64_t>* of_rank : {&rows->forwarded, &rows->arrived})
+    of_rank->resize(static_cast<std::size_t>(ranks / n.nodes));
+  rows->rows = arena.take<std::int64_t>(kind, s.assignments());
+  rows->sources = arena.take<std::int64_t>(kind, n.sent);
+  rows->rows_forwarded = arena.take<std::int64_t>(kind, n.received * s.top_k);
+  rows->sources_forwarded = arena.take<std::int64_t>(kind, n.forwarded);
+  return rows;
+}
+
+}  // namespace
+
 template <class T>
 void take_full(Arena& arena, MemoryKind kind, const MoeSizes& s, int ranks, RoutedActivations<T>& act) {
   using M = master_t<T>;
@@ -33,7 +52,7 @@ void take_full(Arena& arena, MemoryKind kind, const MoeSizes& s, int ranks, Rout
   act.source = arena.take<std::int64_t>(kind, s.assignments());
   act.gate = arena.take<M>(kind, s.columns > s.experts ? s.tokens : 0);
   act.dlogits = arena.take<T>(kind, s.tokens, s.columns);
-  act.input = arena.take<T>(kind, s.rows, s.hidden);
+  act.input = arena.take<T>(kind, s.recompute_dispatch ? 0 : s.rows, s.hidden);
   act.row_weights = arena.take<M>(kind, s.rows);
   act.gate_up = arena.take<T>(kind, s.rows, 2 * s.width);
   act.shared_gate_up = arena.take<T>(kind, s.tokens, 2 * s.shared_width);
@@ -45,6 +64,7 @@ void take_full(Arena& arena, MemoryKind kind, const MoeSizes& s, int ranks, Rout
   act.rows->begin.resize(here + 1);
   const index_t local = s.experts / ranks;
   act.rows->counts = arena.take<std::int64_t>(kind, ranks > 1 ? 2 : 0, s.experts);
+  act.rows->nodes = take_node_rows(arena, kind, s, ranks);
   act.rows->cuts = arena.take<std::int64_t>(kind, s.cuts.shards_on_rank > 0 ? local * s.cuts.sequences : 0,
                                             s.cuts.boundaries_of_sequence());
   act.rows->offsets = arena.take<std::int64_t>(kind, s.gemms == deck::ExpertGemms::grouped ? local + 1 : 0);

@@ -118,7 +118,7 @@ void RowMessages<T>::return_values(Device& device, const RowCounts& counts, Vect
                                    Vector<M> values) {
   if (places.extent(0) > 0)
     kernels::gather_values<M>(device, values, places, received_values(static_cast<index_t>(places.extent(0))));
-  count(counts, size_.values);
+  count(counts, size_.returned_values);
   in_flight_[of_values] = comm::start_all_to_all<M>(*group_, received_values_.data(), received_counts_,
                                                     sent_values_.data(), sent_counts_, device.stream());
 }
@@ -134,7 +134,7 @@ Matrix<const T> RowMessages<T>::returned_rows(Device& device, index_t n) {
 template <class T>
 Vector<const typename RowMessages<T>::M> RowMessages<T>::returned_values(index_t n) {
   in_flight_[of_values].wait();
-  return values_to_send(n);
+  return Vector<const M>(sent_values_.data(), n * size_.returned_values);
 }
 
 template <class T>

@@ -15,7 +15,7 @@ namespace nanotron::nn {
 struct MessageSize {
   index_t sent = 0, received = 0;  // max rows
   index_t hidden = 0;
-  index_t values = 1;  // beside a row
+  index_t values = 1, returned_values = 1;  // beside a row sent, and one that returns
   deck::ExpertRowType row_type = deck::ExpertRowType::compute;
   bool keeps_received = false;  // received() has memory for any row_type
 };

@@ -11,6 +11,7 @@
 #include "nanotron/parallel/pipeline/pipeline_partition.hpp"
 #include "nanotron/trainer/data/run_data.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
+#include "nanotron/trainer/start/message_nodes.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -80,6 +81,7 @@ deck::Config load_config(MPI_Comm world, const std::string& path, const std::vec
     config.model.vocab_size = vocabulary_of_data(config, world);
     resolve(config, size);  // the checks that need vocab_size
   }
+  if (ranks == GridRanks::of_world) find_message_nodes(config, world);
   return config;
 }
 

@@ -37,7 +37,7 @@ struct ParallelConfig {
   bool ep_overlap = false;         // two halves of a micro-batch in turns
   ExpertRowType ep_row_type = ExpertRowType::compute;
   ExpertMessages ep_messages = ExpertMessages::by_rank;
-  std::int64_t ep_nodes = 0;  // of each expert-parallel group, with by_node; 0: resolved
+  std::int64_t ep_nodes = 0;   // of each expert-parallel group, with by_node; 0: resolved
   std::int64_t expert_tp = 0;  // 0: tp
   std::int64_t zero_stage = 0;
   std::int64_t zero_size = 0;  // 0: dp x cp

@@ -14,6 +14,7 @@
 #include "nanotron/nn/attention/score_maxima.hpp"
 #include "nanotron/nn/attention/token_batch.hpp"
 #include "nanotron/nn/linear/tensor_parallel_region.hpp"
+#include "nanotron/nn/moe/expert_exchange.hpp"
 
 namespace nanotron::model {
 
@@ -41,13 +42,15 @@ struct TransformerSetup {
   index_t mlp_tile = 0;  // tokens of a tile of dense networks; 0: all
   deck::ExpertGemms expert_gemms = deck::ExpertGemms::library;
   deck::ExpertRowType expert_rows = deck::ExpertRowType::compute;
+  bool recompute_dispatch = false;   // of rows to experts
   comm::Group* tp = &comm::alone();  // the tensor-, context- and expert-parallel groups: outlive the model
   comm::Group* cp = &comm::alone();
   nn::ContextGroups cp_groups{};  // parts of cp, where it has several rings and all-to-alls
   comm::Group* ep = &comm::alone();
-  Sharding sharding{};     // over the data-parallel ranks
-  int unit_shards = 1;     // shards of a unit, a multiple of the shard group's size
-  std::uint64_t seed = 0;  // of random masks
+  nn::NodeGroups ep_nodes{};  // parts of ep, where messages go by node
+  Sharding sharding{};        // over the data-parallel ranks
+  int unit_shards = 1;        // shards of a unit, a multiple of the shard group's size
+  std::uint64_t seed = 0;     // of random masks
   nn::ScoreMaxima score_maxima{};
   int cp_all_to_all = 1;  // ranks of each all-to-all of attention
   deck::DocumentMask document_mask = deck::DocumentMask::none;

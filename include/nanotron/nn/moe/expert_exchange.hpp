@@ -15,6 +15,7 @@
 #include <memory>
 
 #include "nanotron/comm/collectives.hpp"
+#include "nanotron/kernels/moe/routing.hpp"
 #include "nanotron/nn/moe/moe_memory.hpp"
 #include "nanotron/nn/pass_traffic.hpp"
 #include "nanotron/tensor/device.hpp"
@@ -45,6 +46,8 @@ class ExpertExchange {
   /// Per layer and micro-batch, with no token dropped. Counts rows sent in combine as those sent in dispatch: over the
   /// group the totals are equal.
   virtual PassTraffic traffic() const = 0;
+  /// Of one dispatch of rows alone.
+  virtual comm::StepTraffic dispatch_traffic() const { return {}; }
 
   /// counts (experts): rows from here to each expert -> plan, whose vectors have their sizes. finish_plan waits for the
   /// device, once: the host must know how many rows each GEMM, and each rank, has. It waits for the counts alone, and
@@ -82,6 +85,12 @@ class ExpertExchange {
   virtual void progress() {}
 };
 
+/// The parts of an expert-parallel group whose messages go by node (comm/process_grid.hpp); alone: they go by rank.
+struct NodeGroups {
+  comm::Group* across = &comm::alone();
+  comm::Group* within = &comm::alone();
+};
+
 struct ExchangeSize {
   index_t assignments = 0;  // max rows that this rank sends
   index_t rows = 0;         // max rows that its experts receive
@@ -90,10 +99,17 @@ struct ExchangeSize {
   ExpertCuts cuts{};
   deck::ExpertGemms gemms = deck::ExpertGemms::library;
   deck::ExpertRowType row_type = deck::ExpertRowType::compute;
+  kernels::Routing routing{};
+  NodeRowSizes by_node{};
 };
 
-/// Takes what it needs from the arena (planning or real). ep must outlive it.
+/// Of an exchange with these sizes. is_expected: size.rows is what a rank is expected to receive (moe%receive_factor)
+/// and no bound; a rank forwards as many at most.
+NodeRowSizes node_row_sizes(const ExchangeSize& size, const NodeGroups& groups, bool is_expected);
+
+/// Takes what it needs from the arena (planning or real). The groups must outlive it.
 template <class T>
-std::unique_ptr<ExpertExchange<T>> make_expert_exchange(const ExchangeSize& size, comm::Group& ep, Arena& arena);
+std::unique_ptr<ExpertExchange<T>> make_expert_exchange(const ExchangeSize& size, comm::Group& ep,
+                                                        const NodeGroups& nodes, Arena& arena);
 
 }  // namespace nanotron::nn

@@ -134,12 +134,12 @@ class Moe final : public FeedForward<T> {
   void compute_rows(Device& device, const RoutedActivations<T>& act) const;
   void compute_shared_hidden(Device& device, const RoutedActivations<T>& act, index_t tokens) const;
   TokenRoutes routes(const RoutedActivations<T>& act, index_t tokens) const;
+  void receive_again(Device& device, const RoutedActivations<T>& act, const RoutedWorkspace<T>& work) const;
+  Matrix<T> input(const RoutedActivations<T>& act, const RoutedWorkspace<T>& work) const;
   bool has_shared_gate() const { return parts_->sizes.columns > parts_->sizes.experts; }
   ExpertExchange<T>& exchange(const RoutedWorkspace<T>& work) const { return *parts_->exchanges[work.turn]; }
-  /// Whether the shared expert runs while rows are in flight, else in the gather of all tokens.
-  bool is_beside() const { return w_.shared && has_steps(); }
-  RowGemm<T> shared_gate_up() const, shared_dhidden() const;
-  RowGemm<T> no_columns() const, no_features() const;  // GEMMs of nothing
+  bool is_beside() const { return w_.shared && has_steps(); }  // a shared expert runs beside rows in flight
+  RowGemm<T> shared_gate_up() const, shared_dhidden() const, no_columns() const, no_features() const;  // no: empty
   Matrix<T> in_gather(const Matrix<T>& of_shared, index_t tokens) const;
 
   MoeWeights<T> w_;

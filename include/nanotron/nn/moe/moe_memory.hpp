@@ -24,6 +24,12 @@ struct ExpertCuts {
   index_t boundaries_of_sequence() const { return shards_on_rank == 0 ? 0 : ranks * shards_on_rank + 1; }
 };
 
+/// Max node rows (kernels/moe/node_rows.hpp) sent and received, and rows forwarded for them.
+struct NodeRowSizes {
+  index_t nodes = 1;  // with one node rows go to their ranks
+  index_t sent = 0, received = 0, forwarded = 0;
+};
+
 struct MoeSizes {
   index_t tokens = 0;  // of a micro-batch on this rank
   index_t sequences = 0;
@@ -39,7 +45,18 @@ struct MoeSizes {
   index_t bias_workspace = 0;  // of the gradients of biases, elements
   deck::ExpertGemms gemms = deck::ExpertGemms::library;
   ExpertCuts cuts{};
+  NodeRowSizes by_node{};
+  bool recompute_dispatch = false;  // input rows are not kept: backward receives them again
   index_t assignments() const { return tokens * top_k; }
+};
+
+/// Node rows of a layer, and the rows into which those received are forwarded.
+struct NodeRows {
+  std::vector<std::int64_t> sent, received;                // by node
+  std::vector<std::int64_t> forwarded, arrived;            // by rank of this node
+  index_t received_rows = 0, forwarded_rows = 0;           // totals
+  Vector<std::int64_t> rows, sources;                      // of kernels::assign_rows: of the assignments here
+  Vector<std::int64_t> rows_forwarded, sources_forwarded;  // of the assignments of received node rows
 };
 
 /// Numbers of rows sent and received. Received rows are sorted by expert, then source rank, then token. If the host
@@ -52,9 +69,10 @@ struct ExpertRows {
   std::vector<std::int64_t> received;  // (ranks, experts here)
   std::vector<std::int64_t> begin;     // first row of each expert here, and the end of the last
   // On the device:
-  Matrix<std::int64_t> counts{};   // (2, experts), with e > 1: rows sent to each; received, (ranks, experts here)
-  Vector<std::int64_t> offsets{};  // as begin, with ExpertGemms::grouped
-  Matrix<std::int64_t> cuts{};     // (experts here x sequences, boundaries_of_sequence()), see kernels::join_cuts
+  Matrix<std::int64_t> counts{};      // (2, experts), with e > 1: rows sent to each; received, (ranks, experts here)
+  Vector<std::int64_t> offsets{};     // as begin, with ExpertGemms::grouped
+  std::shared_ptr<NodeRows> nodes{};  // where messages go by node: sent_rows are node rows
+  Matrix<std::int64_t> cuts{};        // (experts here x sequences, boundaries_of_sequence()), see kernels::join_cuts
   /// The rows of expert e that belong to the s-th of `sequences` sequences.
   Range of_sequence(std::size_t e, index_t s, index_t sequences) const;
 };
@@ -72,7 +90,7 @@ struct RoutedActivations {
   Vector<std::int64_t> source;              // (tokens x top_k): which assignment each sent row is
   Vector<M> gate;                           // (tokens), of a gated shared expert
   Matrix<T> dlogits;                        // (tokens, columns): from backward_input to backward_input_weight
-  Matrix<T> input;                          // (R, hidden): the experts' input rows
+  Matrix<T> input;                          // (R, hidden): the experts' input rows; none with recompute_dispatch
   Vector<M> row_weights;                    // (R)
   Matrix<T> gate_up;                        // (R, gate | up); overwritten by its gradient in backward
   Matrix<T> hidden;                         // (R, width), weighted
@@ -89,7 +107,7 @@ struct RoutedWorkspace {
   Vector<std::int64_t> counts;     // (experts)
   Matrix<std::int64_t> stretches;  // see kernels::assign_rows
   Matrix<std::int64_t> cuts;       // (experts, boundaries_on_rank()), in the rows sent from here
-  Matrix<T> output;                // (R, hidden): the experts' output, or the gradient of their input
+  Matrix<T> output;  // (R, hidden): the experts' output, or the gradient of their input; recompute_dispatch: also input
   // Only in backward:
   Matrix<std::int64_t> sequence_counts;  // (sequences, experts)
   Matrix<T> dhidden;                     // (R, width)

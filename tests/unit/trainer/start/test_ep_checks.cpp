@@ -2,7 +2,9 @@
 // What keys of the messages between ranks with experts ask of a deck.
 #include <gtest/gtest.h>
 
+#include "nanotron/base/error.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
+#include "nanotron/trainer/start/message_nodes.hpp"
 #include "support/run_decks.hpp"
 
 namespace nanotron::trainer {
@@ -43,6 +45,44 @@ TEST(EpChecks, FormOfRows) {
   expect_refused({"parallel.ep_row_type=bf16", "parallel.ep=1"}, "ep = 1 has none");
   expect_refused({"parallel.ep_row_type=fp8", "precision.reproducible=layout"}, "rounded where they travel");
   expect_refused({"parallel.ep_row_type=fp4"}, "ep_row_type");
+}
+
+TEST(EpChecks, MessagesByNode) {
+  const std::string by_node = "parallel.ep_messages=by_node";
+  EXPECT_EQ(decks.message(experts, {by_node}), "");
+  EXPECT_EQ(decks.message(experts, {by_node, "parallel.ep_nodes=2"}), "");
+  expect_refused({by_node, "parallel.ep=1"}, "ep = 1 has none");
+  expect_refused({by_node, "parallel.ep_nodes=3"}, "not a multiple of ep_nodes = 3");
+  expect_refused({"parallel.ep_nodes=2"}, "ep_messages = 'by_rank'");
+  expect_refused({by_node, "precision.reproducible=layout"}, "sums of a node");
+}
+
+TEST(EpChecks, RecomputedDispatch) {
+  const std::string again = "parallel.recompute_dispatch=t";
+  EXPECT_EQ(decks.message(experts, {again}), "");
+  EXPECT_EQ(decks.message(experts, {again, "parallel.recompute=selective"}), "");
+  expect_refused({again, "parallel.ep=1"}, "ep = 1 has none");
+  expect_refused({again, "parallel.recompute=full"}, "receives the rows of experts again");
+}
+
+// The hosts of 8 ranks in groups of 4.
+TEST(EpChecks, NodesAreEqualAndOneAfterTheOther) {
+  deck::Config config;
+  config.parallel.dp = 8, config.parallel.ep = 4;
+  EXPECT_EQ(nodes_of_experts(config, {"a", "a", "b", "b", "c", "c", "d", "d"}), 2);
+  EXPECT_EQ(nodes_of_experts(config, {"a", "a", "a", "a", "b", "b", "b", "b"}), 1);
+  EXPECT_EQ(nodes_of_experts(config, {"a", "b", "c", "d", "e", "f", "g", "h"}), 4);
+  for (const std::vector<std::string>& hosts : {std::vector<std::string>{"a", "a", "a", "b", "c", "c", "d", "d"},
+                                                {"a", "b", "a", "b", "c", "c", "d", "d"},
+                                                {"a", "a", "b", "b", "c", "c", "c", "c"},
+                                                {"a", "b", "b", "a", "c", "d", "e", "f"}}) {
+    try {
+      nodes_of_experts(config, hosts);
+      ADD_FAILURE() << hosts[0] << hosts[1] << hosts[2] << hosts[3];
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("same number of neighbouring"), std::string::npos) << e.what();
+    }
+  }
 }
 
 }  // namespace

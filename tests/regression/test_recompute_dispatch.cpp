@@ -1,0 +1,80 @@
+// ranks: 2 4
+// timeout: 600
+// parallel%recompute_dispatch: backward receives the input rows of experts again. The same bits, less memory, and the
+// messages that were predicted.
+
+#include <gtest/gtest.h>
+
+#include "nanotron/trainer/plan/plan.hpp"
+#include "support/comparison.hpp"
+#include "support/training.hpp"
+#include "support/world.hpp"
+
+namespace nanotron {
+namespace {
+
+constexpr std::int64_t steps = 4;
+
+class RecomputeDispatch : public testing::TestWithParam<const char*> {
+ protected:
+  deck::Config config_of() const {
+    int ranks = 1;
+    MPI_Comm_size(test::world(), &ranks);
+    deck::Config c = test::golden_config(GetParam());
+    c.checkpoint.resume = "none";
+    c.precision.compute = ScalarType::fp32;
+    c.parallel.dp = ranks;
+    c.parallel.ep = 2;
+    c.run.steps = steps;
+    return c;
+  }
+  // The bytes of the second dispatches, and of the memory that they free.
+  static void expect_same_bits(const deck::Config& kept) {
+    deck::Config again = kept;
+    again.parallel.recompute_dispatch = true;
+    const test::Numbers theirs = test::run_training(kept, test::world(), steps),
+                        ours = test::run_training(again, test::world(), steps);
+    EXPECT_EQ(ours.losses, theirs.losses);
+    EXPECT_EQ(ours.grad_norms, theirs.grad_norms);
+    EXPECT_EQ(ours.parameters, theirs.parameters);
+    EXPECT_GT(ours.predicted.expert_parallel, theirs.predicted.expert_parallel);
+    EXPECT_GT(ours.counted.expert_parallel, theirs.counted.expert_parallel);
+    const MemoryPlan less = trainer::plan_step(again, {}).memory, all = trainer::plan_step(kept, {}).memory;
+    EXPECT_LT(less.total(), all.total());
+  }
+};
+
+TEST_P(RecomputeDispatch, HasTheSameBits) {
+  for (const deck::Recompute mode : {deck::Recompute::none, deck::Recompute::selective}) {
+    deck::Config config = config_of();
+    config.parallel.recompute = mode;
+    expect_same_bits(config);
+  }
+}
+
+TEST_P(RecomputeDispatch, InTurnsInNarrowRowsAndByNode) {
+  deck::Config turns = config_of();
+  turns.parallel.ep_overlap = true;
+  turns.data.micro_batch_size = 2;
+  turns.data.global_batch_size = 2 * turns.parallel.dp;
+  expect_same_bits(turns);
+  turns.parallel.ep_row_type = deck::ExpertRowType::fp8;
+  turns.parallel.ep_messages = deck::ExpertMessages::by_node;
+  turns.parallel.ep_nodes = 2;
+  expect_same_bits(turns);
+}
+
+TEST_P(RecomputeDispatch, InBackwardInTwoParts) {
+  deck::Config config = config_of();
+  if (config.parallel.dp < 4) GTEST_SKIP() << "needs 4 ranks";
+  config.parallel.dp = 2;
+  config.parallel.pp = 2;
+  config.parallel.pp_schedule = deck::PpSchedule::zero_bubble;
+  expect_same_bits(config);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, RecomputeDispatch, testing::Values("mixtral", "qwen2_moe"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace nanotron
