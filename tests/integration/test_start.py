@@ -22,7 +22,9 @@ GRIDS = {"tensor and data parallel": ["parallel.tp=2"],
          "data parallel": [],
          "sharded": ["parallel.zero_stage=1"],
          "pipeline": ["parallel.pp=2", "parallel.pp_layers=1 1"],
-         "context parallel": ["parallel.cp=2"]}
+         "context parallel": ["parallel.cp=2"],
+         "experts": ["parallel.ep=2", "moe.num_experts=4", "moe.num_experts_per_tok=2", "moe.moe_intermediate_size=32"]}
+RESUME = re.compile(r"^  state of a resume: (\d+) calls, (\d+) messages, ([\d.]+) KiB, (\d+) files", re.MULTILINE)
 
 
 def rows_of(text):
@@ -83,6 +85,24 @@ def large_starts_are_cheap(folder):
         check(calls == totals[1024][0] and files == totals[1024][3], f"{name}: calls and files do not grow")
 
 
+def a_resume_costs_what_is_planned(folder):
+    """Besides a call for each array that is read, whose number is that of the model: no call more on more ranks."""
+    calls = {}
+    for ranks in (2, 4):
+        keys = ["checkpoint.every_steps=1", "parallel.zero_stage=1"]
+        with Case("start", steps=1, tp=1) as case:
+            run = [mpiexec, "-n", ranks, program, *settings(keys)]
+            expect(*run, case.deck, seconds=200)
+            text = expect(*run, "--set", "run.steps=2", "--set", "output.timers=true", case.deck, seconds=200)
+            state = rows_of(text[text.index("start: collective calls"):])["state"]
+            plan = [float(word) for word in RESUME.search(planned(case, folder, keys, ranks, ranks)).groups()]
+        calls[ranks] = state[0]
+        check(state[3] == plan[3], f"a resume on {ranks} ranks opens {state[3]} files, planned {plan[3]}", text)
+        check(abs(state[2] - 1024 * plan[2]) <= 1024, f"a resume on {ranks} ranks: {state[2]} bytes, planned {plan[2]} KiB", text)
+        check(plan[0] <= state[0] <= plan[0] + 60, f"a resume on {ranks} ranks: {state[0]} calls, planned {plan[0]}", text)
+    check(calls[2] == calls[4], f"calls of a resume on 2 and 4 ranks: {calls}")
+
+
 def wrong_uses_are_refused():
     with Case("start", tp=3) as case:
         expect(program, "--ranks", 4, case.deck, code=78, says=["--ranks", "--plan"])
@@ -94,4 +114,5 @@ with tempfile.TemporaryDirectory() as scratch:
     wrong_uses_are_refused()
     large_starts_are_cheap(Path(scratch))
     counts_are_those_of_the_plan(Path(scratch))
+    a_resume_costs_what_is_planned(Path(scratch))
 print("the start costs what is planned")

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <climits>
 #include <map>
+#include <numeric>
+#include <span>
 
 #include "copy_folder.hpp"
 #include "distributed_image.hpp"
@@ -19,8 +21,8 @@ using comm::collectively;
 
 // Copies that belong together, of which every piece is on a host.
 struct NeighbourCopies::Candidate {
-  CopyName name;                        // of any of them
-  std::vector<std::vector<int>> hosts;  // by rank that wrote: that have its piece and are not known to be damaged
+  CopyName name;                          // of any of them
+  std::vector<std::vector<int>> hosts{};  // rank 0: by rank that wrote, that have its piece and are not known damaged
 
   bool is_complete() const {
     return std::ranges::none_of(hosts, [](const std::vector<int>& of_piece) { return of_piece.empty(); });
@@ -31,20 +33,50 @@ namespace {
 
 constexpr std::int64_t max_pieces = std::int64_t{1} << 24;
 
-// The lists of all ranks, one after the other.
-std::vector<CopyName> gather_names(MPI_Comm world, const std::vector<CopyName>& mine, std::vector<int>& counts) {
-  int size = 1;
-  NANOTRON_CHECK_MPI(MPI_Comm_size(world, &size));
-  counts.assign(static_cast<std::size_t>(size), 0);
-  const int count = static_cast<int>(mine.size() * sizeof(CopyName));
-  NANOTRON_CHECK_MPI(MPI_Allgather(&count, 1, MPI_INT, counts.data(), 1, MPI_INT, world));
+// Lists of all ranks, one after the other; empty on all but rank 0.
+template <class V>
+struct Gathered {
+  std::vector<V> all;
+  std::vector<int> counts;  // by rank
+};
+
+std::vector<int> begins_of(const std::vector<int>& counts) {
   std::vector<int> begins(counts.size(), 0);
   for (std::size_t i = 1; i < counts.size(); ++i) begins[i] = begins[i - 1] + counts[i - 1];
-  std::vector<CopyName> all(static_cast<std::size_t>(begins.back() + counts.back()) / sizeof(CopyName));
+  return begins;
+}
+
+template <class V>
+Gathered<V> gather(MPI_Comm world, int rank, const std::vector<V>& mine) {
+  int size = 1;
+  NANOTRON_CHECK_MPI(MPI_Comm_size(world, &size));
+  Gathered<V> gathered;
+  if (rank == 0) gathered.counts.resize(static_cast<std::size_t>(size));
+  const int bytes = static_cast<int>(mine.size() * sizeof(V));
+  NANOTRON_CHECK_MPI(MPI_Gather(&bytes, 1, MPI_INT, gathered.counts.data(), 1, MPI_INT, 0, world));
+  const std::vector<int> begins = begins_of(gathered.counts);
+  if (rank == 0) gathered.all.resize(static_cast<std::size_t>(begins.back() + gathered.counts.back()) / sizeof(V));
+  NANOTRON_CHECK_MPI(MPI_Gatherv(mine.data(), bytes, MPI_BYTE, gathered.all.data(), gathered.counts.data(),
+                                 begins.data(), MPI_BYTE, 0, world));
+  for (int& count : gathered.counts) count /= static_cast<int>(sizeof(V));
+  return gathered;
+}
+
+// This rank's list of those that rank 0 has.
+std::vector<std::int64_t> scatter(MPI_Comm world, const std::vector<std::vector<std::int64_t>>& lists) {
+  std::vector<int> counts;
+  std::vector<std::int64_t> all;
+  for (const std::vector<std::int64_t>& list : lists) {
+    counts.push_back(static_cast<int>(list.size()));
+    all.insert(all.end(), list.begin(), list.end());
+  }
+  int count = 0;
+  NANOTRON_CHECK_MPI(MPI_Scatter(counts.data(), 1, MPI_INT, &count, 1, MPI_INT, 0, world));
+  std::vector<std::int64_t> mine(static_cast<std::size_t>(count));
+  const std::vector<int> begins = begins_of(counts);
   NANOTRON_CHECK_MPI(
-      MPI_Allgatherv(mine.data(), count, MPI_BYTE, all.data(), counts.data(), begins.data(), MPI_BYTE, world));
-  for (int& bytes : counts) bytes /= static_cast<int>(sizeof(CopyName));
-  return all;
+      MPI_Scatterv(all.data(), counts.data(), begins.data(), MPI_INT64_T, mine.data(), count, MPI_INT64_T, 0, world));
+  return mine;
 }
 
 // The text of rank `root` on all ranks.
@@ -67,7 +99,7 @@ void NeighbourCopies::note_unseen(bool here) {
             folder_->path().string());
 }
 
-// The newest first.
+// The newest first; their hosts are known to rank 0.
 std::vector<NeighbourCopies::Candidate> NeighbourCopies::candidates(std::int64_t from) {
   std::vector<CopyName> mine;
   bool is_unseen = false;
@@ -78,13 +110,12 @@ std::vector<NeighbourCopies::Candidate> NeighbourCopies::candidates(std::int64_t
   }
   note_unseen(is_unseen);
   std::erase_if(mine, [&](const CopyName& name) { return name.step < from || name.ranks > max_pieces; });
-  std::vector<int> counts;
-  const std::vector<CopyName> all = gather_names(world_, mine, counts);
+  const Gathered<CopyName> names = gather(world_, rank_, mine);
   std::map<std::pair<std::int64_t, std::uint64_t>, Candidate> found;
   std::size_t at = 0;
-  for (std::size_t rank = 0; rank < counts.size(); ++rank) {
-    for (int i = 0; i < counts[rank]; ++i, ++at) {
-      const CopyName& name = all[at];
+  for (std::size_t rank = 0; rank < names.counts.size(); ++rank) {
+    for (int i = 0; i < names.counts[rank]; ++i, ++at) {
+      const CopyName& name = names.all[at];
       Candidate& candidate = found[{-name.step, name.generation}];
       if (candidate.hosts.empty()) {
         candidate.name = name;
@@ -102,59 +133,82 @@ std::vector<NeighbourCopies::Candidate> NeighbourCopies::candidates(std::int64_t
       log_.info("copies of step {} are incomplete: a rank's state and its partner's copy are lost",
                 candidate.name.step);
   }
+  std::int64_t count = std::ssize(list);
+  NANOTRON_CHECK_MPI(MPI_Bcast(&count, 1, MPI_INT64_T, 0, world_));
+  list.resize(static_cast<std::size_t>(count));
+  for (Candidate& candidate : list) {
+    NANOTRON_CHECK_MPI(MPI_Bcast(&candidate.name, sizeof candidate.name, MPI_BYTE, 0, world_));
+  }
   return list;
 }
 
-// Lets a rank of a host read each piece and compare its hashes, and where they are wrong one of another host. False: a
-// piece is good nowhere. mine: the tables of those that this rank reads.
-bool NeighbourCopies::choose_whole(Candidate& candidate, std::vector<CopyTable>& mine) {
-  const std::size_t pieces = candidate.hosts.size();
-  std::vector<std::uint8_t> asked(pieces, 1);
-  while (std::ranges::count(asked, 1) > 0) {
-    std::vector<std::uint8_t> is_bad(pieces, 0);
-    bool is_unseen = false;
-    for (std::size_t piece = 0; piece < pieces; ++piece) {
-      const std::span<const int> readers = hosts_.ranks_of(candidate.hosts[piece].front());
-      if (asked[piece] == 0 || readers[piece % readers.size()] != rank_) continue;
-      CopyName name = candidate.name;
-      name.rank = static_cast<std::int64_t>(piece);
-      try {
-        CopyTable table = read_copy_table(*folder_, name, location_.run);
-        verify_copy(folder_->blocks_of(name), table);
-        mine.push_back(std::move(table));
-      } catch (const Error& error) {
-        is_bad[piece] = 1;
-        is_unseen = is_unseen || error.exit_code() == ExitCode::system_error;
-      }
+// Rank 0: the rank of a host that reads a piece.
+int NeighbourCopies::reader_of(const Candidate& candidate, std::int64_t piece) const {
+  const auto p = static_cast<std::size_t>(piece);
+  const std::span<const int> readers = hosts_.ranks_of(candidate.hosts[p].front());
+  return readers[p % readers.size()];
+}
+
+// Reads pieces of this rank's host and compares their hashes. Tables of good ones are added to
+// `mine`; the damaged ones of all ranks are returned on rank 0. Collective.
+std::vector<std::int64_t> NeighbourCopies::read_pieces(const Candidate& candidate,
+                                                       const std::vector<std::int64_t>& pieces,
+                                                       std::vector<CopyTable>& mine) {
+  std::vector<std::int64_t> bad;
+  bool is_unseen = false;
+  for (const std::int64_t piece : pieces) {
+    CopyName name = candidate.name;
+    name.rank = piece;
+    try {
+      CopyTable table = read_copy_table(*folder_, name, location_.run);
+      verify_copy(folder_->blocks_of(name), table);
+      mine.push_back(std::move(table));
+    } catch (const Error& error) {
+      bad.push_back(piece);
+      is_unseen = is_unseen || error.exit_code() == ExitCode::system_error;
     }
-    note_unseen(is_unseen);
-    NANOTRON_CHECK_MPI(
-        MPI_Allreduce(MPI_IN_PLACE, is_bad.data(), static_cast<int>(pieces), MPI_UINT8_T, MPI_MAX, world_));
-    for (std::size_t piece = 0; piece < pieces; ++piece) {
-      if (is_bad[piece] == 0) continue;
-      std::vector<int>& hosts = candidate.hosts[piece];
+  }
+  note_unseen(is_unseen);
+  return gather(world_, rank_, bad).all;
+}
+
+// Lets a rank of a host read each piece, and where it is damaged one of another host. False: a piece is good nowhere.
+// mine: the tables of those that this rank reads.
+bool NeighbourCopies::choose_whole(Candidate& candidate, std::vector<CopyTable>& mine) {
+  std::vector<std::int64_t> asked(candidate.hosts.size());
+  std::iota(asked.begin(), asked.end(), 0);
+  enum State : int { reads, is_whole, is_lost };
+  for (int state = reads;;) {
+    std::vector<std::vector<std::int64_t>> by_rank(rank_ == 0 ? hosts_.size() : 0);
+    for (const std::int64_t piece : asked) {
+      by_rank[static_cast<std::size_t>(reader_of(candidate, piece))].push_back(piece);
+    }
+    asked = read_pieces(candidate, scatter(world_, by_rank), mine);
+    for (const std::int64_t piece : asked) {
+      std::vector<int>& hosts = candidate.hosts[static_cast<std::size_t>(piece)];
       const std::string damaged = hosts_.name(hosts.front());
       hosts.erase(hosts.begin());
       log_.warn("step {}: the copy of rank {}'s state on host {} is damaged: {}", candidate.name.step, piece, damaged,
                 hosts.empty() ? "there is no second copy, so the copies of this step are not used"
                               : fmt::format("using the one on {}", hosts_.name(hosts.front())));
     }
-    if (!candidate.is_complete()) return false;
-    asked = is_bad;
+    if (rank_ == 0) state = !candidate.is_complete() ? is_lost : asked.empty() ? is_whole : reads;
+    NANOTRON_CHECK_MPI(MPI_Bcast(&state, 1, MPI_INT, 0, world_));
+    if (state != reads) return state == is_whole;
   }
-  return true;
 }
 
 std::optional<CheckpointReader> NeighbourCopies::open(Candidate& candidate) {
   std::vector<CopyTable> mine;
   if (!choose_whole(candidate, mine)) return std::nullopt;
-  const std::span<const int> readers = hosts_.ranks_of(candidate.hosts.front().front());
+  int first = rank_ == 0 ? reader_of(candidate, 0) : 0;
+  NANOTRON_CHECK_MPI(MPI_Bcast(&first, 1, MPI_INT, 0, world_));
   std::string metadata;
   BlockedFile file;
   for (const CopyTable& table : mine)
     if (table.name.rank == 0) metadata = table.metadata, file = table.file;
-  broadcast(world_, metadata, readers.front());
-  NANOTRON_CHECK_MPI(MPI_Bcast(&file, sizeof file, MPI_BYTE, readers.front(), world_));
+  broadcast(world_, metadata, first);
+  NANOTRON_CHECK_MPI(MPI_Bcast(&file, sizeof file, MPI_BYTE, first, world_));
   try {
     std::vector<StoredCopy> held;
     auto image = std::make_unique<FileImage>(folder_of(candidate.name.step).string());

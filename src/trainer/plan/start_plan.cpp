@@ -328,8 +328,9 @@ std::string describe_start(const deck::Config& config, const std::optional<deck:
                           static_cast<double>(plan.kept) / static_cast<double>(ranks));
     } else {
       const auto state = std::ranges::find(plan.others, "state", &StartPhase::name);
-      text += fmt::format("  resume instead of a new state: {:.1f} KiB, {} files; besides, each rank reads its state\n",
-                          static_cast<double>(state->cost.bytes) / 1024.0, state->cost.files);
+      text += fmt::format(
+          "  state of a resume: {} calls, {} messages, {:.1f} KiB, {} files; besides, each rank reads it\n",
+          state->cost.calls, state->cost.messages, static_cast<double>(state->cost.bytes) / 1024.0, state->cost.files);
     }
   }
   return text;

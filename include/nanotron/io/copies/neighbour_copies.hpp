@@ -94,6 +94,9 @@ class NeighbourCopies {
   void note_unseen(bool here);
   std::vector<Candidate> candidates(std::int64_t from);
   std::optional<CheckpointReader> open(Candidate& candidate);
+  int reader_of(const Candidate& candidate, std::int64_t piece) const;
+  std::vector<std::int64_t> read_pieces(const Candidate& candidate, const std::vector<std::int64_t>& pieces,
+                                        std::vector<CopyTable>& mine);
   bool choose_whole(Candidate& candidate, std::vector<CopyTable>& mine);
 
   MPI_Comm world_;
