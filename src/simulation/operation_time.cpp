@@ -56,7 +56,8 @@ double collective_seconds(comm::Operation operation, double bytes, const GroupPl
   }
 }
 
-double exchange_by_node_seconds(double bytes, double copies, const GroupPlacement& group, const deck::Machine& m) {
+double exchange_by_node_seconds(double bytes, double copies, const GroupPlacement& group, const deck::Machine& m,
+                                double algorithm_rate) {
   if (group.nodes <= 1) return collective_seconds(comm::Operation::all_to_all, bytes, group, m);
   require(group, m);
   // Of n, how many have one of the copies.
@@ -66,13 +67,19 @@ double exchange_by_node_seconds(double bytes, double copies, const GroupPlacemen
   const double outside = of_a_copy * places(nodes) * (nodes - 1.0) / nodes;
   const double inside = of_a_copy * places(n) * (g - 1.0) / g;
   const double rail = m.network.rails * m.network.rail / m.node.ranks;
-  return std::max(inside / m.node.link, outside / rail) + (g - 1.0) * m.node.latency +
+  const double of_library = algorithm_rate > 0.0 ? of_a_copy * places(nodes) / algorithm_rate : 0.0;
+  return std::max({inside / m.node.link, outside / rail, of_library}) + (g - 1.0) * m.node.latency +
          (nodes - 1.0) * m.network.latency;
 }
 
 namespace {
 
 using trainer::gemm_seconds, trainer::is_attention, trainer::is_gemm;
+
+// Bytes per second of kernels without GEMMs.
+double streaming(const deck::Machine& machine, const Software& software) {
+  return (software.kernel_share > 0.0 ? software.kernel_share : 1.0) * machine.memory;
+}
 
 // Bytes that a pass over `elements` of two bytes moves.
 double pass(double elements) { return 2.0 * elements; }
@@ -87,11 +94,24 @@ double unfused_attention(const WorkRow& row, const deck::Machine& machine, const
     return gemm_seconds(extents, row.work.type, pass(2.0 * values + scores), machine) + machine.launch;
   };
   const double score = gemm({e.m, e.n, e.k, e.count}), value = gemm({e.m, e.k, e.n, e.count});
-  const double dropout = software.dropout ? 2.5 : 0.0;
-  const double forward = score + value + pass((2.0 + dropout) * scores) / machine.memory + 2.0 * machine.launch;
+  const double dropout = software.dropout ? 2.5 : 0.0, memory = streaming(machine, software);
+  const double forward = score + value + pass((2.0 + dropout) * scores) / memory + 2.0 * machine.launch;
   if (row.kernel.starts_with("attention_forward")) return forward;
-  const double backward = 2.0 * score + 2.0 * value + pass((3.0 + dropout) * scores) / machine.memory;
+  const double backward = 2.0 * score + 2.0 * value + pass((3.0 + dropout) * scores) / memory;
   return backward + 2.0 * machine.launch + (software.attention == AttentionForm::recomputed ? forward : 0.0);
+}
+
+// Random numbers of a fused kernel, one for each score of a causal sequence, in forward and again in backward: they use
+// the units of softmax and are not hidden behind it (Ma, Liu and Krashinsky, arXiv 2410.07531: without them one block
+// of Llama 3 on a GH100 in FP8 is 1.22 times as fast). Philox of 7 rounds makes 4 with 70 integer instructions, 64
+// lanes of a multiprocessor at 1.7 GHz; two more compare and select.
+double fused_dropout(const WorkRow& row, const deck::Machine& machine, const Software& software) {
+  if (!software.dropout) return 0.0;
+  const GemmExtents& e = row.work.gemm;
+  const double gemms = row.kernel.starts_with("attention_forward") ? 2.0 : 5.0;
+  const double scores = row.work.flops / (2.0 * gemms * static_cast<double>(e.k));
+  constexpr double instructions = 70.0 / 4.0 + 2.0, rate_of_one = 64.0 * 1.7e9;
+  return instructions * scores / (rate_of_one * machine.gemm_model.multiprocessors);
 }
 
 // Passes over the hidden states. Ours in forward: residual sum and norm in one kernel, two reads and two writes. With
@@ -117,11 +137,11 @@ double loss_factor(const WorkRow& row, const Software& software) {
 // Kernels that other software does not have.
 bool is_left_out(const WorkRow& row, const Software& software) {
   if (software.casts_beside && row.kernel == "row_maxima") return true;
-  return software.sorts_in_exchange && row.kernel == "copy_matrix";
+  return software.sorts_in_exchange && (row.kernel.starts_with("place_") || row.kernel == "find_places");
 }
 
 double other_kernel(const WorkRow& row, const deck::Machine& machine, const Software& software) {
-  const double seconds = software.kernel_share > 0.0 ? row.work.bytes() / (software.kernel_share * machine.memory)
+  const double seconds = software.kernel_share > 0.0 ? row.work.bytes() / streaming(machine, software)
                                                      : trainer::work_seconds(row, machine);
   return dropout_factor(row, software) * loss_factor(row, software) * seconds;
 }
@@ -137,10 +157,15 @@ double gradient_addition(const WorkRow& row, const deck::Machine& machine, const
   const GemmExtents& e = row.work.gemm;
   const double of_c = static_cast<double>(e.m) * static_cast<double>(e.n) * static_cast<double>(e.count);
   const bool adds = row.work.written >= 4.0 * of_c && row.work.type == ScalarType::bf16;  // float gradients
-  return software.adds_gradients_apart && adds ? pass(3.0 * of_c) / machine.memory + machine.launch : 0.0;
+  return software.adds_gradients_apart && adds ? pass(3.0 * of_c) / streaming(machine, software) + machine.launch : 0.0;
 }
 
 }  // namespace
+
+double host_launches(const WorkRow& row, const Software& software) {
+  if (is_left_out(row, software)) return 0.0;
+  return static_cast<double>(row.launches) / static_cast<double>(row.calls);
+}
 
 double kernel_seconds(const WorkRow& row, const deck::Machine& machine, const Software& software,
                       const LayerSizes& sizes) {
@@ -151,7 +176,7 @@ double kernel_seconds(const WorkRow& row, const deck::Machine& machine, const So
   const double launching = trainer::launch_seconds(row, machine);
   if (!is_gemm(row) && !is_attention(row)) return launching + other_kernel(row, machine, software);
   const double one = trainer::work_seconds(row, machine);
-  if (!is_gemm(row)) return launching + one;
+  if (!is_gemm(row)) return launching + one + fused_dropout(row, machine, software);
   return launching + gradient_addition(row, machine, software) + repeated_gemm(row.work.gemm, software, sizes) * one;
 }
 

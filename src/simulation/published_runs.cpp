@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <map>
-#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -16,6 +16,7 @@
 #include "nanotron/deck/read_deck.hpp"
 #include "nanotron/simulation/step_prediction.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
+#include "simulation/tables.hpp"
 
 namespace nanotron::simulation {
 namespace {
@@ -137,6 +138,20 @@ enum class Recomputation { full, selective };
 
 struct GptOptions {
   std::int64_t micro_batch = 1, virtual_stages = 1;
+  bool overlaps_reduction = false;
+};
+
+// Table 1 of SC21: examples/academic_paper_scripts/sc21/run_table_1.sh of Megatron-LM d98e8a64. DDP = torch, which
+// reduces gradients beside backward, up to 18.4B.
+struct Sc21Options {
+  std::int64_t layers = 0, hidden = 0, micro_batch = 0, layers_of_virtual_stage = 0;
+  bool has_torch_ddp = false;
+};
+constexpr std::array sc21_options{
+    Sc21Options{24, 2304, 16, 0, true},   Sc21Options{30, 3072, 16, 0, true},  Sc21Options{36, 4096, 16, 0, true},
+    Sc21Options{40, 6144, 8, 0, true},    Sc21Options{48, 8192, 4, 0, false},  Sc21Options{60, 10240, 2, 5, false},
+    Sc21Options{80, 12288, 2, 5, false},  Sc21Options{96, 16384, 1, 3, false}, Sc21Options{105, 20480, 1, 1, false},
+    Sc21Options{128, 25600, 1, 0, false},
 };
 
 std::string deck_text(const GptRun& r, const GptOptions& options, Recomputation recomputation) {
@@ -148,17 +163,19 @@ std::string deck_text(const GptRun& r, const GptOptions& options, Recomputation 
       "  position_embedding_type = 'learned_absolute', max_position_embeddings = {5}, qkv_bias = .true.,\n"
       "  o_proj_bias = .true., mlp_bias = .true. /\n"
       "&parallel dp = {6}, tp = {7}, pp = {8}, pp_schedule = '{9}', pp_chunks = {10}, recompute = '{11}',\n"
-      "  tp_mode = '{12}', overlap = .false. /\n"
+      "  tp_mode = '{12}', overlap = {15} /\n"
       "&data path = 'none', sequence_length = {5}, global_batch_size = {13}, micro_batch_size = {14} /\n"
       "&precision compute = 'bf16' /\n",
       r.hidden, r.layers, r.heads, 4 * r.hidden, static_cast<std::int64_t>(vocabulary),
       static_cast<std::int64_t>(sequence), r.dp(), r.tp, r.pp, options.virtual_stages > 1 ? "interleaved_1f1b" : "1f1b",
       std::max<std::int64_t>(2, options.virtual_stages), full ? "full" : "none",
-      full || r.tp == 1 ? "all_reduce" : "reduce_scatter", r.batch, options.micro_batch);
+      full || r.tp == 1 ? "all_reduce" : "reduce_scatter", r.batch, options.micro_batch,
+      options.overlaps_reduction ? ".true." : ".false.");
 }
 
-// Megatron-LM's kernels before FlashAttention. In 2022 weight gradients were added in their GEMM, and the input
-// gradient's reduction ran beside the weight gradient's GEMM.
+// Megatron-LM's kernels before FlashAttention. SC21 ran in fp16, gradients too (CONFIG.sh of its scripts). In 2022
+// weight gradients were added in their GEMM, and the input gradient's reduction ran beside the weight gradient's GEMM.
+// kernel_share: kernels of PyTorch and Apex, the estimate of tests/data/*.nml.
 Software megatron(const std::string& source, Recomputation recomputation) {
   const bool first = source == "SC21";
   return {.name = first ? "Megatron-LM 2021" : "Megatron-LM 2022",
@@ -167,50 +184,42 @@ Software megatron(const std::string& source, Recomputation recomputation) {
           .recomputes_whole_layers = recomputation == Recomputation::full,
           .overlaps_tensor_parallel = !first,
           .adds_gradients_apart = first,
-          .scatters_messages = true};
+          .scatters_messages = true,
+          .kernel_share = 0.85,
+          .reduces_in_bf16 = first};
 }
 
-std::vector<GptOptions> options_of(const GptRun& r) {
+GptOptions options_of(const GptRun& r) {
   const std::int64_t of_rank = r.layers / r.pp, of_replica = r.batch / r.dp();
   if (r.source != "SC21") {
-    return {{.micro_batch = r.pp == 1 ? of_replica : 1, .virtual_stages = r.pp > 1 && of_rank % 3 == 0 ? 3 : 1}};
+    return {.micro_batch = r.pp == 1 ? of_replica : 1, .virtual_stages = r.pp > 1 && of_rank % 3 == 0 ? 3 : 1};
   }
-  std::vector<GptOptions> all;
-  for (const std::int64_t micro_batch : {1, 2, 4, 8, 16}) {
-    if (of_replica % micro_batch != 0 || of_replica / micro_batch < r.pp) continue;
-    for (std::int64_t v = 1; v <= of_rank; ++v) {
-      if (of_rank % v == 0 && (v > 1) == (r.pp > 1 && of_rank > 1)) all.push_back({micro_batch, v});
-    }
+  const auto found = std::ranges::find_if(
+      sc21_options, [&](const Sc21Options& o) { return o.layers == r.layers && o.hidden == r.hidden; });
+  if (found == sc21_options.end()) {
+    fail(ExitCode::deck_error, {.what = "a run of SC21 is not in its table 1",
+                                .expected = "layers and hidden of a row of that table",
+                                .found = fmt::format("layers = {}, hidden = {}", r.layers, r.hidden),
+                                .change = "describe the run by a deck, in a table with the column deck"});
   }
-  return all;
+  const std::int64_t of_stage = found->layers_of_virtual_stage;
+  return {.micro_batch = found->micro_batch,
+          .virtual_stages = of_stage > 0 ? of_rank / of_stage : 1,
+          .overlaps_reduction = found->has_torch_ddp};
 }
 
 RunComparison compare(const GptRun& r, Recomputation recomputation, double measured, const deck::Machine& machine) {
-  const Software software = megatron(r.source, recomputation);
-  std::optional<StepPrediction> best;
-  GptOptions chosen;
-  const std::vector<GptOptions> all = options_of(r);
-  for (const GptOptions& options : all) {
-    deck::Config config = trainer::read_deck_text(deck_text(r, options, recomputation), r.source, {}, nullptr, r.gpus);
-    trainer::resolve(config, r.gpus);
-    if (all.size() > 1 && !fits(config, machine)) continue;
-    const StepPrediction p =
-        all.size() > 1 ? estimate_step(config, machine, software) : predict_step(config, machine, software);
-    if (best && best->seconds <= p.seconds) continue;
-    best = p;
-    chosen = options;
-  }
-  if (!best) {
-    fail(ExitCode::deck_error, {.what = "no micro-batch of a published run fits into the memory of the machine",
-                                .found = fmt::format("{} {}B on {}", r.source, r.parameters, machine.name),
-                                .change = "the machine that the table names: input/machines/a100_80gb.nml"});
-  }
+  const GptOptions options = options_of(r);
+  deck::Config config = trainer::read_deck_text(deck_text(r, options, recomputation), r.source, {}, nullptr, r.gpus);
+  trainer::resolve(config, r.gpus);
+  const StepPrediction p = predict_step(config, machine, megatron(r.source, recomputation));
   return {.source = r.source,
           .run = fmt::format("GPT {}B, {} GPUs, {}", r.parameters, r.gpus,
                              recomputation == Recomputation::full ? "full" : "selective"),
-          .assumed = fmt::format("micro-batch {}, {} virtual", chosen.micro_batch, chosen.virtual_stages),
+          .assumed = fmt::format("micro-batch {}, {} virtual", options.micro_batch, options.virtual_stages),
           .measured = measured,
-          .predicted = best->seconds};
+          .predicted = p.seconds,
+          .parts = parts_text(p)};
 }
 
 void compare_gpt(const CsvRow& row, const deck::Machine& machine, std::vector<RunComparison>& all) {
@@ -259,7 +268,12 @@ void compare_deck(const CsvRow& row, const std::filesystem::path& folder, const 
   } else if (measure != "seconds") {
     row.wrong("measure", "seconds, tokens_per_second_per_gpu or tflops_per_gpu");
   }
-  all.push_back({row.text("source"), row.text("run"), software.name, seconds, p.seconds});
+  all.push_back({.source = row.text("source"),
+                 .run = row.text("run"),
+                 .assumed = software.name,
+                 .measured = seconds,
+                 .predicted = p.seconds,
+                 .parts = parts_text(p)});
 }
 
 }  // namespace
@@ -283,13 +297,17 @@ double mean_absolute_error(const std::vector<RunComparison>& runs) {
 }
 
 std::string describe(const std::vector<RunComparison>& runs) {
-  std::string text = fmt::format("{:<26}{:<36}{:<26}{:>12}{:>12}{:>9}\n", "source", "run", "assumed", "measured s",
-                                 "predicted s", "error");
+  std::string text = fmt::format("{:<26}{:<36}{:<26}{:>12}{:>12}{:>9}  {}\n", "source", "run", "assumed", "measured s",
+                                 "predicted s", "error", "% of the predicted step");
   for (const RunComparison& r : runs) {
-    text += fmt::format("{:<26}{:<36}{:<26}{:>12.4g}{:>12.4g}{:>+7.1f} %\n", r.source, r.run, r.assumed, r.measured,
-                        r.predicted, 100.0 * r.error());
+    text += fmt::format("{:<26}{:<36}{:<26}{:>12.4g}{:>12.4g}{:>+7.1f} %  {}\n", r.source, r.run, r.assumed, r.measured,
+                        r.predicted, 100.0 * r.error(), r.parts);
   }
-  return text + fmt::format("mean error of {} runs: {:.1f} %\n", runs.size(), 100.0 * mean_absolute_error(runs));
+  text += fmt::format("mean error of {} runs: {:.1f} %\n", runs.size(), 100.0 * mean_absolute_error(runs));
+  if (runs.empty()) return text;
+  const auto size = [](const RunComparison& r) { return std::abs(r.error()); };
+  const RunComparison& worst = *std::ranges::max_element(runs, {}, size);
+  return text + fmt::format("largest: {:+.1f} %, {} {}\n", 100.0 * worst.error(), worst.source, worst.run);
 }
 
 }  // namespace nanotron::simulation

@@ -19,16 +19,26 @@ constexpr std::array flags{std::pair{"dropout", &Software::dropout},
                            std::pair{"casts_beside", &Software::casts_beside},
                            std::pair{"rings_beside_gemms", &Software::rings_beside_gemms},
                            std::pair{"exchanges_by_node", &Software::exchanges_by_node},
-                           std::pair{"sorts_in_exchange", &Software::sorts_in_exchange}};
+                           std::pair{"sorts_in_exchange", &Software::sorts_in_exchange},
+                           std::pair{"waits_for_exchanges", &Software::waits_for_exchanges},
+                           std::pair{"waits_for_counts", &Software::waits_for_counts}};
+// In units of the second.
+struct Number {
+  const char* key;
+  double Software::*member;
+  double unit;
+};
+constexpr std::array numbers{Number{"launch_us", &Software::launch, 1e-6},
+                             Number{"kernel_share", &Software::kernel_share, 1.0},
+                             Number{"exchange_gb_per_s", &Software::exchange_rate, 1e9}};
 constexpr std::array forms{std::pair{"fused", AttentionForm::fused}, std::pair{"unfused", AttentionForm::unfused},
                            std::pair{"recomputed", AttentionForm::recomputed}};
 
 deck::NamelistGroup group() {
   deck::NamelistGroup g{.name = "software",
                         .variables = {{.name = "name", .type = deck::ValueType::string},
-                                      {.name = "attention", .type = deck::ValueType::string},
-                                      {.name = "launch_us", .type = deck::ValueType::real},
-                                      {.name = "kernel_share", .type = deck::ValueType::real}}};
+                                      {.name = "attention", .type = deck::ValueType::string}}};
+  for (const Number& n : numbers) g.variables.push_back({.name = n.key, .type = deck::ValueType::real});
   for (const auto& [key, member] : flags) g.variables.push_back({.name = key, .type = deck::ValueType::logical});
   return g;
 }
@@ -60,8 +70,9 @@ Software read_software(const std::string& name, const std::string& text) {
                                   .hint = {}});
     }
   }
-  if (const deck::Value* const v = value_of("launch_us")) software.launch = 1e-6 * std::get<double>(v->scalar);
-  if (const deck::Value* const v = value_of("kernel_share")) software.kernel_share = std::get<double>(v->scalar);
+  for (const Number& n : numbers) {
+    if (const deck::Value* const v = value_of(n.key)) software.*n.member = n.unit * std::get<double>(v->scalar);
+  }
   for (const auto& [key, member] : flags) {
     if (const deck::Value* const v = value_of(key)) software.*member = std::get<bool>(v->scalar);
   }

@@ -31,9 +31,10 @@ class MachineTimes {
   comm::GridCoordinate coordinate(int pp_rank) const { return trainer::coordinate_of_stage(config_, pp_rank); }
 
   RankWork work_of(const WorkList& list, int pp_rank) const {
-    RankWork work{.list = &list, .kernels = {}, .operations = {}};
+    RankWork work{.list = &list, .kernels = {}, .launches = {}, .operations = {}};
     for (const WorkRow& row : list.rows()) {
       work.kernels.push_back(crowding_ * kernel_seconds(row, machine_, software_, sizes_));
+      work.launches.push_back(host_launches(row, software_));
     }
     for (const comm::PlannedOperation& operation : list.operations()) {
       work.operations.push_back(time_of(operation, pp_rank));
@@ -67,7 +68,7 @@ class MachineTimes {
         return collective_seconds(operation.operation, bytes, place, machine_);
       }
       return exchange_by_node_seconds(bytes, static_cast<double>(config_.model.moe.num_experts_per_tok), place,
-                                      machine_);
+                                      machine_, software_.exchange_rate);
     };
     const double latency = seconds(0.0);
     double time = (is_sum_of_gradients(operation) && software_.reduces_in_bf16 ? 0.5 : 1.0) *
@@ -80,7 +81,15 @@ class MachineTimes {
     const bool is_sum = operation.group == comm::GroupKind::tp && operation.operation == comm::Operation::all_reduce;
     const double repeated = is_sum && software_.recomputes_whole_layers ? 6.0 / 5.0 : 1.0;
     const double factor = machine_.is_gpu ? repeated : repeated * crowding_;
-    return {.seconds = factor * time, .level = level, .latency = factor * latency};
+    return {.seconds = factor * time,
+            .level = level,
+            .latency = factor * latency,
+            .host_waits = is_exchange && software_.waits_for_counts && is_of_counts(operation)};
+  }
+
+  // An integer for each expert.
+  bool is_of_counts(const comm::PlannedOperation& operation) const {
+    return operation.bytes <= 8.0 * static_cast<double>(config_.model.moe.num_experts);
   }
 
   static bool is_sum_of_gradients(const comm::PlannedOperation& operation) {
@@ -149,6 +158,7 @@ StepPrediction predict_step(const deck::Config& config, const deck::Machine& mac
   const std::vector<RankTimes> ranks =
       simulate(works, {.overlaps = machine.is_gpu,
                        .overlaps_tensor_parallel = software.overlaps_tensor_parallel,
+                       .overlaps_expert_parallel = !software.waits_for_exchanges,
                        .collective_share = machine.collective_share,
                        .slowest = slowest_of(shape.size(), machine),
                        .tensor_parallel_pieces = software.rings_beside_gemms ? shape.tp : 1,

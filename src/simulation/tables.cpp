@@ -12,19 +12,26 @@
 
 namespace nanotron::simulation {
 
-std::string waits_text(const StepPrediction& p) {
-  std::vector<std::pair<double, std::string>> waits;
-  for (auto s = static_cast<std::size_t>(Share::tensor_parallel); s <= static_cast<std::size_t>(Share::pipeline); ++s) {
+namespace {
+
+// The largest first.
+std::string shares_text(const StepPrediction& p, Share first) {
+  std::vector<std::pair<double, std::string>> all;
+  for (auto s = static_cast<std::size_t>(first); s <= static_cast<std::size_t>(Share::pipeline); ++s) {
     const double percent = 100.0 * p.shares[s] / p.seconds;
     const std::string_view name = name_of(static_cast<Share>(s));
-    if (percent >= 1.0) waits.emplace_back(-percent, name.substr(0, name.find(',')));
+    if (percent >= 1.0) all.emplace_back(-percent, name.substr(0, name.find(',')));
   }
-  std::ranges::sort(waits);
+  std::ranges::sort(all);
   std::string text;
-  for (const auto& [percent, name] : waits)
-    text += fmt::format("{}{} {:.0f}", text.empty() ? "" : ", ", name, -percent);
+  for (const auto& [percent, name] : all) text += fmt::format("{}{} {:.0f}", text.empty() ? "" : ", ", name, -percent);
   return text.empty() ? "-" : text;
 }
+
+}  // namespace
+
+std::string waits_text(const StepPrediction& p) { return shares_text(p, Share::tensor_parallel); }
+std::string parts_text(const StepPrediction& p) { return shares_text(p, Share::gemm); }
 
 namespace {
 

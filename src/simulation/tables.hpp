@@ -11,6 +11,8 @@ namespace nanotron::simulation {
 
 /// What a grid waits for, in % of the step, the longest first: "pipeline 12, tp 5". Less than 1 % is left out.
 std::string waits_text(const StepPrediction& prediction);
+/// Per cent of the step by what it goes into, from one per cent on.
+std::string parts_text(const StepPrediction& prediction);
 /// "full"; "full 12/48" in some layers.
 std::string recompute_text(const deck::Config& config);
 /// "2"; "2 V" of zero bubble.

@@ -43,7 +43,7 @@ Share share_of(std::string_view kernel) {
 // What a rank waits for. Of a list in its order.
 struct Ticket {
   Share share;
-  bool is_done = false;
+  bool is_done = false, host_waits = false;
 };
 
 struct TicketOf {
@@ -146,6 +146,7 @@ class Timeline {
         if (p.waits) return;
       } else if (event.kind == StepEvent::Kind::wait) {
         if (!has_ended(p, event.index - 1)) return;
+        if (p.tickets[event.index - 1].host_waits) p.launched = std::max(p.launched, now());
         ++p.at;
       } else {
         while (p.finished < p.tickets.size()) {
@@ -187,15 +188,12 @@ class Timeline {
       p.kernels.work += seconds + more;
       p.kernels.of[static_cast<std::size_t>(share)] += seconds;
       p.kernels.of[static_cast<std::size_t>(Share::slowest)] += more;
-      p.launched += rules_.launch_seconds * launches_of(p.work->list->rows()[row]);
+      if (rules_.launch_seconds > 0.0) p.launched += rules_.launch_seconds * p.work->launches[row];
     } while (rules_.launch_seconds == 0.0 && p.at < events.size() && events[p.at].kind == StepEvent::Kind::kernel);
     p.computes = true;
     p.kernels.launch = std::max(0.0, p.launched - now());
     if (p.kernels.launch > 0.0) return activities_.begin(r, p.kernels.launch, 1.0);
     begin_kernels(r);
-  }
-  static double launches_of(const WorkRow& row) {
-    return static_cast<double>(row.launches) / static_cast<double>(row.calls);
   }
   void begin_kernels(std::size_t r) {
     Player& p = players_[r];
@@ -240,7 +238,9 @@ class Timeline {
                           .group = operation.group,
                           .tickets = {ticket}}));
     if (queue.size() == 1) begin(queue.front());
-    const bool blocks = !rules_.overlaps || (share == Share::tensor_parallel && !rules_.overlaps_tensor_parallel);
+    p.tickets.back().host_waits = time.host_waits;
+    const bool blocks = !rules_.overlaps || (share == Share::tensor_parallel && !rules_.overlaps_tensor_parallel) ||
+                        (share == Share::expert_parallel && !rules_.overlaps_expert_parallel);
     if (blocks) has_ended(p, ticket.ticket);
   }
 

@@ -57,7 +57,7 @@ def megatron(programs):
         path = ROOT / "tests/data" / name
         text = output_of(programs / "nanotron_plan", "--machine", A100, "--validate", path)
         ratios = {match[1]: float(match[3]) / float(match[2]) for match in re.finditer(
-            r"^SC21 +GPT ([0-9.]+)B.* ([0-9.e+]+) +([0-9.e+]+) +[+-][0-9.]+ %$", text, re.MULTILINE)}
+            r"^SC21 +GPT ([0-9.]+)B.* ([0-9.e+]+) +([0-9.e+]+) +[+-][0-9.]+ %  ", text, re.MULTILINE)}
         lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
         for row in csv.DictReader(lines):
             if row["source"] == "SC21":

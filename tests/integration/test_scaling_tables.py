@@ -17,8 +17,8 @@ PROGRAM = str(Path(sys.argv[1]).resolve() / "nanotron_plan")
 PAGE = ROOT / "doc/parallelism_formulas.md"
 RUNS = [("published_runs.csv", "a100_80gb.nml"), ("other_runs.csv", "a100_80gb.nml"), ("deck_runs_a100.csv", "a100_80gb.nml"),
         ("deck_runs_h100.csv", "h100.nml"), ("published_runs_2.csv", "h100.nml"),
-        ("judged_runs_h100.csv", "h100.nml")]
-ROW = re.compile(r"^(\S.*?) {2,}(\S.*?) {2,}(\S.*?) {2,}([\d.]+) +([\d.]+) +(\S+) %$", re.MULTILINE)
+        ("judged_runs_h100.csv", "h100.nml"), ("held_out_runs_h100.csv", "h100.nml")]
+ROW = re.compile(r"^(\S.*?) {2,}(\S.*?) {2,}(\S.*?) {2,}([\d.]+) +([\d.]+) +(\S+) %  .*$", re.MULTILINE)
 
 
 def rows_of(runs, machine):

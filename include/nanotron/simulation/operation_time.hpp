@@ -41,8 +41,10 @@ double collective_seconds(comm::Operation operation, double bytes, const GroupPl
                           const deck::Machine& machine);
 
 /// An all-to-all of rows, each to `copies` experts at random: once to each node that has one of them, from there to its
-/// ranks, both at the same time. bytes: of all copies.
-double exchange_by_node_seconds(double bytes, double copies, const GroupPlacement& group, const deck::Machine& machine);
+/// ranks, both at the same time. bytes: of all copies. algorithm_rate: bytes per second of one copy to each of these
+/// nodes, the rank's own too, that the library reaches; 0: the links alone count.
+double exchange_by_node_seconds(double bytes, double copies, const GroupPlacement& group, const deck::Machine& machine,
+                                double algorithm_rate = 0.0);
 
 // How an implementation differs from this program, so that published runs of others can be predicted from this
 // program's actions: a namelist file of one group, &software. The defaults are this program.
@@ -56,19 +58,22 @@ enum class AttentionForm {
 struct Software {
   std::string name = "nanotron_hpc";
   AttentionForm attention = AttentionForm::fused;
-  bool dropout = false;                  // on attention's probabilities where unfused, and before both residual sums
+  bool dropout = false;                  // on attention's probabilities, and before both residual sums
   bool recomputes_whole_layers = false;  // recompute = 'full' repeats the last GEMM of a layer and its sum too
   bool overlaps_tensor_parallel = true;  // collectives of tp beside GEMMs
   bool adds_gradients_apart = false;     // weight gradients are added by a kernel of their own, in bf16
   double launch = 0.0;                   // seconds of the host for a kernel or an operation; 0: never waited for
   bool scatters_messages = false;        // pipeline messages of replicated hidden states: 1/tp each, then gathered
   double kernel_share = 0.0;             // of `memory`, reached by all other kernels; 0: the rates of &kernels
+  double exchange_rate = 0.0;            // exchanges_by_node: bytes per second, see exchange_by_node_seconds
   bool reduces_in_bf16 = false;          // sums of gradients over data-parallel ranks
   bool unfused_loss = false;             // a pass over fp32 logits for each operation of the loss
   bool casts_beside = false;             // the kernel before a GEMM writes its FP8 operand and its maximum too
   bool rings_beside_gemms = false;       // a gather before a GEMM, a scatter after it: a piece for each rank of tp
   bool exchanges_by_node = false;        // rows of experts go once to each node, then to its ranks
   bool sorts_in_exchange = false;        // rows of experts arrive sorted, without kernels that copy them
+  bool waits_for_exchanges = false;      // no computation beside an exchange of rows of experts
+  bool waits_for_counts = false;         // the host launches nothing before it knows how many rows arrive
 };
 
 /// Error(deck_error) with every finding and its line.
@@ -84,5 +89,8 @@ struct LayerSizes {
 /// Seconds of one call of the row, launches included.
 double kernel_seconds(const WorkRow& row, const deck::Machine& machine, const Software& software,
                       const LayerSizes& sizes);
+
+/// Launches of the host for one call of the row.
+double host_launches(const WorkRow& row, const Software& software);
 
 }  // namespace nanotron::simulation

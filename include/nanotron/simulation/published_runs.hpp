@@ -4,11 +4,11 @@
 //
 // GPT runs of Megatron-LM, of SC21 (Narayanan et al. 2021, table 1) and K22 (Korthikanti et al. 2022, table 5), with
 // the columns source, parameters_B, layers, hidden, heads, tp, pp, gpus, batch, tflops_per_gpu, seconds_full,
-// seconds_selective. What the papers do not state is assumed the same for all rows:
+// seconds_selective:
 //
 //   SC21   full recomputation, tensor-parallel hidden states replicated; TFLOP/s as the paper counts them:
-//          96 B s L h^2 (1 + s/(6h) + V/(16 L h)). micro-batch: that of the shortest predicted step among 1, 2, 4, 8,
-//          16 which fit into memory; virtual stages where pp > 1: that of the shortest step among the divisors of L/pp.
+//          96 B s L h^2 (1 + s/(6h) + V/(16 L h)). micro-batch, virtual stages and DDP of the paper's own scripts; a
+//          row that is not in its table 1 is an error.
 //   K22    full: as SC21; selective: sequence parallel, attention computed again. micro-batch: batch where pp = 1, else
 //          1; three virtual stages where L/pp is a multiple of 3.
 //
@@ -26,6 +26,7 @@ namespace nanotron::simulation {
 struct RunComparison {
   std::string source, run, assumed;
   double measured = 0.0, predicted = 0.0;  // seconds of a step
+  std::string parts;                       // percent of the predicted step by what it goes into
   double error() const { return predicted / measured - 1.0; }
 };
 

@@ -14,7 +14,8 @@
 //   d(left)/dt = -1 / max(k_out(sender), k_in(receiver)),   left = s when the latency is over
 //
 // A host that takes time to launch what its rank does (launch_seconds) goes ahead of the device from the begin of the
-// step on: kernel i begins no earlier than i launches after it. What the device waits is a share of its own.
+// step on: kernel i begins no earlier than i launches after it. What the device waits is a share of its own. A host
+// that waits for an operation (host_waits) is no longer ahead when it has ended.
 //
 // While a collective is in flight, kernels beside it have 1 - collective_share of the multiprocessors; what they lose
 // is a share of its own. Ranks of other data-, tensor- and context-parallel coordinates do the same at the same time.
@@ -56,18 +57,21 @@ struct OperationTime {
   double seconds = 0.0;  // of its bytes
   int level = 0;         // 0: inside a node, 1: between nodes, 2 and 3: to and from host memory
   double latency = 0.0;
+  bool host_waits = false;  // who waits for it launches nothing before it has ended
 };
 
 /// What a rank of the pipeline does, and how long one of each takes: by row and by operation of the list.
 struct RankWork {
   const WorkList* list = nullptr;
   std::vector<double> kernels;
+  std::vector<double> launches;  // of the host, by row
   std::vector<OperationTime> operations;
 };
 
 struct TimelineRules {
   bool overlaps = true;                  // false: a host
   bool overlaps_tensor_parallel = true;  // false: collectives of tp are waited for at once
+  bool overlaps_expert_parallel = true;  // false: those of ep
   double collective_share = 0.0;
   double slowest = 0.0;  // more time, as a share, that GEMMs and attention take on the GPU for which all others wait
   int tensor_parallel_pieces =

@@ -50,6 +50,9 @@ TEST(CollectiveTime, OfAnExchangeByNodeIsARowForEachNode) {
   EXPECT_DOUBLE_EQ(exchange_by_node_seconds(800.0, 8.0, {8, 2}, m), 100.0 * outside / 5.0);
   m.node.link = 10.0;
   EXPECT_DOUBLE_EQ(exchange_by_node_seconds(800.0, 8.0, {8, 2}, m), 100.0 * inside / 10.0);
+  // A library that reaches 2 bytes per second of copies to both nodes.
+  EXPECT_DOUBLE_EQ(exchange_by_node_seconds(800.0, 8.0, {8, 2}, m, 2.0),
+                   100.0 * 2.0 * (1.0 - std::pow(0.5, 8.0)) / 2.0);
   EXPECT_DOUBLE_EQ(exchange_by_node_seconds(800.0, 8.0, {4, 1}, m),
                    collective_seconds(Operation::all_to_all, 800.0, {4, 1}, m));
 }

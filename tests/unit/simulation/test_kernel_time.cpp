@@ -145,6 +145,27 @@ TEST(KernelTime, OfOtherKernelsIsByTheirShareOfTheMemory) {
   EXPECT_DOUBLE_EQ(seconds("attention_forward_mma", {}), 8.0);
 }
 
+// One number for each score that is not masked, in forward and again in backward.
+TEST(KernelTime, OfDropoutInAFusedKernelIsThatOfItsRandomNumbers) {
+  deck::Machine m;
+  m.gemm_bf16 = m.attention_forward = m.attention_backward = 1e12;
+  m.memory = 1e12;
+  m.gemm_model.multiprocessors = 10;
+  const double scores = 512.0 * 1025.0 * 16.0;
+  const auto seconds = [&](const char* kernel, double gemms, bool dropout) {
+    const WorkRow row{.kernel = kernel,
+                      .work = {.flops = 2.0 * gemms * 128.0 * scores,
+                               .type = ScalarType::bf16,
+                               .gemm = {.m = 1024, .n = 1024, .k = 128, .count = 16}},
+                      .calls = 1,
+                      .launches = 1};
+    return kernel_seconds(row, m, {.dropout = dropout}, {});
+  };
+  const double numbers = scores * 19.5 / (10 * 64 * 1.7e9);
+  EXPECT_NEAR(seconds("attention_forward", 2.0, true) - seconds("attention_forward", 2.0, false), numbers, 1e-12);
+  EXPECT_NEAR(seconds("attention_backward", 5.0, true) - seconds("attention_backward", 5.0, false), numbers, 1e-12);
+}
+
 // Other software: no rates of our kernels, no kernels that it lacks, a loss in passes over fp32.
 TEST(KernelTime, OfOtherSoftwareIsItsOwn) {
   deck::Machine m = gpu();
@@ -159,18 +180,22 @@ TEST(KernelTime, OfOtherSoftwareIsItsOwn) {
   EXPECT_DOUBLE_EQ(seconds("cross_entropy_whole", {.kernel_share = 1.0, .unfused_loss = true}), 52.0);
   EXPECT_DOUBLE_EQ(seconds("cross_entropy_local_max", {.unfused_loss = true}), 0.0);
   EXPECT_DOUBLE_EQ(seconds("row_maxima", {.casts_beside = true}), 0.0);
-  EXPECT_DOUBLE_EQ(seconds("copy_matrix", {.sorts_in_exchange = true}), 0.0);
-  EXPECT_DOUBLE_EQ(seconds("copy_matrix", {}), 24.0);
+  EXPECT_DOUBLE_EQ(seconds("place_rows", {.sorts_in_exchange = true}), 0.0);
+  EXPECT_DOUBLE_EQ(seconds("place_rows", {}), 24.0);
 }
 
 TEST(KernelTime, OfOtherSoftwareIsReadFromItsFile) {
   const Software s = read_software("s.nml",
                                    "&software\n name = 'S', kernel_share = 0.5, reduces_in_bf16 = .true.,\n"
-                                   " rings_beside_gemms = .true., exchanges_by_node = .true. /\n");
+                                   " rings_beside_gemms = .true., exchanges_by_node = .true.,\n"
+                                   " exchange_gb_per_s = 54.0, launch_us = 25.0, waits_for_counts = .true. /\n");
   EXPECT_EQ(s.name, "S");
   EXPECT_DOUBLE_EQ(s.kernel_share, 0.5);
   EXPECT_TRUE(s.reduces_in_bf16 && s.rings_beside_gemms && s.exchanges_by_node);
-  EXPECT_FALSE(s.unfused_loss || s.casts_beside || s.sorts_in_exchange);
+  EXPECT_DOUBLE_EQ(s.exchange_rate, 54e9);
+  EXPECT_DOUBLE_EQ(s.launch, 25e-6);
+  EXPECT_TRUE(s.waits_for_counts);
+  EXPECT_FALSE(s.unfused_loss || s.casts_beside || s.sorts_in_exchange || s.waits_for_exchanges);
 }
 
 TEST(KernelTime, IsWhatTheFileMeasured) {

@@ -70,13 +70,14 @@ double step_of(deck::PpSchedule kind, int ranks, int virtual_stages, index_t mic
   all.lists.reserve(static_cast<std::size_t>(ranks));
   for (int r = 0; r < ranks; ++r) {
     all.lists.push_back(list_of(schedule, r));
-    RankWork work{.list = &all.lists.back(), .kernels = {}, .operations = {}};
+    RankWork work{.list = &all.lists.back(), .kernels = {}, .launches = {}, .operations = {}};
     for (const WorkRow& row : all.lists.back().rows()) {
       const double seconds = row.kernel == "gemm"      ? forward
                              : row.kernel == "inputs"  ? parts.inputs
                              : row.kernel == "weights" ? parts.weights
                                                        : parts.inputs + parts.weights;
       work.kernels.push_back(seconds / virtual_stages);
+      work.launches.push_back(1.0);
     }
     work.operations.assign(all.lists.back().operations().size(), OperationTime{message});
     all.works.push_back(work);
@@ -144,6 +145,11 @@ class OneRank : public testing::Test {
     list_.open(name, {.read = seconds});
     list_.close();
     if (work_.kernels.size() < list_.rows().size()) work_.kernels.push_back(seconds);
+  }
+  // With one launch of the host.
+  void launched(const char* name, double seconds) {
+    kernel(name, seconds);
+    work_.launches.resize(work_.kernels.size(), 1.0);
   }
   std::uint64_t collective(GroupKind group, double seconds, int level = 0) {
     const std::uint64_t ticket = list_.started({.operation = Operation::all_reduce, .group = group, .bytes = seconds});
@@ -278,12 +284,6 @@ TEST_F(OneRank, TheSlowestGpuHasSlowerGemmsAndAttention) {
 
 // The host needs 1 s for a launch: 0.25 s of kernels wait for it, and it is 2 s ahead behind a long one.
 TEST_F(OneRank, KernelsWaitForTheirLaunch) {
-  const auto launched = [&](const char* name, double seconds) {
-    list_.open(name, {.read = seconds});
-    list_.add_launch();
-    list_.close();
-    if (work_.kernels.size() < list_.rows().size()) work_.kernels.push_back(seconds);
-  };
   launched("add", 0.25);
   launched("gemm", 4.0);
   launched("add", 0.25);
@@ -291,6 +291,27 @@ TEST_F(OneRank, KernelsWaitForTheirLaunch) {
   EXPECT_DOUBLE_EQ(times.end, 1.0 + 0.25 + 0.75 + 4.0 + 0.25);
   EXPECT_DOUBLE_EQ(share(times, Share::launches), 1.75);
   EXPECT_DOUBLE_EQ(run().end, 4.5);
+}
+
+// The host launches a copy, which ends at 1.25, a collective, from 2 to 3, and a GEMM, at 3. If it waits for the
+// collective, it launches the GEMM at 4 only.
+TEST_F(OneRank, AHostThatWaitsLaunchesNothingBefore) {
+  launched("add", 0.25);
+  list_.waited(collective(GroupKind::ep, 1.0));
+  launched("gemm", 2.0);
+  EXPECT_DOUBLE_EQ(run({.launch_seconds = 1.0}).end, 1.25 + 1.0 + 0.75 + 2.0);
+  work_.operations[0].host_waits = true;
+  EXPECT_DOUBLE_EQ(run({.launch_seconds = 1.0}).end, 1.25 + 1.0 + 1.0 + 2.0);
+}
+
+TEST_F(OneRank, ExchangesOfExpertsAreWaitedForAtOnceWhereTheyDoNotOverlap) {
+  const std::uint64_t ticket = collective(GroupKind::ep, 3.0);
+  kernel("gemm", 2.0);
+  list_.waited(ticket);
+  EXPECT_DOUBLE_EQ(run().end, 3.0);
+  const RankTimes times = run({.overlaps_expert_parallel = false});
+  EXPECT_DOUBLE_EQ(times.end, 5.0);
+  EXPECT_DOUBLE_EQ(share(times, Share::expert_parallel), 3.0);
 }
 
 // A message of 1 s beside a reduction of 1 s on the sender: both take 2. One in each direction: links out and in are
@@ -310,7 +331,7 @@ TEST(Timeline, MessagesShareTheLinksOfBothRanks) {
     }
     std::vector<RankWork> works;
     for (const WorkList& list : lists)
-      works.push_back({&list, {}, std::vector<OperationTime>(list.operations().size(), OperationTime{1.0, 1})});
+      works.push_back({&list, {}, {}, std::vector<OperationTime>(list.operations().size(), OperationTime{1.0, 1})});
     const std::vector<RankTimes> times = simulate(works, {});
     return std::max(times[0].end, times[1].end);
   };
