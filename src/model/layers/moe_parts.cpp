@@ -131,7 +131,8 @@ nn::MoeParts<T> parts_of(const TransformerSetup& setup, const ParameterTable& ta
                             .row_type = setup.expert_rows,
                             .routing = parts.routing};
   const bool is_expected = moe.receive_factor > 0.0 || moe.receive_quantile > 0.0;
-  exchange.by_node = parts.sizes.by_node = nn::node_row_sizes(exchange, setup.ep_nodes, is_expected);
+  exchange.by_node = parts.sizes.by_node =
+      nn::node_row_sizes(exchange, parts.sizes.assignments(), setup.ep_nodes, is_expected);
   for (index_t turn = 0; turn < setup.in_turns; ++turn)
     parts.exchanges.push_back(nn::make_expert_exchange<T>(exchange, *setup.ep, setup.ep_nodes, arena));
   parts.capacity = nn::make_expert_capacity(moe.capacity_factor, parts.routing, setup.context(), setup.sequences,

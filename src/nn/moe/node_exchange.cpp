@@ -82,12 +82,12 @@ class NodeExchange final : public ExpertExchange<T> {
             {.sent = size.by_node.forwarded, .received = size.rows, .hidden = size.hidden, .row_type = size.row_type},
             *within_, arena),
         places_(arena.take<std::int64_t>(MemoryKind::workspace, size.rows)),
-        node_of_(arena.take<std::int64_t>(MemoryKind::workspace, size.assignments)),
+        node_of_(arena.take<std::int64_t>(MemoryKind::workspace, size.by_node.assignments)),
         experts_(arena.take<std::int64_t>(MemoryKind::workspace, size.by_node.received * k_)),
         weights_(arena.take<M>(MemoryKind::workspace, size.by_node.received * k_)),
         rows_of_(arena.take<std::int64_t>(MemoryKind::workspace, nodes_ + of_node_)),
         stretches_(arena.take<std::int64_t>(MemoryKind::workspace,
-                                            std::max(kernels::stretches_of(size.assignments) * nodes_,
+                                            std::max(kernels::stretches_of(size.by_node.assignments) * nodes_,
                                                      kernels::stretches_of(size.by_node.received * k_) * of_node_))),
         counts_(arena.take<std::int64_t>(MemoryKind::workspace, 2 * outer_counts() + 2 * size.experts)),
         host_counts_(static_cast<std::size_t>(2 * outer_counts() + 2 * size.experts)) {
@@ -345,7 +345,7 @@ class NodeExchange final : public ExpertExchange<T> {
 
 }  // namespace
 
-NodeRowSizes node_row_sizes(const ExchangeSize& size, const NodeGroups& groups, bool is_expected) {
+NodeRowSizes node_row_sizes(const ExchangeSize& size, index_t assignments, const NodeGroups& groups, bool is_expected) {
   const index_t nodes = groups.across->size(), k = size.routing.top_k;
   if (nodes == 1) return {};
   const index_t tokens = size.assignments / k, of_node = size.experts / nodes;
@@ -354,7 +354,8 @@ NodeRowSizes node_row_sizes(const ExchangeSize& size, const NodeGroups& groups, 
   return {.nodes = nodes,
           .sent = tokens * std::min(nodes, k),
           .received = std::min(nodes * tokens, forwarded),
-          .forwarded = forwarded};
+          .forwarded = forwarded,
+          .assignments = assignments};
 }
 
 template <class T>

@@ -103,9 +103,9 @@ struct ExchangeSize {
   NodeRowSizes by_node{};
 };
 
-/// Of an exchange with these sizes. is_expected: size.rows is what a rank is expected to receive (moe%receive_factor)
-/// and no bound; a rank forwards as many at most.
-NodeRowSizes node_row_sizes(const ExchangeSize& size, const NodeGroups& groups, bool is_expected);
+/// Of an exchange with these sizes. assignments: as in NodeRowSizes. is_expected: size.rows is what a rank is expected
+/// to receive (moe%receive_factor) and no bound; a rank forwards as many at most.
+NodeRowSizes node_row_sizes(const ExchangeSize& size, index_t assignments, const NodeGroups& groups, bool is_expected);
 
 /// Takes what it needs from the arena (planning or real). The groups must outlive it.
 template <class T>

@@ -28,6 +28,7 @@ struct ExpertCuts {
 struct NodeRowSizes {
   index_t nodes = 1;  // with one node rows go to their ranks
   index_t sent = 0, received = 0, forwarded = 0;
+  index_t assignments = 0;  // of all tokens here, also of those that other ranks send
 };
 
 struct MoeSizes {
