@@ -108,6 +108,8 @@ std::vector<std::string> GridOptions::overrides() const {
                                "parallel.zero_size=0",
                                "parallel.pp_layers=''"};
   if (states == deck::StateMemory::host) all.push_back("optimizer.state_memory=host");
+  if (messages_by_node)
+    all.push_back(override_with("ep_messages", &deck::ParallelConfig::ep_messages, deck::ExpertMessages::by_node));
   all.push_back(override_with("pp_schedule", &deck::ParallelConfig::pp_schedule, schedule));
   if (schedule == deck::PpSchedule::interleaved_1f1b)
     all.push_back(fmt::format("parallel.pp_chunks={}", virtual_stages));

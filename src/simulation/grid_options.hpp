@@ -18,6 +18,7 @@ struct GridOptions {
   int zero_stage = 0;
   deck::Recompute recompute = deck::Recompute::none;
   deck::StateMemory states = deck::StateMemory::device;
+  bool messages_by_node = false;
 
   std::vector<std::string> overrides() const;
   /// In flight on a rank at once, at most, as micro-batches of a whole stage.

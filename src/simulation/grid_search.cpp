@@ -219,6 +219,23 @@ void recompute_fewest_layers(deck::Config& config, const deck::Machine& machine,
   config.parallel.recompute_layers = first_layers(stages, enough);
 }
 
+// Replaces a candidate with experts by the same with messages by node, if that fits and is faster.
+void choose_messages(const Search& search, GridOptions options, int ranks, const deck::Machine& machine,
+                     GridCandidate& candidate) {
+  if (options.ep == 1 || candidate.config.parallel.ep_messages == deck::ExpertMessages::by_node) return;
+  options.messages_by_node = true;
+  std::optional<deck::Config> config = search.config_of(options, ranks);
+  if (!config) return;
+  config->parallel.recompute_layers = candidate.config.parallel.recompute_layers;
+  const double limit = machine.buffer_limit() - trainer::nccl_memory_of(*config, {}, machine).bytes;
+  const double memory = memory_bytes(*config, machine, limit);
+  if (memory > limit) return;
+  const StepPrediction prediction = estimate_step(*config, machine);
+  if (prediction.seconds >= candidate.prediction.seconds) return;
+  candidate.overrides.emplace_back("parallel.ep_messages=by_node");
+  candidate = {std::move(candidate.overrides), std::move(*config), memory, prediction};
+}
+
 }  // namespace
 
 SearchResult search_grids(const std::string& text, const std::string& name, const std::vector<std::string>& overrides,
@@ -247,6 +264,7 @@ SearchResult search_grids(const std::string& text, const std::string& name, cons
     }
     const StepPrediction prediction = estimate_step(*config, machine);
     result.best.push_back({std::move(overrides), std::move(*config), memory, prediction});
+    choose_messages(search, candidate.options, ranks, machine, result.best.back());
   }
   if (result.best.empty()) {
     fail(ExitCode::deck_error,

@@ -8,7 +8,8 @@
 //   2  they are ranked by a formula: layers simulated once for each (tp, cp, ep, micro-batch, recomputation), times the
 //      bubble, and the gradient reduction
 //   3  in that order: the arena of the run is planned; of what fits, the fewest layers of each stage recompute that
-//      memory allows, and few micro-batches are simulated; the best are simulated whole
+//      memory allows, and few micro-batches are simulated, with experts also messages by node (ep_messages); the best
+//      are simulated whole
 //
 // The search ends when `examined` candidates fit, or after `seconds`.
 

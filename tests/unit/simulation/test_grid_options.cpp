@@ -5,9 +5,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/simulation/grid_search.hpp"
 #include "nanotron/simulation/step_prediction.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
 #include "support/small_deck.hpp"
@@ -82,6 +84,36 @@ INSTANTIATE_TEST_SUITE_P(
         Trained{"adapters", {"precision.compute=bf16", "lora.rank=4", "lora.base=initial"}, 0.3},
         Trained{"experts", {"precision.compute=bf16", "moe.num_experts=4", "moe.moe_intermediate_size=256"}, 0.5}),
     [](const auto& trained) { return std::string(trained.param.name); });
+
+// A search tries them where ranks of experts are on several nodes. Four nodes of two ranks, 16 experts of each token:
+// a node receives four of its rows by rank, one by node.
+TEST(GridSearch, SendsRowsOfExpertsByNodeWhereThatIsFaster) {
+  const std::string path = (test::test_folder() / "../input/machines/h100.nml").string();
+  deck::Machine machine = deck::read_machine(path, deck::read_deck_file(path));
+  machine.node.ranks = 2;
+  machine.network.rails = 1;
+  const std::string text =
+      "&run steps = 1 /\n"
+      "&model hidden_size = 2048, num_hidden_layers = 2, num_attention_heads = 8, intermediate_size = 256, "
+      "vocab_size = 4096 /\n"
+      "&moe num_experts = 64, num_experts_per_tok = 16, moe_intermediate_size = 256 /\n"
+      "&precision compute = 'bf16' /\n"
+      "&data path = 'none', sequence_length = 2048, global_batch_size = 8 /\n";
+  const SearchResult result =
+      search_grids(text, "deck", {}, 8, machine, {.best = 400, .examined = 400, .seconds = 30.0});
+  int by_node = 0;
+  for (const GridCandidate& c : result.best) {
+    if (c.config.parallel.ep_messages != deck::ExpertMessages::by_node) continue;
+    ++by_node;
+    EXPECT_GT(c.config.parallel.ep_nodes, 1);
+    deck::Config by_rank = c.config;
+    by_rank.parallel.ep_messages = deck::ExpertMessages::by_rank;
+    by_rank.parallel.ep_nodes = 0;
+    EXPECT_GT(predict_step(by_rank, machine).seconds, c.prediction.seconds);
+    EXPECT_TRUE(std::ranges::find(c.overrides, "parallel.ep_messages=by_node") != c.overrides.end());
+  }
+  EXPECT_GT(by_node, 0) << describe(result, machine);
+}
 
 }  // namespace
 }  // namespace nanotron::simulation
