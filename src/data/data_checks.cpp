@@ -87,6 +87,12 @@ void check_data(const deck::Config& c, deck::Findings& f) {
                   : "sequences = 'documents' packs documents into sequences, and they must not attend to each other",
             "document_mask = 'block_diagonal'", "or sequences = 'stream'");
   }
+  if (c.data.length_buckets && c.data.sequences != deck::SequenceKind::documents &&
+      f.is_valid({"data.length_buckets", "data.sequences"})) {
+    f.error({"data.length_buckets", "data.sequences"},
+            "length_buckets packs documents, and sequences are not documents", "sequences = 'documents'",
+            "or length_buckets = .false.");
+  }
   if (f.errors() == 0 && !c.run_of) check_stages(c, f);
 }
 

@@ -60,6 +60,7 @@ const std::vector<Axis> axes{
     {"data.micro_batch_size", {"1", "2"}},
     {"data.document_mask", {"none", "block_diagonal"}},
     {"data.sequences", {"stream", "documents"}},
+    {"data.length_buckets", {"f", "t"}},
     {"attention",
      {"", "model.qk_norm=t model.qk_norm_over=projection", "model.attention_sinks=t",
       "model.attention_sinks=t model.sliding_window=5 model.window_layers=1:1",
@@ -189,7 +190,8 @@ int ranks_of_reference(const deck::Config& config) {
 std::vector<std::string> keys_of_reference(const Choice& choice, const deck::Config& config) {
   const deck::ParallelConfig& p = config.parallel;
   std::vector<std::string> values{
-      fmt::format("{} {}", static_cast<int>(config.data.document_mask), static_cast<int>(config.data.sequences))};
+      fmt::format("{} {}", static_cast<int>(config.data.document_mask), static_cast<int>(config.data.sequences)) +
+      (config.data.length_buckets ? " in buckets" : "")};
   if (p.compression != deck::Compression::none) {
     values.push_back(fmt::format("{} {} {} {} {} {} {} {} {}", p.dp, p.cp, p.ep, p.ep_overlap, p.zero_stage,
                                  p.zero_size, config.data.micro_batch_size, stages_of_reference(config),

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
+#include "length_buckets.hpp"
 #include "nanotron/base/error.hpp"
 
 namespace nanotron::data {
@@ -98,18 +100,17 @@ PackedDocuments::PackedDocuments(const deck::DataConfig& data, const TokenFile& 
   std::vector<Segment> segments;
   for (const Range& d : documents) {
     for (index_t at = d.begin; at + 1 < d.end; at += length_)
-      segments.push_back({at, std::min(length_, d.end - 1 - at)});
+      segments.push_back({at, static_cast<std::int32_t>(std::min(length_, d.end - 1 - at))});
   }
   std::ranges::sort(segments, [](const Segment& a, const Segment& b) {
     return std::pair(b.length, a.token) < std::pair(a.length, b.token);  // longest first, equal ones in file order
   });
 
-  BestFit sequences(length_);
-  std::vector<std::size_t> sequence_of, used;
-  for (const Segment& segment : segments) {
-    sequence_of.push_back(sequences.place(segment.length));
-    used.resize(sequences.bins());
-    ++used[sequence_of.back()];
+  const std::vector<std::size_t> sequence_of = place(segments, data.length_buckets);
+  std::vector<std::size_t> used;
+  for (const std::size_t sequence : sequence_of) {
+    used.resize(std::max(used.size(), sequence + 1));
+    ++used[sequence];
   }
 
   begins_.push_back(0);
@@ -117,40 +118,66 @@ PackedDocuments::PackedDocuments(const deck::DataConfig& data, const TokenFile& 
   segments_.resize(segments.size());
   std::vector<std::size_t> next(begins_.begin(), begins_.end() - 1);
   for (std::size_t i = 0; i < segments.size(); ++i) segments_[next[sequence_of[i]]++] = segments[i];
+  for (index_t sequence = 0; data.length_buckets && sequence < count(); ++sequence) {
+    const auto first = segments_.begin() + static_cast<std::ptrdiff_t>(begins_[static_cast<std::size_t>(sequence)]);
+    std::sort(first, first + std::ssize(segments_of(sequence)),
+              [](const Segment& a, const Segment& b) { return a.position < b.position; });
+  }
+}
+
+// The sequence of each segment; sets their positions.
+std::vector<std::size_t> PackedDocuments::place(std::vector<Segment>& segments, bool in_buckets) const {
+  std::vector<std::size_t> sequence_of;
+  if (in_buckets) {
+    LengthBuckets sequences(length_);
+    for (Segment& segment : segments) {
+      const LengthBuckets::Place place = sequences.place(segment.length);
+      segment.position = static_cast<std::int32_t>(place.position);
+      sequence_of.push_back(place.bin);
+    }
+    return sequence_of;
+  }
+  BestFit sequences(length_);
+  std::vector<std::int32_t> filled;
+  for (Segment& segment : segments) {
+    sequence_of.push_back(sequences.place(segment.length));
+    filled.resize(sequences.bins());
+    segment.position = filled[sequence_of.back()];
+    filled[sequence_of.back()] += segment.length;
+  }
+  return sequence_of;
 }
 
 void PackedDocuments::read(index_t sequence, const Range& positions, std::int32_t* inputs,
                            std::int32_t* targets) const {
-  index_t at = 0;
+  index_t done = positions.begin;
+  const auto leave_empty = [&](index_t end) {
+    const index_t left = std::min(end, positions.end) - done;
+    if (left <= 0) return;
+    std::fill_n(inputs + done - positions.begin, left, 0);
+    std::fill_n(targets + done - positions.begin, left, no_target);
+    done += left;
+  };
   for (const Segment& segment : segments_of(sequence)) {
-    const index_t begin = std::max(at, positions.begin), end = std::min(at + segment.length, positions.end);
-    if (begin < end) {
-      const index_t first = segment.token + begin - at, out = begin - positions.begin;
-      file_.read_with_next(first, end - begin, inputs + out, targets + out);
-      file_.loss_mask().apply(first + 1, {targets + out, static_cast<std::size_t>(end - begin)});
-    }
-    at += segment.length;
+    leave_empty(segment.position);
+    const index_t begin = std::max<index_t>(segment.position, positions.begin),
+                  end = std::min(segment.end(), positions.end);
+    if (begin >= end) continue;
+    const index_t first = segment.token + begin - segment.position, out = begin - positions.begin;
+    file_.read_with_next(first, end - begin, inputs + out, targets + out);
+    file_.loss_mask().apply(first + 1, {targets + out, static_cast<std::size_t>(end - begin)});
+    done = end;
   }
-  const index_t left = positions.end - std::max(at, positions.begin);
-  if (left <= 0) return;
-  std::fill_n(inputs + positions.size() - left, left, 0);
-  std::fill_n(targets + positions.size() - left, left, no_target);
+  leave_empty(positions.end);
 }
 
 void PackedDocuments::document_starts(index_t sequence, std::span<std::int32_t> out) const {
-  std::size_t at = 0;
-  for (const Segment& segment : segments_of(sequence)) {
-    std::fill_n(out.begin() + static_cast<std::ptrdiff_t>(at), segment.length, static_cast<std::int32_t>(at));
-    at += static_cast<std::size_t>(segment.length);
-  }
-  for (; at < out.size(); ++at) out[at] = static_cast<std::int32_t>(at);
+  std::iota(out.begin(), out.end(), 0);
+  for (const Segment& segment : segments_of(sequence))
+    std::fill_n(out.begin() + segment.position, segment.length, segment.position);
 }
 
-index_t PackedDocuments::tokens(index_t sequence) const {
-  index_t sum = 0;
-  for (const Segment& segment : segments_of(sequence)) sum += segment.length;
-  return sum;
-}
+index_t PackedDocuments::tokens(index_t sequence) const { return segments_of(sequence).back().end(); }
 
 double PackedDocuments::filled() const {
   index_t sum = 0;

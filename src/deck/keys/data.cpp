@@ -49,6 +49,10 @@ std::vector<Parameter> data_rows() {
         {"none", DocumentMask::none}, {"block_diagonal", DocumentMask::block_diagonal}).of_training().says(
         "Attention mask: a token attends to all earlier tokens of its sequence; or only to those of its own document, "
         "with positions that start at 0 in each ('block_diagonal'; needs /documents in the token file)."),
+    KEY(length_buckets).orders_data().says(
+        "Packs documents by classes of length: each lies within one of the blocks that halve the sequence again and "
+        "again. A ring of context-parallel ranks then sends keys only as far as a document reaches: not at all for "
+        "documents of at most sequence_length / (2 cp) tokens, cp a power of two. Needs sequences = 'documents'."),
     KEY(goldfish_k).of_training().at_least(0).at_most(1e6).says(
         "Goldfish loss (Hans et al. 2024): about one target in k does not count in the training loss, so that the "
         "model does not memorise long passages; 0: every target counts."),

@@ -5,7 +5,7 @@
 namespace nanotron::model {
 
 MicroBatchTokens::MicroBatchTokens(const nn::ContextShard& context, index_t sequences, deck::DocumentMask mask,
-                                   const std::vector<index_t>& slots, Device& device, Arena& arena)
+                                   bool finds_reach, const std::vector<index_t>& slots, Device& device, Arena& arena)
     : context_(context), mask_(mask) {
   const index_t tokens = context.tokens().length(), length = context.layout.length();
   const auto take = [&] {
@@ -20,6 +20,7 @@ MicroBatchTokens::MicroBatchTokens(const nn::ContextShard& context, index_t sequ
                .document_starts = p.document_starts,
                .documents = sequences,  // in memory of zeros, and in a plan
                .filled = {.shard = context.tokens(), .length = length}};
+    if (finds_reach && context.degrees.ring > 1) p.reach.emplace(SequenceLayout({context.degrees.ring, 1}, length));
     return p;
   };
   const Places whole = take();
@@ -40,6 +41,10 @@ void MicroBatchTokens::set_packing(Device& device, index_t stage, index_t slot, 
   p.batch.samples = packing.samples;
   if (mask_ == deck::DocumentMask::none) return;
   if (!device.is_planning()) p.batch.documents = packing.documents;
+  if (p.reach && !packing.starts_on_host.empty()) {
+    p.reach->find(packing.starts_on_host);
+    p.batch.reach = &*p.reach;
+  }
   kernels::copy<std::int32_t>(device, packing.document_starts, p.document_starts);
   nn::place_tokens(device, context_.tokens(), context_.layout.length(), p.document_starts, p.positions);
 }

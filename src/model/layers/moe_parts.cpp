@@ -8,6 +8,7 @@
 #include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/nn/moe/moe.hpp"
+#include "nanotron/nn/moe/receive_buffer.hpp"
 #include "sum_orders.hpp"
 
 namespace nanotron::model {
@@ -61,7 +62,7 @@ nn::ExpertCuts cuts_of(const TransformerSetup& setup, const SumOrder& tokens) {
 }
 
 // Max rows that the experts here receive: min(top_k, experts here) for each token of the expert-parallel group, or less
-// where capacity_factor or receive_factor limits them.
+// where capacity_factor, receive_factor or receive_quantile limits them.
 index_t max_rows(const TransformerSetup& setup, const kernels::Routing& routing, index_t assignments) {
   if (setup.ep->size() == 1) return assignments;
   const nn::ContextShard context = setup.context();
@@ -73,9 +74,9 @@ index_t max_rows(const TransformerSetup& setup, const kernels::Routing& routing,
     rows = std::min(rows, here * setup.ep->size() * setup.sequences * std::min(capacity, longest));
     rows = std::min(rows, here * sequence_groups(setup) * setup.sequences * capacity);
   }
-  if (moe.receive_factor > 0.0) {
-    const auto even = static_cast<double>(setup.sequences * longest * routing.top_k);
-    const double allowed = std::ceil(moe.receive_factor * even);
+  const index_t even = setup.sequences * longest * routing.top_k;
+  if (const double factor = nn::receive_buffer_factor(moe, even, setup.ep->size()); factor > 0.0) {
+    const double allowed = std::ceil(factor * static_cast<double>(even));
     rows = static_cast<index_t>(std::min(static_cast<double>(rows), allowed));
   }
   return rows;
@@ -129,7 +130,8 @@ nn::MoeParts<T> parts_of(const TransformerSetup& setup, const ParameterTable& ta
                             .cuts = parts.sizes.cuts,
                             .gemms = parts.sizes.gemms,
                             .row_type = setup.expert_rows,
-                            .routing = parts.routing};
+                            .routing = parts.routing,
+                            .received = setup.received_rows};
   const bool is_expected = moe.receive_factor > 0.0 || moe.receive_quantile > 0.0;
   exchange.by_node = parts.sizes.by_node =
       nn::node_row_sizes(exchange, parts.sizes.assignments(), setup.ep_nodes, is_expected);

@@ -5,9 +5,10 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/attention/attention.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
+#include "nanotron/nn/attention/ring_reach.hpp"
 
 // In step i rank r computes with the keys and values of rank (r - i) mod c, and receives the next block meanwhile. With
-// a zigzag layout all ranks have equal work in each step.
+// a zigzag layout all ranks have equal work in each step. A block goes only as far as some query reads it (RingReach).
 
 namespace nanotron::nn {
 namespace {
@@ -56,7 +57,8 @@ class RingAttention final : public AttentionCore<T> {
             .tile_bytes = core_bytes(layer, layer.shape(sequences_, longest, longest), shape_of_all(layer), processor)};
   }
 
-  // Both passes send all blocks but the next rank's; backward also sends the gradients of all blocks.
+  // At most, where documents end the way of a block: both passes send all blocks but the next rank's; backward also
+  // sends the gradients of all blocks.
   PassTraffic traffic() const override {
     const SequenceLayout& layout = context_.layout;
     const index_t token = sequences_ * 2 * geometry_.key_columns();
@@ -73,7 +75,7 @@ class RingAttention final : public AttentionCore<T> {
     kernels::fill<M>(device, flat(sum_), 0.0);
     kernels::fill<M>(device, act.lse, static_cast<double>(std::numeric_limits<M>::lowest()));
     for (int step = 0; step < ranks(); ++step) {
-      Passage passage = pass_block(device, step);
+      Passage passage = pass_block(device, batch, step);
       const MatrixRef<T> block = block_of(block_[step % 2], step);
       for_each_pair(layer, step, batch, [&](const kernels::AttentionShape& shape, index_t q, index_t k) {
         kernels::attention_forward<T>(device, shape, from(query, q), key_in(block, k), value_in(block, k),
@@ -100,23 +102,20 @@ class RingAttention final : public AttentionCore<T> {
     kernels::fill<M>(device, flat(sum_), 0.0);
     Passage gradients;
     for (int step = 0; step < ranks(); ++step) {
-      Passage passage = pass_block(device, step);
-      add_pairs(device, layer, step, batch, act, work, [&] {
-        passage.test();
-        gradients.test();
-      });
+      Passage passage = pass_block(device, batch, step);
+      if (step == 0 || travels(batch, step)) {
+        add_pairs(device, layer, step, batch, act, work, [&] {
+          passage.test();
+          gradients.test();
+        });
+      }
       gradients.wait();
-      const Matrix<M> here = gradient_[step % 2];
-      const auto entries = static_cast<index_t>(block_size(step));
-      if (step > 0) kernels::add<M>(device, Vector<M>(arriving_.data(), entries), Vector<M>(here.data(), entries));
-      gradients.out = comm::start_send<M>(*cp_, here.data(), block_size(step), Neighbour::next, device.stream());
-      gradients.in =
-          comm::start_receive<M>(*cp_, arriving_.data(), block_size(step + 1), Neighbour::previous, device.stream());
+      gradients = pass_gradient(device, batch, step, work);
       passage.wait();
     }
     kernels::round_matrix<T>(device, MatrixRef<M>(sum_), geometry_.query_of(work.dqkv));
     gradients.wait();
-    kernels::round_matrix<T>(device, block_of(arriving_, 0), geometry_.key_value_of(work.dqkv));
+    if (travels(batch, 0)) kernels::round_matrix<T>(device, block_of(arriving_, 0), geometry_.key_value_of(work.dqkv));
   }
 
   void prepare(Device& device, const Geometry& layer, const TokenBatch& batch, const AttentionActivations<T>& act,
@@ -163,14 +162,41 @@ class RingAttention final : public AttentionCore<T> {
     return from(block.column_block(geometry_.key_columns(), geometry_.key_columns()), first);
   }
 
-  // Starts to send the block of this step and to receive that of the next.
-  Passage pass_block(Device& device, int step) {
+  // How far the block of this step goes in all, and whether its gradient comes back: round the whole ring.
+  int hops(const TokenBatch& batch, int step) const {
+    return batch.reach == nullptr ? ranks() - 1 : batch.reach->hops((context_.rank - step + 2 * ranks()) % ranks());
+  }
+  bool travels(const TokenBatch& batch, int step) const { return hops(batch, step) > 0; }
+
+  // Starts to send the block of this step and to receive that of the next, where they go that far.
+  Passage pass_block(Device& device, const TokenBatch& batch, int step) {
     Passage passage;
-    if (step + 1 == ranks()) return passage;
-    passage.out =
-        comm::start_send<T>(*cp_, block_[step % 2].data(), block_size(step), Neighbour::next, device.stream());
-    passage.in = comm::start_receive<T>(*cp_, block_[(step + 1) % 2].data(), block_size(step + 1), Neighbour::previous,
-                                        device.stream());
+    if (hops(batch, step) > step) {
+      passage.out =
+          comm::start_send<T>(*cp_, block_[step % 2].data(), block_size(step), Neighbour::next, device.stream());
+    }
+    if (step + 1 < ranks() && hops(batch, step + 1) > step) {
+      passage.in = comm::start_receive<T>(*cp_, block_[(step + 1) % 2].data(), block_size(step + 1),
+                                          Neighbour::previous, device.stream());
+    }
+    return passage;
+  }
+
+  // The same of the gradients. That of a block that stays here is complete after the first step.
+  Passage pass_gradient(Device& device, const TokenBatch& batch, int step, const AttentionWorkspace<T>& work) {
+    Passage passage;
+    const Matrix<M> here = gradient_[step % 2];
+    const auto entries = static_cast<index_t>(block_size(step));
+    if (travels(batch, step)) {
+      if (step > 0) kernels::add<M>(device, Vector<M>(arriving_.data(), entries), Vector<M>(here.data(), entries));
+      passage.out = comm::start_send<M>(*cp_, here.data(), block_size(step), Neighbour::next, device.stream());
+    } else if (step == 0) {
+      kernels::round_matrix<T>(device, block_of(here, 0), geometry_.key_value_of(work.dqkv));
+    }
+    if (travels(batch, step + 1)) {
+      passage.in =
+          comm::start_receive<M>(*cp_, arriving_.data(), block_size(step + 1), Neighbour::previous, device.stream());
+    }
     return passage;
   }
 
@@ -178,11 +204,15 @@ class RingAttention final : public AttentionCore<T> {
   // the first of each piece.
   template <class F>
   void for_each_pair(const Geometry& layer, int step, const TokenBatch& batch, const F& f) const {
+    if (hops(batch, step) < step) return;
     const SequenceShard& theirs = shard_in(step);
+    int number = 0;
     for (const Piece& query : mine().pieces()) {
+      const int piece = number++;
       for (const Piece& key : theirs.pieces()) {
         if (query.positions.size() == 0 || key.positions.size() == 0) continue;
         if (key.positions.begin >= query.positions.end) continue;
+        if (batch.reach != nullptr && !batch.reach->meets(context_.rank, piece, key.positions.end)) continue;
         const index_t window = layer.window;
         if (window > 0 && key.positions.end <= query.positions.begin + 1 - window) continue;  // outside every window
         kernels::AttentionShape shape = layer.shape(sequences_, query.positions.size(), key.positions.size());

@@ -239,13 +239,15 @@ class ExchangedExperts final : public ExpertExchange<T> {
       for (std::size_t r = 0; r < ranks; ++r) plan.begin[e + 1] += plan.received[r * here + e];
     }
     plan.received_rows = plan.begin.back();
+    if (size_.received != nullptr) size_.received->count(plan.received_rows, size_.assignments);
     if (plan.received_rows > size_.rows) {
       fail(ExitCode::deck_error,
            {.what = "the experts of this rank receive more tokens than their buffer holds",
-            .expected = fmt::format("at most {} (moe%receive_factor)", size_.rows),
-            .found = fmt::format("{}", plan.received_rows),
+            .expected = fmt::format("at most {} (moe%receive_factor or receive_quantile)", size_.rows),
+            .found = fmt::format("{}, {:.2f} of an even load", plan.received_rows,
+                                 static_cast<double>(plan.received_rows) / static_cast<double>(size_.assignments)),
             .where = fmt::format("rank {} of an expert-parallel group of {}", ep_->rank(), ep_->size()),
-            .change = "a larger moe%receive_factor, 0 for the worst case; a larger "
+            .change = "a larger moe%receive_factor or receive_quantile, 0 for the worst case; a larger "
                       "moe%router_aux_loss_coef balances the load"});
     }
   }

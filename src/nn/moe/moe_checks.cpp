@@ -58,6 +58,23 @@ void check_tiles(const deck::Config& c, deck::Findings& f) {
           "or layers without experts in expert_layers");
 }
 
+// A quantile of the rows that a rank receives: above the mean, which is an even load, and not beside a factor of it.
+void check_receive_quantile(const deck::Config& c, deck::Findings& f) {
+  const deck::MoeConfig& moe = c.model.moe;
+  if (moe.receive_quantile == 0.0 || !f.is_valid({"moe.receive_quantile", "moe.receive_factor", "parallel.ep"})) return;
+  const std::string given = fmt::format("receive_quantile = {:g}", moe.receive_quantile);
+  if (c.parallel.ep == 1) {
+    f.error({"moe.receive_quantile"}, given + " sizes a buffer for tokens of other ranks, and ep = 1 has none",
+            "receive_quantile = 0", "or ep > 1");
+  } else if (moe.receive_factor > 0.0) {
+    f.error({"moe.receive_quantile", "moe.receive_factor"},
+            given + " and receive_factor both say how large the buffer is", "one of them");
+  } else if (moe.receive_quantile < 0.9) {
+    f.error({"moe.receive_quantile"}, given + ": dispatches of a step would not fit in the buffer",
+            "at least 0.9, for example 0.999999, or 0");
+  }
+}
+
 // Experts are gated networks.
 void check_network(const deck::ModelConfig& m, deck::Findings& f) {
   if (!m.is_gated() && f.is_valid({"model.hidden_act"})) {
@@ -312,7 +329,13 @@ void check_moe(const deck::Config& c, deck::Findings& f) {
   check_losses(c, f);
   check_gemms(c, f);
   check_receive_factor(c, f);
+  check_receive_quantile(c, f);
   check_tiles(c, f);
+  if (c.data.length_buckets && f.is_valid({"data.length_buckets"})) {
+    f.error({"data.length_buckets", "moe.num_experts"},
+            "length_buckets leaves positions between documents without a target, and routers would count them",
+            "length_buckets = .false.", "or num_experts = 0");
+  }
   if (p.tp_mode != deck::TpMode::all_reduce && p.tp > 1) {
     refuse_layout(c, f, "parallel.tp_mode", "experts and sequence parallelism", "tp_mode = 'all_reduce'");
   }

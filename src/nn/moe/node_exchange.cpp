@@ -308,6 +308,7 @@ class NodeExchange final : public ExpertExchange<T> {
         plan.begin[i + 1] += sum(arrived() + p * of_rank + e * nodes_, nodes_);
     }
     plan.received_rows = plan.begin.back();
+    if (size_.received != nullptr) size_.received->count(plan.received_rows, size_.assignments);
     require("the experts of this rank receive more tokens than their buffer holds", plan.received_rows, size_.rows);
     require("this rank receives more tokens of other nodes than its buffer holds", node.received_rows,
             size_.by_node.received);
@@ -317,11 +318,12 @@ class NodeExchange final : public ExpertExchange<T> {
     if (found <= most) return;
     fail(ExitCode::deck_error,
          {.what = what,
-          .expected = fmt::format("at most {} (moe%receive_factor)", most),
+          .expected = fmt::format("at most {} (moe%receive_factor or receive_quantile)", most),
           .found = fmt::format("{}", found),
           .where = fmt::format("rank {} of {} nodes, rank {} of {} of a node, in an expert-parallel group",
                                across_->rank(), nodes_, within_->rank(), within_->size()),
-          .change = "a larger moe%receive_factor, 0 for the worst case; a larger moe%router_aux_loss_coef balances the "
+          .change = "a larger moe%receive_factor or receive_quantile, 0 for the worst case; a larger "
+                    "moe%router_aux_loss_coef balances the "
                     "load"});
   }
 

@@ -12,6 +12,7 @@
 #include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/moe/routing.hpp"
+#include "nanotron/nn/received_rows.hpp"
 #include "nanotron/tensor/pinned_memory.hpp"
 #include "trainer/state/statistics_parts.hpp"
 
@@ -26,7 +27,10 @@ constexpr std::array columns{
     io::ExtraColumn{"dropped_share", "1",
                     "Choices of experts that were dropped because of the capacity, over all choices."},
     io::ExtraColumn{"busiest_expert_share", "1",
-                    "Share of the busiest expert in the choices of its layer, maximum over the layers."}};
+                    "Share of the busiest expert in the choices of its layer, maximum over the layers."},
+    io::ExtraColumn{"received_load", "1",
+                    "Rows that the experts of a rank received in one dispatch over those of an even load, maximum over "
+                    "ranks, layers and micro-batches; only with ep > 1."}};
 
 void clear(Device& device, const Matrix<double>& sums) { kernels::fill<double>(device, flat(sums), 0.0); }
 
@@ -95,7 +99,7 @@ template <class M>
 class Routers final : public StatisticsMonitor {
  public:
   Routers(const deck::Config& config, comm::ProcessGrid& grid, Device& device, Matrix<double> sums,
-          ChoiceBiases<M> biases)
+          ChoiceBiases<M> biases, nn::ReceivedRows* received)
       : moe_(config.model.moe),
         layers_(static_cast<double>(deck::routed_layer_count(config.model))),
         length_(static_cast<double>(config.data.sequence_length)),
@@ -103,12 +107,14 @@ class Routers final : public StatisticsMonitor {
         device_(device),
         sums_(sums),
         biases_(std::move(biases)),
+        received_(config.parallel.ep > 1 ? received : nullptr),
         copy_(sums.size()),
         host_(copy_.span().data(), sums.extent(0), sums.extent(1)) {}
 
   void start(index_t) override {
     Kokkos::deep_copy(device_.exec(), host_, sums_);
     clear(device_, sums_);
+    if (received_ != nullptr) load_ = received_->take();
   }
 
   void collect(double, std::span<double> values) override {
@@ -133,6 +139,7 @@ class Routers final : public StatisticsMonitor {
     NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, most.data(), 2, MPI_DOUBLE, MPI_MAX, grid_.pp().mpi()));
     const auto [busiest, assignments] = most;
     std::ranges::fill(values, 0.0);
+    if (received_ != nullptr) values[4] = comm::max(grid_.pp(), comm::max(grid_.data_parallel(), load_));
     if (assignments == 0.0) return;  // no token
     const double tokens = assignments / static_cast<double>(moe_.num_experts_per_tok);
     values[0] = sum[0] * static_cast<double>(moe_.num_experts) / (assignments * length_ * layers_);
@@ -156,6 +163,8 @@ class Routers final : public StatisticsMonitor {
   Device& device_;
   Matrix<double> sums_;
   ChoiceBiases<M> biases_;
+  nn::ReceivedRows* received_;  // null: no other rank sends any
+  double load_ = 0.0;
   PinnedArray<double> copy_;
   Kokkos::View<double**, Kokkos::LayoutRight, Kokkos::HostSpace, Kokkos::MemoryUnmanaged> host_;
 };
@@ -164,14 +173,15 @@ class Routers final : public StatisticsMonitor {
 
 std::span<const io::ExtraColumn> load_columns(const deck::Config& config) {
   if (config.model.moe.num_experts == 0) return {};
-  return columns;
+  return std::span(columns).first(columns.size() - (config.parallel.ep > 1 ? 0 : 1));
 }
 
 std::string load_text(const deck::Config& config, std::span<const double> values) {
   const std::string dropped =
       config.model.moe.capacity_factor > 0.0 ? fmt::format("  dropped {:.1f} %", 100.0 * values[2]) : "";
-  return fmt::format("  load balance {:.3f}  z^2 {:.2f}  busiest expert {:.1f} %{}", values[0], values[1],
-                     100.0 * values[3], dropped);
+  const std::string received = config.parallel.ep > 1 ? fmt::format("  received {:.2f}", values[4]) : "";
+  return fmt::format("  load balance {:.3f}  z^2 {:.2f}  busiest expert {:.1f} %{}{}", values[0], values[1],
+                     100.0 * values[3], received, dropped);
 }
 
 template <class T>
@@ -181,7 +191,7 @@ std::unique_ptr<StatisticsMonitor> make_load_monitor(const deck::Config& config,
   ChoiceBiases<M> biases = choice_biases(config.model.moe, state.model);
   const Matrix<double> sums = state.model.statistics();
   if (device.is_planning()) return std::make_unique<PlannedRouters<M>>(device, sums, std::move(biases));
-  return std::make_unique<Routers<M>>(config, grid, device, sums, std::move(biases));
+  return std::make_unique<Routers<M>>(config, grid, device, sums, std::move(biases), state.received_rows.get());
 }
 
 #define NANOTRON_INSTANTIATE(T)                                                                                   \

@@ -65,6 +65,7 @@ void TokenBuffer::count_documents(Batch& batch, const data::BatchLoader& loader)
   for (std::size_t m = 0; m < static_cast<std::size_t>(batch.about.micro_batches); ++m) {
     batch.documents[m] = nn::count_documents(starts.subspan(m * positions, positions), loader.sequence_length());
   }
+  batch.about.document_starts = starts;
   batch.about.documents = std::span(batch.documents).first(static_cast<std::size_t>(batch.about.micro_batches));
 }
 

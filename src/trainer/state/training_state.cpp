@@ -62,8 +62,10 @@ index_t documents_of_rank(const deck::Config& config) {
   return config.data.global_batch_size / config.parallel.dp * config.data.sequence_length;
 }
 
-model::TransformerSetup with_score_maxima(model::TransformerSetup setup, const nn::ScoreMaxima& maxima) {
+model::TransformerSetup with_observers(model::TransformerSetup setup, const nn::ScoreMaxima& maxima,
+                                       nn::ReceivedRows& received) {
   setup.score_maxima = maxima;
+  setup.received_rows = &received;
   return setup;
 }
 
@@ -150,6 +152,7 @@ model::TransformerSetup transformer_setup(const deck::Config& config, comm::Proc
           .seed = static_cast<std::uint64_t>(config.run.seed),
           .cp_all_to_all = context_degrees(config.parallel).all_to_all,
           .document_mask = config.data.document_mask,
+          .length_buckets = config.data.length_buckets,
           .tensor_shards = keeps_order ? static_cast<int>(shards.tensor) : 0,
           .norm_shards = keeps_order ? static_cast<int>(shards.norm) : 0,
           .context_shards = keeps_order ? static_cast<int>(shards.context) : 0};
@@ -164,7 +167,8 @@ template <class T>
 TrainingState<T>::TrainingState(const deck::Config& config, comm::ProcessGrid& grid, Device& device, Arena& arena)
     : sharding(sharding_of(config, grid)),
       score_maxima(config, grid.data_parallel(), grid.tp(), arena),
-      model(with_score_maxima(transformer_setup(config, grid), score_maxima), device, arena),
+      received_rows(std::make_unique<nn::ReceivedRows>()),
+      model(with_observers(transformer_setup(config, grid), score_maxima, *received_rows), device, arena),
       optimizer(optim::make_optimizer<M>(
           config,
           {.table = model.table(), .layouts = model.parameters().layouts, .sharding = sharding, .tp = &grid.tp()},
@@ -233,6 +237,18 @@ void TrainingState<T>::load_weights(Device& device, optim::WeightsFor use) {
   if (!weights_to_use()) return;
   optimizer->load_weights(device, model.parameters().master, use);
   model.refresh_compute_weights();
+}
+
+template <class T>
+nn::Packing TrainingState<T>::packing_of(index_t micro_batch) const {
+  const auto i = static_cast<std::size_t>(micro_batch);
+  const std::size_t positions = starts_on_host_.size() / static_cast<std::size_t>(max_micro_batches());
+  return {.document_starts = part(document_starts, micro_batch),
+          .tokens = part(sequence_tokens, micro_batch),
+          .step_tokens = step_tokens_,
+          .documents = i < documents_.size() ? documents_[i] : 0,
+          .samples = samples_.from(micro_batch * sequences_),
+          .starts_on_host = starts_on_host_.subspan(i * positions, positions)};
 }
 
 template <class T>

@@ -54,7 +54,8 @@ class Documents {
 // Language Modeling", section 3). A document of n + 1 tokens takes n positions: every token but the last is an input,
 // and the token after it is its target. Documents of more than s positions are split into segments of s positions and a
 // rest. Segments are placed longest first, each in the fullest sequence in which it fits. Unused positions at the end
-// of a sequence are empty, and each is a document of its own.
+// of a sequence are empty, and each is a document of its own. With data%length_buckets segments lie within blocks of
+// positions (src/data/order/length_buckets.hpp). Unused positions between them have no target, and count as tokens.
 
 class PackedDocuments final : public Sequences {
  public:
@@ -72,9 +73,12 @@ class PackedDocuments final : public Sequences {
 
  private:
   struct Segment {
-    index_t token;   // of its first input, in the file
-    index_t length;  // in positions
+    index_t token;              // of its first input, in the file
+    std::int32_t length;        // in positions
+    std::int32_t position = 0;  // of its first input, in the sequence
+    index_t end() const { return index_t{position} + length; }
   };
+  std::vector<std::size_t> place(std::vector<Segment>& segments, bool in_buckets) const;
   std::span<const Segment> segments_of(index_t sequence) const {
     return std::span(segments_).subspan(
         begins_[static_cast<std::size_t>(sequence)],

@@ -15,6 +15,7 @@
 #include "nanotron/nn/attention/token_batch.hpp"
 #include "nanotron/nn/linear/tensor_parallel_region.hpp"
 #include "nanotron/nn/moe/expert_exchange.hpp"
+#include "nanotron/nn/received_rows.hpp"
 
 namespace nanotron::model {
 
@@ -52,9 +53,11 @@ struct TransformerSetup {
   int unit_shards = 1;        // shards of a unit, a multiple of the shard group's size
   std::uint64_t seed = 0;     // of random masks
   nn::ScoreMaxima score_maxima{};
-  int cp_all_to_all = 1;  // ranks of each all-to-all of attention
+  nn::ReceivedRows* received_rows = nullptr;  // counts what experts receive; outlives the model
+  int cp_all_to_all = 1;                      // ranks of each all-to-all of attention
   deck::DocumentMask document_mask = deck::DocumentMask::none;
-  int tensor_shards = 0;   // shards of sums over features and heads; 0: as many as ranks (tensor/sum_order.hpp)
+  bool length_buckets = false;  // blocks of a ring go only as far as documents need
+  int tensor_shards = 0;        // shards of sums over features and heads; 0: as many as ranks (tensor/sum_order.hpp)
   int norm_shards = 0;     // of gradients of norm weights, summed over the tokens of a sequence (deck::SumShards::norm)
   int context_shards = 0;  // of all other sums over the tokens of a sequence. With more shards than ranks a
                            // micro-batch is one sequence, and GEMMs sum in that order

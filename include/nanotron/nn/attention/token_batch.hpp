@@ -13,12 +13,15 @@ namespace nanotron::nn {
 
 /// How a loader has packed the sequences of a micro-batch.
 struct Packing {
-  Vector<const std::int32_t> document_starts{};  // as TokenBatch has them
-  Vector<const std::int32_t> tokens{};           // (sequences): of each whole sequence; empty: no position is
-  index_t step_tokens = 1;                       // of the global batch
-  index_t documents = 0;                         // as AttentionShape has them
-  SampleNumbers samples{};                       // of training; else unknown
+  Vector<const std::int32_t> document_starts{};    // as TokenBatch has them
+  Vector<const std::int32_t> tokens{};             // (sequences): of each whole sequence; empty: no position is
+  index_t step_tokens = 1;                         // of the global batch
+  index_t documents = 0;                           // as AttentionShape has them
+  SampleNumbers samples{};                         // of training; else unknown
+  std::span<const std::int32_t> starts_on_host{};  // document_starts; empty: not known there
 };
+
+class RingReach;  // nn/attention/ring_reach.hpp
 
 /// Sequences of equal length, or this rank's tokens of them, and the position of each token.
 struct TokenBatch {
@@ -29,8 +32,9 @@ struct TokenBatch {
   Vector<const std::int32_t> document_starts{};
   index_t documents = 0;  // as AttentionShape has them
   FilledPositions filled{};
-  index_t step_tokens = 1;  // positions of the global batch that have a token
-  SampleNumbers samples{};  // of training; else unknown
+  index_t step_tokens = 1;           // positions of the global batch that have a token
+  SampleNumbers samples{};           // of training; else unknown
+  const RingReach* reach = nullptr;  // null: every block goes round the whole ring
 
   index_t tokens() const { return sequences * length; }
   /// Documents and samples of the sequences.

@@ -18,6 +18,7 @@
 #include "nanotron/kernels/moe/routing.hpp"
 #include "nanotron/nn/moe/moe_memory.hpp"
 #include "nanotron/nn/pass_traffic.hpp"
+#include "nanotron/nn/received_rows.hpp"
 #include "nanotron/tensor/device.hpp"
 
 namespace nanotron::nn {
@@ -100,6 +101,7 @@ struct ExchangeSize {
   deck::ExpertGemms gemms = deck::ExpertGemms::library;
   deck::ExpertRowType row_type = deck::ExpertRowType::compute;
   kernels::Routing routing{};
+  ReceivedRows* received = nullptr;  // counts them; null: nobody does
   NodeRowSizes by_node{};
 };
 

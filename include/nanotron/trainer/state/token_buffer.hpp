@@ -24,6 +24,8 @@ struct LoadedBatch {
   index_t micro_batches = 0;     // of this rank
   /// With a document mask: nn::Packing::documents of each micro-batch. In this buffer's memory, until the next load.
   std::span<const index_t> documents{};
+  /// The same of the document starts of this rank, as BatchLoader::load_documents says; empty without a mask.
+  std::span<const std::int32_t> document_starts{};
   /// Of a batch of training: this rank's sequences; else unknown.
   SampleNumbers sequences{};
 

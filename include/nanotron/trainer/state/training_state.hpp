@@ -67,15 +67,12 @@ struct TrainingState {
   void set_loaded(const LoadedBatch& batch) {
     micro_batches_ = batch.micro_batches, step_tokens_ = batch.tokens;
     documents_ = batch.documents;
+    starts_on_host_ = batch.document_starts;
     samples_ = batch.sequences;
   }
   Vector<const std::int32_t> inputs_of(index_t micro_batch) const { return part(inputs, micro_batch); }
   Vector<const std::int32_t> targets_of(index_t micro_batch) const { return part(targets, micro_batch); }
-  nn::Packing packing_of(index_t micro_batch) const {
-    const auto i = static_cast<std::size_t>(micro_batch);
-    return {part(document_starts, micro_batch), part(sequence_tokens, micro_batch), step_tokens_,
-            i < documents_.size() ? documents_[i] : 0, samples_.from(micro_batch * sequences_)};
-  }
+  nn::Packing packing_of(index_t micro_batch) const;
   nn::LossRows loss_rows_of(index_t micro_batch) const {
     nn::LossRows rows(part(loss_rows, micro_batch), part(auxiliary.rows, micro_batch), pairs.of(micro_batch));
     if (draws_targets) rows.drawn = {part(targets, micro_batch), shard_, {seed_, packing_of(micro_batch).samples}};
@@ -90,6 +87,7 @@ struct TrainingState {
 
   model::Sharding sharding;
   nn::ScoreMaxima score_maxima;
+  std::unique_ptr<nn::ReceivedRows> received_rows;
   model::Transformer<T> model;
   std::unique_ptr<optim::Optimizer<M>> optimizer;
   std::unique_ptr<optim::WeightRule<M>> weight_rule;  // null: none
@@ -115,10 +113,11 @@ struct TrainingState {
   }
   index_t micro_batches_ = max_micro_batches();
   std::uint64_t seed_;
-  SequenceShard shard_;                      // of each sequence
-  index_t step_tokens_ = 1, sequences_ = 1;  // sequences: of a micro-batch
-  SampleNumbers samples_{.first = 0};        // in a plan as in training
-  std::span<const index_t> documents_;       // of each micro-batch; in memory of the TokenBuffer
+  SequenceShard shard_;                           // of each sequence
+  index_t step_tokens_ = 1, sequences_ = 1;       // sequences: of a micro-batch
+  SampleNumbers samples_{.first = 0};             // in a plan as in training
+  std::span<const index_t> documents_;            // of each micro-batch; in memory of the TokenBuffer
+  std::span<const std::int32_t> starts_on_host_;  // document_starts; the same
 };
 
 /// How each sequence is sharded over the context-parallel group.

@@ -1,5 +1,5 @@
 // ranks: 1
-// What the parts of a layer ask of a deck: norms, their places, activations.
+// What the parts of a layer ask of a deck: norms, their places, activations, tiles; of documents, length buckets.
 #include <gtest/gtest.h>
 
 #include "nanotron/trainer/start/deck_features.hpp"
@@ -28,6 +28,29 @@ TEST(BlockFeatures, RefuseWhatTheyCannotDo) {
                     tokens = "precision.context_shards=2", layout = "precision.reproducible=layout";
   EXPECT_EQ(decks.message(small_deck, {xielu, layout, heads}), "");
   decks.expect_refused({xielu, layout, heads, tokens}, "the gradients of xIELU's scalars");
+}
+
+TEST(BlockFeatures, LengthBuckets) {
+  const std::string buckets = "data.length_buckets=t", documents = "data.sequences=documents",
+                    mask = "data.document_mask=block_diagonal";
+  EXPECT_EQ(decks.message(small_deck, {buckets, documents, mask}), "");
+  decks.expect_refused({buckets}, "sequences = 'documents'");
+  decks.expect_refused({buckets, documents, mask, "moe.num_experts=6"}, "or num_experts = 0");
+}
+
+TEST(BlockFeatures, TilesOfTheNetwork) {
+  const std::string tile = "parallel.mlp_tile=8", experts = "moe.num_experts=6", xielu = "model.hidden_act=xielu",
+                    pipeline = "parallel.pp=2";
+  EXPECT_EQ(decks.message(small_deck, {tile, "parallel.recompute=full", xielu}), "");
+  EXPECT_EQ(decks.message(small_deck, {tile, experts, "moe.expert_layers=1"}), "");
+  decks.expect_refused({tile, experts}, "no layer has a dense network");
+  decks.expect_refused({tile, "precision.compute=fp8"}, "compute = 'bf16'");
+  decks.expect_refused({tile, "precision.reproducible=layout"}, "or reproducible = 'run'");
+  decks.expect_refused({tile, "parallel.tp=2", "parallel.tp_mode=reduce_scatter", "parallel.tp_gathered_inputs=keep"},
+                       "or tp_gathered_inputs = 'gather_again'", 2);
+  const std::string zero_bubble = "parallel.pp_schedule=zero_bubble", layers = "model.num_hidden_layers=4";
+  EXPECT_EQ(decks.message(small_deck, {tile, pipeline, zero_bubble, layers}, 2), "");
+  decks.expect_refused({tile, pipeline, zero_bubble, layers, xielu}, "or pp_schedule = '1f1b'", 2);
 }
 
 }  // namespace

@@ -91,21 +91,6 @@ TEST(DeckFeatures, Architecture) {
   EXPECT_FALSE(c.model.is_gated());
 }
 
-TEST(DeckFeatures, TilesOfTheNetwork) {
-  const std::string tile = "parallel.mlp_tile=8", experts = "moe.num_experts=6", xielu = "model.hidden_act=xielu",
-                    pipeline = "parallel.pp=2";
-  EXPECT_EQ(decks.message(small_deck, {tile, "parallel.recompute=full", xielu}), "");
-  EXPECT_EQ(decks.message(small_deck, {tile, experts, "moe.expert_layers=1"}), "");
-  decks.expect_refused({tile, experts}, "no layer has a dense network");
-  decks.expect_refused({tile, "precision.compute=fp8"}, "compute = 'bf16'");
-  decks.expect_refused({tile, "precision.reproducible=layout"}, "or reproducible = 'run'");
-  decks.expect_refused({tile, "parallel.tp=2", "parallel.tp_mode=reduce_scatter", "parallel.tp_gathered_inputs=keep"},
-                       "or tp_gathered_inputs = 'gather_again'", 2);
-  const std::string zero_bubble = "parallel.pp_schedule=zero_bubble", layers = "model.num_hidden_layers=4";
-  EXPECT_EQ(decks.message(small_deck, {tile, pipeline, zero_bubble, layers}, 2), "");
-  decks.expect_refused({tile, pipeline, zero_bubble, layers, xielu}, "or pp_schedule = '1f1b'", 2);
-}
-
 TEST(DeckFeatures, Experts) {
   const std::string experts = "moe.num_experts=6";
   decks.expect_refused({"parallel.ep=2"}, "the model has no experts");
@@ -121,6 +106,11 @@ TEST(DeckFeatures, Experts) {
   decks.expect_refused({"moe.router_aux_loss_scale=huggingface", experts}, "'per_layer' | 'hugging_face'");
   decks.expect_refused({"moe.receive_factor=2", experts}, "or ep > 1");
   decks.expect_refused({"moe.receive_factor=0.5", "parallel.dp=2", "parallel.ep=2", experts}, "more than 1, or 0", 2);
+  const std::string quantile = "moe.receive_quantile=0.999", two = "parallel.ep=2";
+  EXPECT_EQ(decks.message(small_deck, {quantile, "parallel.dp=2", two, experts}, 2), "");
+  decks.expect_refused({quantile, experts}, "or ep > 1");
+  decks.expect_refused({quantile, "moe.receive_factor=2", "parallel.dp=2", two, experts}, "one of them", 2);
+  decks.expect_refused({"moe.receive_quantile=0.5", "parallel.dp=2", two, experts}, "at least 0.9", 2);
   decks.expect_refused({"parallel.gradient_sum=adasum", "parallel.dp=2", "parallel.ep=2", experts},
                        "or gradient_sum = 'sum'", 2);
 
