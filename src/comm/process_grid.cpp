@@ -13,6 +13,7 @@
 #include "nanotron/comm/grid_groups.hpp"
 #include "nanotron/comm/transport/channel.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/expert_ranks.hpp"
 #include "nanotron/deck/later_tokens.hpp"
 
 namespace nanotron::comm {
@@ -90,14 +91,6 @@ std::string ranges(std::span<const int> ranks) {
 
 constexpr int group_kinds = static_cast<int>(GroupKind::embedding) + 1;
 
-// Groups that this rank of this shape has no use for.
-bool is_alone(const GridShape& shape, const GridCoordinate& at, GroupKind kind) {
-  if (kind == GroupKind::embedding) return !has_embedding_group(shape, at);
-  if (kind == GroupKind::to_host || kind == GroupKind::from_host) return true;
-  if (kind == GroupKind::ep_across || kind == GroupKind::ep_within) return !shape.has_parts_of_ep();
-  return (kind == GroupKind::cp_all_to_all || kind == GroupKind::cp_ring) && !shape.has_parts_of_cp();
-}
-
 // Rank `rank` of `size`, in shard groups of `shard` neighbours.
 DataGroups planned_data_groups(int size, int rank, int shard, OperationLog* log, GroupKind first) {
   const auto kind = [&](int i) { return static_cast<GroupKind>(static_cast<int>(first) + i); };
@@ -115,10 +108,10 @@ const GridShape& checked(const GridShape& shape, const Communicator& world) {
                                 .where = "parallel",
                                 .change = "start as many ranks as the grid has, or set one of the degrees to 0"});
   }
-  NANOTRON_REQUIRE(shape.ep > 0 && shape.dp * shape.cp % shape.ep == 0 &&
-                       (shape.shards % shape.ep == 0 || shape.ep % shape.shards == 0),
-                   "a data-parallel group of {} ranks, ep {}, shard groups of {}", shape.dp * shape.cp, shape.ep,
-                   shape.shards);
+  const int of_shards = shape.shards * shape.tp_in_ep();
+  NANOTRON_REQUIRE(
+      shape.ep > 0 && shape.expert_ranks() % shape.ep == 0 && (of_shards % shape.ep == 0 || shape.ep % of_shards == 0),
+      "{} expert ranks, ep {}, shard groups of {}", shape.expert_ranks(), shape.ep, shape.shards);
   NANOTRON_REQUIRE(shape.shards > 0 && shape.dp * shape.cp % shape.shards == 0,
                    "a data-parallel group of {} ranks in shard groups of {}", shape.dp * shape.cp, shape.shards);
   return shape;
@@ -127,7 +120,18 @@ const GridShape& checked(const GridShape& shape, const Communicator& world) {
 }  // namespace
 
 int GridShape::sequences_at_once(ReplicaSet replicas) const {
-  return replicas == ReplicaSet::data_parallel ? 1 : ep / std::min(cp, ep);
+  return replicas == ReplicaSet::data_parallel ? 1 : ep / std::min(cp * tp_in_ep(), ep);
+}
+
+// Without ZeRO nothing is sharded.
+int GridShape::expert_shards() const {
+  const int ranks = shards == 1 ? 1 : shards * tp_in_ep();
+  return ranks > ep ? ranks / ep : 1;
+}
+
+int expert_rank(const GridShape& s, const GridCoordinate& c) {
+  const int rank = data_parallel_rank(s, c);
+  return s.ep_spans_tp ? rank * s.tp + c.tp : rank;
 }
 
 GridShape shape_of(const deck::Config& config) {
@@ -138,6 +142,7 @@ GridShape shape_of(const deck::Config& config) {
           .tp = static_cast<int>(p.tp),
           .shards = static_cast<int>(deck::shard_group_size(p)),
           .ep = static_cast<int>(p.ep),
+          .ep_spans_tp = deck::ep_spans_tp(p),
           .ep_nodes = p.ep_messages == deck::ExpertMessages::by_node ? std::max(1, static_cast<int>(p.ep_nodes)) : 1,
           .cp_all_to_all = static_cast<int>(deck::all_to_all_ranks(p)),
           .order = p.order,
@@ -167,84 +172,6 @@ GridCoordinate coordinate_of(const GridShape& shape, int rank) {
   return {.dp = c[dp_axis], .pp = c[pp_axis], .cp = c[cp_axis], .tp = c[tp_axis]};
 }
 
-namespace {
-
-// Consecutive ranks of ep are on a node.
-std::vector<int> part_of_ep(const GridShape& s, const GridCoordinate& at, GroupKind kind) {
-  const std::vector<int> ep = ranks_of_group(s, at, GroupKind::ep);
-  const auto of_node = ep.size() / static_cast<std::size_t>(s.ep_nodes);
-  const auto me = static_cast<std::size_t>(std::ranges::find(ep, rank_of(s, at)) - ep.begin());
-  std::vector<int> ranks;
-  for (std::size_t i = 0; i < ep.size(); ++i) {
-    if (kind == GroupKind::ep_within ? i / of_node == me / of_node : i % of_node == me % of_node)
-      ranks.push_back(ep[i]);
-  }
-  return ranks;
-}
-
-}  // namespace
-
-std::vector<int> ranks_of_group(const GridShape& s, const GridCoordinate& at, GroupKind kind) {
-  if (is_alone(s, at, kind)) return {rank_of(s, at)};
-  if (kind == GroupKind::ep_across || kind == GroupKind::ep_within) return part_of_ep(s, at, kind);
-  std::vector<int> ranks;
-  const auto add = [&](int count, const auto& coordinate) {
-    for (int i = 0; i < count; ++i) ranks.push_back(rank_of(s, coordinate(i)));
-  };
-  const int size = s.dp * s.cp, me = data_parallel_rank(s, at), of_experts = me / s.ep, shards = s.expert_shards();
-  // `count` ranks of the data-parallel group from `first` on, `stride` apart.
-  const auto replicas = [&](int first, int count, int stride) {
-    add(count, [&](int i) {
-      const int r = first + i * stride;
-      return GridCoordinate{.dp = r / s.cp, .pp = at.pp, .cp = r % s.cp, .tp = at.tp};
-    });
-  };
-  switch (kind) {
-    case GroupKind::world:
-      add(s.size(), [&](int i) { return coordinate_of(s, i); });
-      break;
-    case GroupKind::data:
-      replicas(0, size, 1);
-      break;
-    case GroupKind::shard:
-      replicas(me / s.shards * s.shards, s.shards, 1);
-      break;
-    case GroupKind::replicate:
-      replicas(me % s.shards, size / s.shards, s.shards);
-      break;
-    case GroupKind::expert_data:
-      replicas(me % s.ep, size / s.ep, s.ep);
-      break;
-    case GroupKind::expert_shard:
-      replicas(me % s.ep + of_experts / shards * shards * s.ep, shards, s.ep);
-      break;
-    case GroupKind::expert_replicate:
-      replicas(me % s.ep + of_experts % shards * s.ep, size / s.ep / shards, shards * s.ep);
-      break;
-    case GroupKind::ep:
-      replicas(me / s.ep * s.ep, s.ep, 1);
-      break;
-    case GroupKind::tp:
-      add(s.tp, [&](int i) { return GridCoordinate{at.dp, at.pp, at.cp, i}; });
-      break;
-    case GroupKind::cp:
-      add(s.cp, [&](int i) { return GridCoordinate{at.dp, at.pp, i, at.tp}; });
-      break;
-    case GroupKind::cp_all_to_all:
-      replicas(me / s.cp_all_to_all * s.cp_all_to_all, s.cp_all_to_all, 1);
-      break;
-    case GroupKind::cp_ring:
-      replicas(me - at.cp / s.cp_all_to_all * s.cp_all_to_all, s.cp / s.cp_all_to_all, s.cp_all_to_all);
-      break;
-    case GroupKind::embedding:
-      add(2, [&](int i) { return GridCoordinate{at.dp, i == 0 ? 0 : s.pp - 1, at.cp, at.tp}; });
-      break;
-    default:
-      add(s.pp, [&](int i) { return GridCoordinate{at.dp, i, at.cp, at.tp}; });
-  }
-  return ranks;
-}
-
 std::string placement_report(const GridShape& shape, const HostMap& hosts) {
   NANOTRON_REQUIRE(hosts.size() == static_cast<std::size_t>(shape.size()), "{} hosts for {} ranks", hosts.size(),
                    shape.size());
@@ -259,7 +186,9 @@ std::string placement_report(const GridShape& shape, const HostMap& hosts) {
   if (shape.ep > 1) {
     text += axis_line("ep", shape.ep, hosts, [&](int r) {
       const GridCoordinate c = coordinate_of(shape, r);
-      return group_of(shape, c, {dp_axis, cp_axis}) * shape.size() + data_parallel_rank(shape, c) / shape.ep;
+      const int stage =
+          shape.ep_spans_tp ? group_of(shape, c, {dp_axis, cp_axis, tp_axis}) : group_of(shape, c, {dp_axis, cp_axis});
+      return stage * shape.size() + expert_rank(shape, c) / shape.ep;
     });
   }
   constexpr int shown = 32;
@@ -271,9 +200,16 @@ std::string placement_report(const GridShape& shape, const HostMap& hosts) {
 }
 
 std::vector<Group*> ProcessGrid::owners(ReplicaSet replicas) {
+  const bool of_experts = replicas == ReplicaSet::expert_data_parallel;
+  if (of_experts && shape_.ep_spans_tp) return {&data_parallel()};
   std::vector<Group*> groups{&data_groups(replicas).shard};
-  if (replicas == ReplicaSet::expert_data_parallel && g_.ep.size() > 1) groups.push_back(&g_.ep);
+  if (of_experts && g_.ep.size() > 1) groups.push_back(&g_.ep);
   return groups;
+}
+
+bool ProcessGrid::may_own(ReplicaSet replicas) {
+  const bool is_over_tp = replicas == ReplicaSet::expert_data_parallel && shape_.ep_spans_tp;
+  return !is_over_tp || data_groups(replicas).replicate.rank() == 0;
 }
 
 ProcessGrid::Groups ProcessGrid::make_groups(const Communicator& world, const GridShape& shape, Transport transport) {
@@ -297,7 +233,7 @@ ProcessGrid::Groups ProcessGrid::make_groups(const Communicator& world, const Gr
   std::vector<DataGroups> data;
   data.reserve(2);
   data.push_back({group(GroupKind::data), group(GroupKind::shard), group(GroupKind::replicate)});
-  if (shape.ep > 1)
+  if (shape.has_expert_groups())
     data.push_back({group(GroupKind::expert_data), group(GroupKind::expert_shard), group(GroupKind::expert_replicate)});
   Group ep = group(GroupKind::ep), tp = group(GroupKind::tp, shape.tp_sums), cp = group(GroupKind::cp);
   Group ep_across = group(GroupKind::ep_across), ep_within = group(GroupKind::ep_within);
@@ -326,19 +262,20 @@ ProcessGrid::ProcessGrid(const Communicator& world, const GridShape& shape, Tran
 }
 
 ProcessGrid ProcessGrid::planned(const GridShape& s, const GridCoordinate& at, OperationLog* log) {
-  const int rank = data_parallel_rank(s, at), size = s.dp * s.cp, n = s.cp_all_to_all;
+  const int rank = data_parallel_rank(s, at), size = s.dp * s.cp, n = s.cp_all_to_all, expert = expert_rank(s, at);
   const int of_node = s.ep / s.ep_nodes;
   std::vector<DataGroups> data;
   data.push_back(planned_data_groups(size, rank, s.shards, log, GroupKind::data));
-  if (s.ep > 1) {
-    data.push_back(planned_data_groups(size / s.ep, rank / s.ep, s.expert_shards(), log, GroupKind::expert_data));
+  if (s.has_expert_groups()) {
+    data.push_back(
+        planned_data_groups(s.expert_ranks() / s.ep, expert / s.ep, s.expert_shards(), log, GroupKind::expert_data));
   }
   return {s,
           at,
           {Group::planned(s.size(), rank_of(s, at)), std::move(data),
-           Group::planned(s.ep, rank % s.ep, {log, GroupKind::ep}),
-           Group::planned(s.ep_nodes, rank % s.ep / of_node, {log, GroupKind::ep_across}),
-           Group::planned(s.has_parts_of_ep() ? of_node : 1, s.has_parts_of_ep() ? rank % of_node : 0,
+           Group::planned(s.ep, expert % s.ep, {log, GroupKind::ep}),
+           Group::planned(s.ep_nodes, expert % s.ep / of_node, {log, GroupKind::ep_across}),
+           Group::planned(s.has_parts_of_ep() ? of_node : 1, s.has_parts_of_ep() ? expert % of_node : 0,
                           {log, GroupKind::ep_within}),
            Group::planned(s.tp, at.tp, {log, GroupKind::tp}), Group::planned(s.cp, at.cp, {log, GroupKind::cp}),
            Group::planned(s.has_parts_of_cp() ? n : 1, s.has_parts_of_cp() ? at.cp % n : 0,

@@ -95,7 +95,7 @@ const std::vector<KnownName>& known_names() {
     {"context_parallel_size", "parallel.cp", ""}, {"context_parallel_degree", "parallel.cp", ""},
     {"cp_size", "parallel.cp", ""},
     {"expert_model_parallel_size", "parallel.ep", ""}, {"expert_parallel_size", "parallel.ep", ""},
-    {"ep_size", "parallel.ep", ""},
+    {"ep_size", "parallel.ep", ""}, {"expert_tensor_parallel_size", "parallel.expert_tp", ""},
     {"tensor_parallel", "parallel.tp", ""}, {"pipeline_parallel", "parallel.pp", ""},
     {"context_parallel", "parallel.cp", ""},
     {"virtual_pipeline_model_parallel_size", "parallel.pp_chunks", "with pp_schedule = 'interleaved_1f1b'"},

@@ -14,13 +14,15 @@ from pathlib import Path
 
 # Idea: words in code, words in paths of its own files, most files of others.
 IDEAS = {
-    "experts": (r"expert|router|\bmoe|_moe|moe_", r"moe|expert|router|message_nodes", 40),
+    "experts": (r"expert|router|\bmoe|_moe|moe_", r"moe|expert|router|message_nodes", 43),
     "dense and routed layers": (r"routed_layer|two_networks", r"moe|expert|router|layer_kinds", 4),
     "balance by a bias": (r"choice_?bias|e_score_correction|balance_bias", r"moe|expert|router|routing", 0),
     "biases of experts": (r"expert_?bias", r"moe|expert", 0),
+    # The key, the grid, what a model and its parameters are built from and where that is filled in; checks.
+    "whole experts over tp": (r"ep_spans_tp|tp_in_ep|expert_tp", r"moe|expert", 16),
     "halves in turns": (r"ep_overlap|halves_?in_?turns", r"halves|micro_batch|moe", 4),
     "form of rows that travel": (r"row_?type|wire_|expert_rows_?type", r"wire_rows|moe|expert_exchange", 4),
-    "messages by node": (r"ep_messages|ExpertMessages|node_rows|node_exchange", r"node_rows|message_nodes|node_exchange|moe", 4),
+    "messages by node": (r"ep_messages|ExpertMessages|node_rows|node_exchange", r"node_rows|message_nodes|node_exchange|moe", 5),
     "rows received again": (r"recompute_?dispatch", r"moe", 4),
     "FP8": (r"fp8|e4m3|e5m2|quantis", r"fp8|quantis|wire_rows", 15),
     # The deck's member and row, what a model is built from and where that is filled in.

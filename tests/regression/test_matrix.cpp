@@ -40,6 +40,7 @@ const std::vector<Axis> axes{
     {"parallel.pp", {"1", "2", "3", "4"}},
     {"parallel.cp", {"1", "2", "3", "4"}},
     {"parallel.ep", {"1", "2", "3", "4"}},
+    {"parallel.expert_tp", {"0", "1"}},
     {"parallel.ep_overlap", {"f", "t"}},
     {"parallel.ep_messages", {"by_rank", "by_node"}},
     {"parallel.ep_nodes", {"0", "2"}},
@@ -144,6 +145,9 @@ bool may_be_legal(const Choice& choice, int ranks) {
   if (ranks % (degree("parallel.tp") * degree("parallel.pp") * degree("parallel.cp")) != 0) return false;
   const std::string& model = value_of(choice, "model");
   const bool is_dense = model.find("_moe") == std::string::npos && model != "mixtral";
+  // A run that is followed where gradients are rounded has no tensor parallelism, which whole experts' gradients are
+  // of.
+  if (degree("parallel.expert_tp") == 1 && value_of(choice, "parallel.compression") != "none") return false;
   return !is_dense || (value_of(choice, "routing").empty() && degree("parallel.ep") == 1);
 }
 
@@ -151,7 +155,7 @@ bool may_be_legal(const Choice& choice, int ranks) {
 bool is_at_work(const Choice& choice, const deck::Config& config, std::size_t axis) {
   const std::string name = axes[axis].name;
   const deck::ParallelConfig& p = config.parallel;
-  if (name == "parallel.tp_mode") return p.tp > 1;
+  if (name == "parallel.tp_mode" || name == "parallel.expert_tp") return p.tp > 1;
   if (name.starts_with("parallel.tp_")) return p.tp > 1 && p.tp_mode == deck::TpMode::reduce_scatter;
   if (name == "parallel.recompute_layers") return p.recompute != deck::Recompute::none;
   if (name.starts_with("parallel.cp_")) return p.cp > 1;

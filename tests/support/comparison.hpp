@@ -24,6 +24,7 @@ inline constexpr std::int64_t compared_steps = 10;
 inline Numbers serial(const deck::Config& config, std::int64_t steps) {
   deck::Config alone = config;
   alone.parallel.dp = alone.parallel.tp = alone.parallel.pp = alone.parallel.cp = alone.parallel.ep = 1;
+  alone.parallel.expert_tp = 0;
   alone.parallel.zero_stage = alone.parallel.zero_size = 0;
   alone.parallel.mlp_tile = 0;
   alone.parallel.ep_overlap = false;

@@ -75,8 +75,9 @@ Traffic counted(comm::ProcessGrid& grid) {
       .tensor_parallel = grid.tp().traffic().bytes,
       .context_parallel =
           grid.cp().traffic().bytes + grid.cp_all_to_all().traffic().bytes + grid.cp_ring().traffic().bytes,
-      .data_parallel = bytes_of(grid.data_groups(comm::ReplicaSet::data_parallel)) +
-                       (grid.shape().ep > 1 ? bytes_of(grid.data_groups(comm::ReplicaSet::expert_data_parallel)) : 0),
+      .data_parallel =
+          bytes_of(grid.data_groups(comm::ReplicaSet::data_parallel)) +
+          (grid.shape().has_expert_groups() ? bytes_of(grid.data_groups(comm::ReplicaSet::expert_data_parallel)) : 0),
       .pipeline = grid.pp().traffic().bytes,
       .expert_parallel =
           grid.ep().traffic().bytes + grid.ep_across().traffic().bytes + grid.ep_within().traffic().bytes};
@@ -90,9 +91,14 @@ void add_scalars(const deck::Config& config, Traffic& traffic) {
   if (deck::shard_group_size(config.parallel) > 1) traffic.data_parallel += exact_sum;  // norm of the gradient
   if (config.parallel.tp > 1) traffic.tensor_parallel += exact_sum;                     // norm
   if (config.parallel.pp > 1) traffic.pipeline += (losses + 1) * exact_sum;             // and norm
-  if (config.parallel.ep == 1) return;
+  const comm::GridShape shape = comm::shape_of(config);
+  if (shape.ep_spans_tp) {
+    if (shape.dp * shape.cp > 1) traffic.data_parallel += exact_sum;
+    return;
+  }
+  if (shape.ep == 1) return;
   traffic.expert_parallel += exact_sum;  // norm of the experts
-  if (comm::shape_of(config).expert_shards() > 1) traffic.data_parallel += exact_sum;
+  if (shape.expert_shards() > 1) traffic.data_parallel += exact_sum;
 }
 
 }  // namespace

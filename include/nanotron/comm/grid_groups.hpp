@@ -6,7 +6,7 @@
 
 namespace nanotron::comm {
 
-/// Whether ranks have a group of this kind, perhaps of one rank; expert kinds only exist with ep > 1.
+/// Whether ranks have a group of this kind, perhaps of one rank; expert kinds need has_expert_groups().
 bool has_group(const GridShape& shape, GroupKind kind);
 
 /// Whether the group of the rank at `at` has a channel for bulk data.

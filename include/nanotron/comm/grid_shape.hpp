@@ -13,7 +13,8 @@
 
 namespace nanotron::comm {
 
-/// Which ranks store the same parameters: the data-parallel group; for experts every ep-th rank of it.
+/// Which ranks store the same parameters: the data-parallel group; for experts every ep-th rank of it, or of the ranks
+/// of a stage where experts are whole.
 enum class ReplicaSet { data_parallel, expert_data_parallel };
 
 /// A value for each ReplicaSet.
@@ -32,7 +33,8 @@ struct PerReplicaSet {
 struct GridShape {
   int dp = 1, pp = 1, cp = 1, tp = 1;
   int shards = 1;                     // size of a shard group (ZeRO): neighbours of the data-parallel group (dp x cp)
-  int ep = 1;                         // size of an expert-parallel group: neighbours of the data-parallel group
+  int ep = 1;                         // size of an expert-parallel group: neighbours among the expert ranks
+  bool ep_spans_tp = false;           // on each tensor-parallel rank: they are expert ranks too (needs tp > 1)
   int ep_nodes = 1;                   // of an expert-parallel group whose messages go by node
   int cp_all_to_all = 1;              // neighbours in cp that exchange tokens for heads
   std::string order = "tp-cp-pp-dp";  // innermost first: the first axis varies fastest over ranks
@@ -43,8 +45,12 @@ struct GridShape {
   int size() const { return dp * pp * cp * tp; }
   bool has_parts_of_ep() const { return ep_nodes > 1; }
   bool has_parts_of_cp() const { return 1 < cp_all_to_all && cp_all_to_all < cp; }
-  int expert_shards() const { return shards > ep ? shards / ep : 1; }  // ranks of a shard group with the same experts
-  int sequences_at_once(ReplicaSet replicas) const;  // whose tokens meet on a rank with these parameters
+  /// Ranks of a stage among which experts are distributed: the data-parallel group, or tp times as many.
+  int expert_ranks() const { return dp * cp * tp_in_ep(); }
+  int tp_in_ep() const { return ep_spans_tp ? tp : 1; }
+  bool has_expert_groups() const { return ep > 1 || ep_spans_tp; }  // else experts are replicated as all else is
+  int expert_shards() const;                                        // ranks of a shard group with the same experts
+  int sequences_at_once(ReplicaSet replicas) const;                 // whose tokens meet on a rank with these parameters
 };
 
 /// config: a resolved deck.
@@ -63,6 +69,8 @@ GridCoordinate coordinate_of(const GridShape& shape, int rank);
 
 /// The rank in its data-parallel group.
 inline int data_parallel_rank(const GridShape& shape, const GridCoordinate& c) { return c.dp * shape.cp + c.cp; }
+/// Among the expert ranks of its stage: tp varies fastest, then cp, then dp.
+int expert_rank(const GridShape& shape, const GridCoordinate& coordinate);
 
 /// The placement as text: the grid, the ranks of each host, and for each axis whether its groups stay inside a host
 /// or cross hosts (how many groups cross, max hosts per group).

@@ -35,14 +35,16 @@ class ProcessGrid {
   int tp_rank() const { return coordinate_.tp; }
 
   Group& world() { return g_.world; }  // for host values only: no channel for bulk data
-  /// Same (pp, tp). With ep = 1 both replica sets have the same groups.
+  /// Same (pp, tp); of whole experts same pp. Without has_expert_groups() both replica sets have the same groups.
   DataGroups& data_groups(ReplicaSet replicas) {
     return g_.data[replicas == ReplicaSet::data_parallel ? 0 : g_.data.size() - 1];
   }
-  /// The groups whose ranks together own each element of these parameters once.
+  /// The groups whose ranks, with those of tp, together own each element of these parameters once, if only ranks with
+  /// may_own() own any.
   std::vector<Group*> owners(ReplicaSet replicas);
+  bool may_own(ReplicaSet replicas);
   Group& data_parallel() { return g_.data.front().data; }
-  Group& ep() { return g_.ep; }  // neighbours of the data-parallel group that together store all experts
+  Group& ep() { return g_.ep; }  // neighbours among the expert ranks that together store all experts
   // Parts of ep: the ranks with the same place in each of its nodes, and those of this node; alone without
   // has_parts_of_ep().
   Group& ep_across() { return g_.ep_across; }
@@ -55,7 +57,8 @@ class ProcessGrid {
   Group& pp() { return g_.pp; }                // same (dp, cp, tp): the stages of one model
   Group& embedding() { return g_.embedding; }  // if it is tied the first and the last rank of pp; else this rank
 
-  /// f(group, kind) for every group but the world, in one order on all ranks. Those of experts only with ep > 1.
+  /// f(group, kind) for every group but the world, in one order on all ranks. Those of experts only where they have
+  /// groups of their own.
   template <class F>
   void for_each_group(const F& f) {
     f(g_.tp, GroupKind::tp);
@@ -91,7 +94,7 @@ class ProcessGrid {
  private:
   struct Groups {
     Group world;
-    std::vector<DataGroups> data;  // by ReplicaSet; only one where ep = 1
+    std::vector<DataGroups> data;  // by ReplicaSet; only one without has_expert_groups()
     Group ep, ep_across, ep_within, tp, cp, cp_all_to_all, cp_ring, pp, embedding;
     Communicator node;
   };

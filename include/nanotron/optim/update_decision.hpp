@@ -18,7 +18,8 @@
 namespace nanotron::optim {
 
 /// Ranges of the gradient buffer that this rank owns, within `flat` of the parameter space. Each element has one owner
-/// in tp x pp x shard group; for experts in tp x pp x shard group of the experts x expert-parallel group.
+/// in tp x pp x shard group; for experts in tp x pp x shard group of the experts x expert-parallel group, which spans
+/// tp where they are whole.
 std::vector<Range> owned_gradient_ranges(const model::ParameterTable& table, const nn::ParameterLayouts& layouts,
                                          const model::Sharding& sharding, const Range& flat);
 

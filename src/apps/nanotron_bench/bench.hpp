@@ -21,8 +21,10 @@ struct Bench {
   Report& report;
 
   model::ParameterTable table() const {
-    return model::make_parameter_table(
-        config.model, {.tp_size = grid.shape().tp, .tp_rank = grid.tp_rank(), .tp_mode = config.parallel.tp_mode});
+    return model::make_parameter_table(config.model, {.tp_size = grid.shape().tp,
+                                                      .tp_rank = grid.tp_rank(),
+                                                      .tp_mode = config.parallel.tp_mode,
+                                                      .ep_spans_tp = grid.shape().ep_spans_tp});
   }
   // Of a micro-batch on this rank.
   model::LocalSizes sizes() const {

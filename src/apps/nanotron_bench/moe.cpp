@@ -17,7 +17,8 @@ struct EvenLoad {
 EvenLoad even_load(const Bench& bench) {
   const deck::MoeConfig& moe = bench.config.model.moe;
   const index_t experts = moe.num_experts / bench.config.parallel.ep;
-  const index_t rows = bench.sizes().tokens * moe.num_experts_per_tok / experts;
+  const index_t of_rank = bench.sizes().tokens / bench.grid.shape().tp_in_ep();
+  const index_t rows = of_rank * moe.num_experts_per_tok / experts;
   return {experts, bench.table().expert_width.size(), std::max<index_t>(1, rows)};
 }
 

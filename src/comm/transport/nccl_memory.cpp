@@ -104,9 +104,10 @@ bool has_channel(const GridShape& s, GroupKind kind) {
     case GroupKind::replicate:
       return s.shards > 1;
     case GroupKind::expert_replicate:
-      return s.ep > 1 && s.shards > 1;
+      return s.has_expert_groups() && s.shards > 1;
     case GroupKind::expert_data:
     case GroupKind::expert_shard:
+      return s.has_expert_groups();
     case GroupKind::ep:
       return s.ep > 1;
     default:

@@ -22,7 +22,11 @@ std::vector<Parameter> parallel_rows() {
         "from the number of ranks."),
     KEY(ep).at_least(1).at_most(1e6).in("ranks").says(
         "Expert-parallel degree, a divisor of dp * cp and of num_experts: the experts are sharded over this many "
-        "neighbouring ranks of the data-parallel group (dp x cp)."),
+        "neighbouring ranks of the data-parallel group (dp x cp). With expert_tp = 1 a divisor of tp * cp * dp."),
+    KEY(expert_tp).at_least(0).at_most(1e6).in("ranks").says(
+        "Tensor-parallel ranks over which the width of each expert is sharded: tp, or 1 (Megatron-LM: "
+        "expert-tensor-parallel-size). With 1 experts are whole and ep counts neighbours among all ranks of a stage "
+        "(tp x cp x dp, tp varying fastest); each tensor-parallel rank sends a slice of the tokens to them. 0: tp."),
     KEY(order).says(
         "Rank order of the grid, the axis that varies fastest (innermost, on one node) first: tp, cp, pp and dp joined "
         "by '-'."),

@@ -40,12 +40,13 @@ void count_assignments(Device& device, index_t top_k, Vector<const std::int64_t>
       });
 }
 
-void mark_routed(Device& device, Vector<const std::int64_t> assignments, Vector<std::int64_t> rows,
+void mark_routed(Device& device, Vector<const std::int64_t> assignments, const Range& own, Vector<std::int64_t> rows,
                  Vector<std::int64_t> sources) {
   const KernelRegion kernel(device, "mark_routed", reads(assignments), writes(rows, sources));
   for_each_element(
       device, "mark_routed", static_cast<index_t>(rows.extent(0)), KOKKOS_LAMBDA(const index_t i) {
-        rows.data()[i] = assignments.data()[i] == no_expert ? -1 : 0;
+        const std::int64_t row = own.contains(i) ? 0 : row_of_other_rank;
+        rows.data()[i] = assignments.data()[i] == no_expert ? no_row : row;
         sources.data()[i] = 0;
       });
 }

@@ -256,7 +256,7 @@ void add_router_sums(Device& device, const FilledPositions& filled, Matrix<const
           return value * value;
         });
         const double without = row.template sum<double>(n, [=](const index_t i) {
-          return assignments.data()[i] != no_expert && row_of_assignment.data()[i] < 0 ? 1.0 : 0.0;
+          return assignments.data()[i] != no_expert && row_of_assignment.data()[i] == no_row ? 1.0 : 0.0;
         });
         row.for_each(1, [=](const index_t) {
           sums.data()[2 * experts] += squares;
@@ -296,7 +296,7 @@ void mark_overflow(Device& device, const Routing& routing, const SequencePlaces&
             if (assignments.data()[at + j] != e) continue;
             ++taken;
             const index_t own = places.own.data()[p];
-            if (own >= 0) rows.data()[(s * places.length + own) * k + j] = taken > capacity ? -1 : 0;
+            if (own >= 0 && taken > capacity) rows.data()[(s * places.length + own) * k + j] = no_row;
           }
         }
       });

@@ -48,10 +48,13 @@ kernels::RouterScales scales_of(const TransformerSetup& setup) {
           .zeta = moe.router_z_loss_coef};
 }
 
-// Max number of context-parallel groups that have members among ep neighbouring data-parallel ranks.
+// The group whose ranks send a slice each of the tokens that all have.
+comm::Group& slices_of(const TransformerSetup& setup) { return setup.ep_spans_tp ? *setup.tp : comm::alone(); }
+
+// Max number of sets of ranks with the same sequences that have members among ep neighbouring expert ranks.
 index_t sequence_groups(const TransformerSetup& setup) {
-  const index_t ep = setup.ep->size(), cp = setup.cp->size(), whole = (ep + cp - 1) / cp;
-  return ep % cp == 0 || cp % ep == 0 ? whole : whole + 1;
+  const index_t ep = setup.ep->size(), same = setup.cp->size() * slices_of(setup).size(), all = (ep + same - 1) / same;
+  return ep % same == 0 || same % ep == 0 ? all : all + 1;
 }
 
 // Neighbouring ranks of the data-parallel group (dp x cp) first share a sequence: cp varies fastest.
@@ -62,19 +65,20 @@ nn::ExpertCuts cuts_of(const TransformerSetup& setup, const SumOrder& tokens) {
 }
 
 // Max rows that the experts here receive: min(top_k, experts here) for each token of the expert-parallel group, or less
-// where capacity_factor, receive_factor or receive_quantile limits them.
-index_t max_rows(const TransformerSetup& setup, const kernels::Routing& routing, index_t assignments) {
-  if (setup.ep->size() == 1) return assignments;
+// where capacity_factor, receive_factor or receive_quantile limits them. sent: max rows that this rank sends.
+index_t max_rows(const TransformerSetup& setup, const kernels::Routing& routing, index_t sent) {
+  if (setup.ep->size() == 1) return sent;
   const nn::ContextShard context = setup.context();
   const index_t longest = context.layout.longest_shard(), here = routing.experts / setup.ep->size();
-  index_t rows = setup.ep->size() * setup.sequences * longest * std::min(routing.top_k, here);
+  const index_t slice = shard_range(setup.sequences * longest, slices_of(setup).size(), 0).size();  // the longest
+  index_t rows = setup.ep->size() * slice * std::min(routing.top_k, here);
   const deck::MoeConfig& moe = setup.model.moe;
   if (moe.capacity_factor > 0.0) {
     const index_t capacity = kernels::expert_capacity(moe.capacity_factor, routing, setup.length);
-    rows = std::min(rows, here * setup.ep->size() * setup.sequences * std::min(capacity, longest));
+    rows = std::min(rows, here * setup.ep->size() * std::min(setup.sequences * std::min(capacity, longest), slice));
     rows = std::min(rows, here * sequence_groups(setup) * setup.sequences * capacity);
   }
-  const index_t even = setup.sequences * longest * routing.top_k;
+  const index_t even = slice * routing.top_k;
   if (const double factor = nn::receive_buffer_factor(moe, even, setup.ep->size()); factor > 0.0) {
     const double allowed = std::ceil(factor * static_cast<double>(even));
     rows = static_cast<index_t>(std::min(static_cast<double>(rows), allowed));
@@ -82,10 +86,17 @@ index_t max_rows(const TransformerSetup& setup, const kernels::Routing& routing,
   return rows;
 }
 
+// The order of a sum over widths of experts, which whole experts have on one rank.
+SumOrder order_of_widths(const TransformerSetup& setup, std::initializer_list<SumOrder::Block> widths) {
+  if (!setup.ep_spans_tp) return detail::over_tensor_shards(setup, widths);
+  return {widths, std::max(setup.tensor_shards, 1), 1, 0};
+}
+SumOrder::Block width_of(const TransformerSetup& setup) { return {setup.model.moe.moe_intermediate_size, 1}; }
+
 // The orders of sums inside of the experts, and beside them.
 nn::MoeOrders orders_in_experts(const TransformerSetup& setup) {
   const detail::SumOrders orders = detail::orders_of(setup);
-  return {.width = detail::over_tensor_shards(setup, {{setup.model.moe.moe_intermediate_size, 1}}),
+  return {.width = order_of_widths(setup, {width_of(setup)}),
           .shared_width = orders.shared.down.in,
           .tokens = orders.sequence};
 }
@@ -100,6 +111,8 @@ nn::MoeParts<T> parts_of(const TransformerSetup& setup, const ParameterTable& ta
   parts.orders = orders_in_experts(setup);
   parts.ep_size = setup.ep->size();
   parts.cp = setup.cp;
+  parts.slices = &slices_of(setup);
+  const index_t sent = shard_range(tokens, parts.slices->size(), parts.slices->rank()).size() * moe.num_experts_per_tok;
   parts.sizes = nn::MoeSizes{.tokens = tokens,
                              .sequences = setup.sequences,
                              .hidden = setup.model.hidden_size,
@@ -108,7 +121,8 @@ nn::MoeParts<T> parts_of(const TransformerSetup& setup, const ParameterTable& ta
                              .top_k = moe.num_experts_per_tok,
                              .width = table.expert_width.size(),
                              .shared_width = table.shared_width.size(),
-                             .rows = max_rows(setup, parts.routing, tokens * moe.num_experts_per_tok),
+                             .rows = max_rows(setup, parts.routing, sent),
+                             .sent = sent,
                              .is_sigmoid = moe.router_score == deck::RouterScore::sigmoid,
                              .bias_segments = moe.router_bias ? parts.orders.tokens.shards_on_rank : 0,
                              .gemms = setup.expert_gemms,
@@ -123,7 +137,7 @@ nn::MoeParts<T> parts_of(const TransformerSetup& setup, const ParameterTable& ta
   if (parts.sizes.cuts.sequences > 1 && table.sections.back().units.size() > 0) {
     parts.gradient_stride = table.unit(table.sections.back().first_layer_unit).range.size();
   }
-  nn::ExchangeSize exchange{.assignments = parts.sizes.assignments(),
+  nn::ExchangeSize exchange{.assignments = parts.sizes.sent,
                             .rows = parts.sizes.rows,
                             .hidden = parts.sizes.hidden,
                             .experts = parts.sizes.experts,
@@ -165,10 +179,10 @@ class Experts final : public FeedForwardParts<T> {
       : FeedForwardParts<T>({}),
         parts_(parts_of<T>(setup, table, tokens, device, arena)),
         shared_(detail::orders_of(setup).shared),
-        adds_down_bias_(setup.tp->rank() == 0),
+        adds_down_bias_(setup.ep_spans_tp || setup.tp->rank() == 0),
         bytes_of_codes_(expert_code_bytes(setup, parts_.sizes, arena.processor())),
         rows_of_codes_(arena.take<std::byte>(MemoryKind::workspace, bytes_of_codes_.rows)),
-        gate_up_{.out = gate_up_order(setup)},
+        gate_up_{.out = order_of_widths(setup, {width_of(setup), width_of(setup)})},
         down_{.in = parts_.orders.width} {}
 
   void take_hidden(Arena&, MemoryKind, nn::FeedForwardActivations<T>&) const override {}
@@ -207,11 +221,6 @@ class Experts final : public FeedForwardParts<T> {
   std::unique_ptr<const nn::FeedForward<T>> make(const FeedForwardSource<T>& source) const override;
 
  private:
-  static SumOrder gate_up_order(const TransformerSetup& setup) {
-    const SumOrder::Block width{setup.model.moe.moe_intermediate_size, 1};
-    return detail::over_tensor_shards(setup, {width, width});
-  }
-
   nn::MoeParts<T> parts_;
   FeedForwardOrders shared_;
   bool adds_down_bias_;  // on one rank, before the partial sums are reduced

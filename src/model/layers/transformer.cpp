@@ -22,6 +22,7 @@ ParameterTable parameter_table_of(const TransformerSetup& setup) {
                                             .tensor_shards = setup.tensor_shards,
                                             .ep_size = setup.ep->size(),
                                             .ep_rank = setup.ep->rank(),
+                                            .ep_spans_tp = setup.ep_spans_tp,
                                             .shards = setup.unit_shards,
                                             .lora = setup.lora});
 }

@@ -20,6 +20,7 @@ void stack_expert(ParameterTable& table, std::size_t first, index_t expert, inde
 
 void add_expert_biases(TableBuilder& build, const deck::ModelConfig& m, ParameterTable& table,
                        const LayerNumbers& layers) {
+  const Range hidden{0, m.hidden_size};
   build.begin_layers(layers);
   for (index_t e = 0; e < m.moe.num_experts; ++e) {
     build.hold(table.experts.contains(e) && !layers.here.empty());
@@ -28,7 +29,11 @@ void add_expert_biases(TableBuilder& build, const deck::ModelConfig& m, Paramete
       build.bias(prefix_of(e) + name + "/bias", m.moe.moe_intermediate_size, exclusively(table.expert_width));
     }
     build.align();
-    build.whole_1d(prefix_of(e) + "down_proj/bias", m.hidden_size, Initial::zeros, false);
+    if (table.layout.ep_spans_tp) {
+      build.bias(prefix_of(e) + "down_proj/bias", m.hidden_size, exclusively(hidden));
+    } else {
+      build.whole_1d(prefix_of(e) + "down_proj/bias", m.hidden_size, Initial::zeros, false);
+    }
     build.align();
     stack_expert(table, first, e, m.moe.num_experts);
   }

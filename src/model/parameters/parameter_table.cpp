@@ -95,7 +95,22 @@ void add_some(TableBuilder& build, const Layers& layers, const Dense& add_dense,
   }
 }
 
+// What a rank stores of an expert's width.
+Range expert_width(index_t width, const TableLayout& layout, int cuts) {
+  return layout.ep_spans_tp ? Range{0, width} : shard_range(width, cuts, layout.tp_size, layout.tp_rank);
+}
+
 }  // namespace
+
+int TableLayout::tensor_ranks_of(comm::ReplicaSet replicas) const {
+  return ep_spans_tp && replicas == comm::ReplicaSet::expert_data_parallel ? 1 : tp_size;
+}
+
+// As comm::GridShape::expert_shards().
+int TableLayout::shards_of(comm::ReplicaSet replicas) const {
+  if (replicas == comm::ReplicaSet::data_parallel || shards == 1) return shards;
+  return std::max(1, shards * (ep_spans_tp ? tp_size : 1) / ep_size);
+}
 
 ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayout& layout) {
   ParameterTable table{.layout = layout, .specs = {}};
@@ -107,7 +122,7 @@ ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayou
   table.shared_width = shard_range(deck::feed_forward_sizes(m).shared_width.size, cuts, tp_size, tp_rank);
   table.intermediate =
       layers.dense.of_model.empty() ? table.shared_width : shard_range(m.intermediate_size, cuts, tp_size, tp_rank);
-  table.expert_width = shard_range(m.moe.moe_intermediate_size, cuts, tp_size, tp_rank);
+  table.expert_width = expert_width(m.moe.moe_intermediate_size, layout, cuts);
   table.experts = shard_range(m.moe.num_experts, layout.ep_size, layout.ep_rank);
   table.vocabulary = shard_range(m.vocab_size, cuts, tp_size, tp_rank);
   table.positions = shard_range(m.max_position_embeddings, cuts, tp_size, tp_rank);

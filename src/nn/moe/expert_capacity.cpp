@@ -9,9 +9,9 @@ namespace {
 class Dropless final : public ExpertCapacity {
  public:
   comm::StepTraffic traffic() const override { return {}; }
-  void apply(Device& device, const TokenBatch&, Vector<const std::int64_t> assignments, Vector<std::int64_t> rows,
-             Vector<std::int64_t> sources) override {
-    kernels::mark_routed(device, assignments, rows, sources);
+  void apply(Device& device, const TokenBatch&, Vector<const std::int64_t> assignments, const Range& own,
+             Vector<std::int64_t> rows, Vector<std::int64_t> sources) override {
+    kernels::mark_routed(device, assignments, own, rows, sources);
   }
 };
 
@@ -37,9 +37,9 @@ class PerSequence final : public ExpertCapacity {
     return {.context_parallel = comm::all_gather_bytes(stride_ * static_cast<index_t>(sizeof(std::int64_t)), ranks_)};
   }
 
-  void apply(Device& device, const TokenBatch& batch, Vector<const std::int64_t> assignments, Vector<std::int64_t> rows,
-             Vector<std::int64_t> sources) override {
-    kernels::mark_routed(device, assignments, rows, sources);
+  void apply(Device& device, const TokenBatch& batch, Vector<const std::int64_t> assignments, const Range& own,
+             Vector<std::int64_t> rows, Vector<std::int64_t> sources) override {
+    kernels::mark_routed(device, assignments, own, rows, sources);
     std::int64_t* const mine = all_.data() + rank_ * stride_;
     kernels::copy<std::int64_t>(device, assignments, Vector<std::int64_t>(mine, assignments.extent(0)));
     if (ranks_ > 1) {

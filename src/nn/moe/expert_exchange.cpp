@@ -22,7 +22,7 @@ void plan_copy(Device& device, index_t experts, index_t assignments, std::vector
   device.wait_planned();
 }
 
-index_t assignments_of(const TokenRoutes& routes) { return static_cast<index_t>(routes.rows.extent(0)); }
+index_t assignments_of(const TokenRoutes& routes) { return static_cast<index_t>(routes.sources.extent(0)); }
 
 // Tokens, and the weights of assignments where there are any, as rows.
 template <class T>

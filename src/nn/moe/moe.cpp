@@ -10,10 +10,21 @@
 
 namespace nanotron::nn {
 
+namespace {
+
+// The assignments of these tokens whose rows this rank sends.
+template <class T>
+Range sent_assignments(const MoeParts<T>& parts, index_t tokens) {
+  const Range slice = shard_range(tokens, parts.slices->size(), parts.slices->rank());
+  return {slice.begin * parts.routing.top_k, slice.end * parts.routing.top_k};
+}
+
+}  // namespace
+
 template <class T>
 PassTraffic Moe<T>::traffic(const TensorParallelRegion<T>& region) const {
   const MoeSizes& s = parts_->sizes;
-  const ExpertSumSize size{.rows = s.assignments(), .shared_tokens = w_.shared ? s.tokens : 0, .hidden = s.hidden};
+  const ExpertSumSize size{.rows = s.sent, .shared_tokens = w_.shared ? s.tokens : 0, .hidden = s.hidden};
   const comm::StepTraffic gather = region.gather_traffic(), sum = parts_->sums->sum_traffic(region, size);
   const index_t counts = s.sequences * s.experts * static_cast<index_t>(sizeof(std::int64_t));
   return PassTraffic{
@@ -44,7 +55,7 @@ void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, c
   if (has_shared_gate()) {
     kernels::sigmoid_forward<M>(device, logits.column_block(routing.experts, 1), first(act.gate, tokens));
   }
-  parts_->capacity->apply(device, batch, assignments, rows, act.source);
+  parts_->capacity->apply(device, batch, assignments, sent_assignments(*parts_, tokens), rows, act.source);
   kernels::assign_rows(device, assignments, rows, act.source, work.counts, work.stretches);
   ExpertRows& plan = *act.rows;
   if (plan.cuts.extent(0) > 0) {
@@ -59,7 +70,8 @@ void Moe<T>::route(Device& device, const TokenBatch& batch, Matrix<const T> n, c
 template <class T>
 TokenRoutes Moe<T>::routes(const RoutedActivations<T>& act, index_t tokens) const {
   const index_t top_k = parts_->routing.top_k, all = tokens * top_k;
-  return {top_k, first(act.assignments, all), first(act.row_of_assignment, all), act.source};
+  return {top_k, first(act.assignments, all), first(act.row_of_assignment, all),
+          first(act.source, sent_assignments(*parts_, tokens).size())};
 }
 
 // Where rows arrive.

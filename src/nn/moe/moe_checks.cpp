@@ -6,6 +6,7 @@
 
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/expert_ranks.hpp"
 #include "nanotron/deck/later_tokens.hpp"
 #include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/deck/table/parameters.hpp"
@@ -180,7 +181,8 @@ void check_gemms(const deck::Config& c, deck::Findings& f) {
            "a multiple of 8: " + nearest_multiples(m.hidden_size, 8));
   }
   const std::int64_t width = m.moe.moe_intermediate_size > 0 ? m.moe.moe_intermediate_size : m.intermediate_size;
-  const std::int64_t unfit = c.parallel.tp > 0 ? unfit_width(width, c.parallel.tp) : 0;
+  const bool is_sharded = c.parallel.tp > 0 && !deck::ep_spans_tp(c.parallel);
+  const std::int64_t unfit = is_sharded ? unfit_width(width, c.parallel.tp) : 0;
   if (unfit > 0 && f.is_valid({"parallel.tp", "model.intermediate_size"})) {
     refuse("moe.moe_intermediate_size",
            "experts of width " + text(width) + " over tp = " + text(c.parallel.tp) + " have " + text(unfit) +
@@ -199,6 +201,29 @@ void check_row_type(const deck::Config& c, deck::Findings& f) {
             "ep > 1, or ep_row_type = 'compute'");
   }
   refuse_layout(c, f, "parallel.ep_row_type", "rows that are rounded where they travel", "ep_row_type = 'compute'");
+}
+
+// Experts are sharded over all tensor-parallel ranks, or whole.
+void check_expert_tp(const deck::Config& c, deck::Findings& f) {
+  const deck::ParallelConfig& p = c.parallel;
+  if (p.expert_tp == 0 || !f.is_valid({"parallel.expert_tp", "parallel.tp"})) return;
+  if (c.model.moe.num_experts == 0) {
+    f.error({"parallel.expert_tp"}, "expert_tp is given, but num_experts = 0: the model has no experts",
+            "moe%num_experts, or expert_tp = 0");
+  } else if (p.tp > 0 && p.expert_tp != 1 && p.expert_tp != p.tp) {
+    f.error({"parallel.expert_tp", "parallel.tp"},
+            "expert_tp = " + text(p.expert_tp) + ", but each expert is sharded over all tp = " + text(p.tp) +
+                " tensor-parallel ranks or over none",
+            "expert_tp = 1, or 0 for " + text(p.tp));
+  }
+  if (deck::ep_spans_tp(p)) {
+    if (p.ep_messages == deck::ExpertMessages::by_node && f.is_valid({"parallel.ep_messages"})) {
+      f.error({"parallel.expert_tp", "parallel.ep_messages"},
+              "messages by node forward all tokens of a rank, and with expert_tp = 1 a rank sends a slice of them",
+              "ep_messages = 'by_rank'", "or expert_tp = 0");
+    }
+    refuse_layout(c, f, "parallel.expert_tp", "whole experts on tensor-parallel ranks", "expert_tp = 0");
+  }
 }
 
 // With 'layout' a micro-batch is one sequence, and two of them take turns.
@@ -282,6 +307,17 @@ void check_halves(const deck::Config& c, deck::Findings& f) {
           "an even micro_batch_size, or ep_overlap = .false.");
 }
 
+// ep divides the ranks among which experts are distributed.
+void check_expert_ranks(const deck::ParallelConfig& p, deck::Findings& f) {
+  const std::int64_t ranks = p.dp * p.cp * deck::tp_in_ep(p);
+  if (ranks == 0 || ranks % p.ep == 0) return;
+  if (!f.is_valid({"parallel.ep", "parallel.dp", "parallel.cp", "parallel.tp", "parallel.expert_tp"})) return;
+  const std::string those = deck::ep_spans_tp(p) ? "the " + text(ranks) + " ranks of a stage (tp x cp x dp)"
+                                                 : "the data-parallel group of " + text(ranks) + " ranks (dp x cp)";
+  f.error({"parallel.ep"}, "ep = " + text(p.ep) + " does not divide " + those + ", over which experts are sharded",
+          "a divisor of " + text(ranks));
+}
+
 }  // namespace
 
 void check_moe(const deck::Config& c, deck::Findings& f) {
@@ -292,6 +328,7 @@ void check_moe(const deck::Config& c, deck::Findings& f) {
   check_row_type(c, f);
   check_messages(c, f);
   check_recomputed_dispatch(c, f);
+  check_expert_tp(c, f);
   if (moe.num_experts == 0) {
     refuse_keys_of_experts(c, f);
     if (p.ep > 1 && f.is_valid({"parallel.ep"})) {
@@ -314,13 +351,7 @@ void check_moe(const deck::Config& c, deck::Findings& f) {
             "num_experts = " + text(moe.num_experts) + " is not a multiple of ep = " + text(p.ep),
             "ep a divisor of " + text(moe.num_experts));
   }
-  const std::int64_t replicas = p.dp * p.cp;
-  if (replicas > 0 && replicas % p.ep != 0 && f.is_valid({"parallel.ep", "parallel.dp", "parallel.cp"})) {
-    f.error({"parallel.ep"},
-            "ep = " + text(p.ep) + " does not divide the data-parallel group of " + text(replicas) +
-                " ranks (dp x cp), over which experts are sharded",
-            "a divisor of " + text(replicas));
-  }
+  check_expert_ranks(p, f);
   check_network(c.model, f);
   check_biases(c, f);
   check_shared(moe, f);
@@ -341,15 +372,18 @@ void check_moe(const deck::Config& c, deck::Findings& f) {
   }
 }
 
-// zero_size is a multiple or a divisor of ep: a shard group holds whole sets of experts, or a set whole shard groups.
+// zero_size, or tp x zero_size of whole experts, is a multiple or a divisor of ep: a shard group holds whole sets of
+// experts, or a set whole shard groups.
 void check_expert_shards(const deck::Config& c, deck::Findings& f) {
   const deck::ParallelConfig& p = c.parallel;
   if (c.model.moe.num_experts == 0 || !f.is_valid({"moe.num_experts", "parallel.ep", "parallel.zero_size"})) return;
-  if (p.zero_stage == 0 || p.zero_size == 0 || p.zero_size % p.ep == 0 || p.ep % p.zero_size == 0) return;
+  const std::int64_t of_tp = deck::tp_in_ep(p), ranks = p.zero_size * of_tp;
+  if (p.zero_stage == 0 || ranks == 0 || ranks % p.ep == 0 || p.ep % ranks == 0) return;
+  const std::string tp = of_tp > 1 ? "tp = " + text(of_tp) + " times " : "";
   f.error({"parallel.zero_size", "parallel.ep"},
-          "a shard group of zero_size = " + text(p.zero_size) +
+          "a shard group of " + tp + "zero_size = " + text(p.zero_size) +
               " ranks does not hold whole sets of experts over ep = " + text(p.ep) + " ranks",
-          "zero_size a multiple or a divisor of ep");
+          (of_tp > 1 ? "tp * " : std::string()) + "zero_size a multiple or a divisor of ep");
 }
 
 void fill_moe(deck::Config& c) {

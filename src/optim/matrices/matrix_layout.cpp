@@ -50,9 +50,9 @@ MatrixOwner MatrixLayout::owner(const HiddenMatrix& matrix, std::size_t layer) c
 MatrixLayout matrix_layout(const deck::ModelConfig& model, model::TableLayout of_table, comm::ReplicaSet replicas,
                            int shards, MatrixWork work) {
   MatrixLayout layout;
-  layout.tp_size = of_table.tp_size, layout.shards = shards;
+  layout.tp_size = of_table.tensor_ranks_of(replicas), layout.shards = shards;
   of_table.layers.clear();
-  for (int rank = 0; rank < of_table.tp_size; ++rank) {
+  for (int rank = 0; rank < layout.tp_size; ++rank) {
     of_table.tp_rank = rank;
     const model::ParameterTable table = model::make_parameter_table(model, of_table);
     const model::Section& section = table.section(replicas);

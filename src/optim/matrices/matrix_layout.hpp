@@ -1,8 +1,8 @@
 #pragma once
 
 // How an optimizer of whole matrices assembles those of a layer's unit, which are sharded over the tensor-parallel
-// group and, as one flat unit, over the shard group; and which rank computes with which matrix. A pure function of the
-// deck: the same on all of these ranks.
+// group, except whole experts, and, as one flat unit, over the shard group; and which rank computes with which matrix.
+// A pure function of the deck: the same on all of these ranks.
 
 #include <string>
 #include <vector>

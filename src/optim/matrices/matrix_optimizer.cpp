@@ -92,13 +92,20 @@ MatrixOptimizer<M>::MatrixOptimizer(const char* region, MatrixWork work, const d
                             .layouts = with_moments(setup.layouts, split_of(setup.table).outside),
                             .sharding = setup.sharding},
                            arena, Covers::others)),
-      gathered_(arena.take<M>(MemoryKind::workspace, tp_->size() * most(&MatrixLayout::unit_size))),
+      gathered_(arena.take<M>(MemoryKind::workspace, max_gathered())),
       whole_(arena.take<M>(MemoryKind::workspace, most(&MatrixLayout::whole_size))) {}
 
 template <class M>
 index_t MatrixOptimizer<M>::most(index_t MatrixLayout::*of) const {
   index_t most = 0;
   for (const Stack& stack : stacks_) most = std::max(most, stack.layout.*of);
+  return most;
+}
+
+template <class M>
+index_t MatrixOptimizer<M>::max_gathered() const {
+  index_t most = 0;
+  for (const Stack& stack : stacks_) most = std::max(most, stack.tp->size() * stack.layout.unit_size);
   return most;
 }
 
@@ -136,6 +143,7 @@ typename MatrixOptimizer<M>::Stack MatrixOptimizer<M>::stack_of(const deck::Mode
   comm::Group* const shards = setup.sharding.of(section.replicas).group;
   Stack stack{.layout = matrix_layout(model, all_layers, section.replicas, shards->size(), work_),
               .local = local_shards(alike, alike.section(section.replicas)),
+              .tp = all_layers.tensor_ranks_of(section.replicas) == 1 ? &comm::alone() : tp_,
               .shards = shards,
               .unit_size = 0,
               .layers = std::vector<std::vector<Piece>>(local_layers.size()),
@@ -160,7 +168,7 @@ template <class M>
 bool MatrixOptimizer<M>::owns(const Place& at) const {
   const Stack& stack = stacks_[at.stack];
   const MatrixOwner owner = stack.layout.owner(matrix(at), at.layer);
-  return owner.tp == tp_->rank() && owner.shard == stack.shards->rank();
+  return owner.tp == stack.tp->rank() && owner.shard == stack.shards->rank();
 }
 
 template <class M>
@@ -171,7 +179,7 @@ void MatrixOptimizer<M>::update(Device& device, const UpdatedWeights<M>& weights
   const Region region(device.timers(), region_);
   for (std::size_t s = 0; s < stacks_.size(); ++s) {
     const Stack& stack = stacks_[s];
-    M* const unit = gathered_.data() + tp_->rank() * stack.layout.unit_size;
+    M* const unit = gathered_.data() + stack.tp->rank() * stack.layout.unit_size;
     for (std::size_t layer = 0; layer < stack.layers.size(); ++layer) {
       for (const auto& [part, matrix, in_unit, in_shard] : stack.layers[layer])
         prepare(device, part, Vector<const M>(gradient.data() + part.gradient, part.size()),
@@ -196,13 +204,13 @@ void MatrixOptimizer<M>::update(Device& device, const UpdatedWeights<M>& weights
 template <class M>
 void MatrixOptimizer<M>::gather(Device& device, const Stack& stack) {
   const Region region(device.timers(), "gather matrices");
-  M* const unit = gathered_.data() + tp_->rank() * stack.layout.unit_size;
+  M* const unit = gathered_.data() + stack.tp->rank() * stack.layout.unit_size;
   if (stack.shards->size() > 1) {
     const index_t piece = stack.unit_size / stack.shards->size();
     comm::all_gather<M>(*stack.shards, unit + stack.shards->rank() * piece, count(piece), unit, device.stream());
   }
-  if (tp_->size() > 1)
-    comm::all_gather<M>(*tp_, unit, count(stack.layout.unit_size), gathered_.data(), device.stream());
+  if (stack.tp->size() > 1)
+    comm::all_gather<M>(*stack.tp, unit, count(stack.layout.unit_size), gathered_.data(), device.stream());
 }
 
 template <class M>
@@ -229,8 +237,8 @@ void MatrixOptimizer<M>::broadcast(Device& device, const Stack& stack, std::size
   for (const HiddenMatrix& m : stack.layout.matrices) {
     const std::size_t size = count(m.rows * m.columns);
     const MatrixOwner owner = stack.layout.owner(m, layer);
-    if (tp_->size() > 1 && owner.shard == stack.shards->rank())
-      comm::broadcast<M>(*tp_, whole(m).data(), size, owner.tp, device.stream());
+    if (stack.tp->size() > 1 && owner.shard == stack.shards->rank())
+      comm::broadcast<M>(*stack.tp, whole(m).data(), size, owner.tp, device.stream());
     if (stack.shards->size() > 1)
       comm::broadcast<M>(*stack.shards, whole(m).data(), size, owner.shard, device.stream());
   }
@@ -241,7 +249,7 @@ comm::StepTraffic MatrixOptimizer<M>::traffic() const {
   comm::StepTraffic sum;
   const auto bytes = [](index_t elements) { return elements * static_cast<index_t>(sizeof(M)); };
   for (const Stack& stack : stacks_) {
-    const int tp = tp_->size(), shards = stack.shards->size();
+    const int tp = stack.tp->size(), shards = stack.shards->size();
     for (std::size_t layer = 0; layer < stack.layers.size(); ++layer) {
       sum.tensor_parallel += comm::all_gather_bytes(bytes(stack.layout.unit_size), tp);
       sum.data_parallel += comm::all_gather_bytes(bytes(stack.unit_size / shards), shards);

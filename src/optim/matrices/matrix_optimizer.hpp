@@ -48,7 +48,7 @@ class MatrixOptimizer : public Optimizer<M> {
   struct Stack {
     MatrixLayout layout;
     std::vector<MatrixShard> local;  // per matrix: the shard that this rank computes with
-    comm::Group* shards;
+    comm::Group *tp, *shards;
     index_t unit_size = 0;                   // on this rank
     std::vector<std::vector<Piece>> layers;  // per layer
     std::vector<index_t> numbers;            // of the layers in the model
@@ -93,6 +93,7 @@ class MatrixOptimizer : public Optimizer<M> {
                  const std::vector<index_t>& local_layers) const;
   std::vector<Stack> stacks_of(const deck::Config& config, const OptimizerSetup& setup) const;
   index_t most(index_t MatrixLayout::*of) const;
+  index_t max_gathered() const;
   void gather(Device& device, const Stack& stack);
   void compute_owned(Device& device, std::size_t stack, std::size_t layer,
                      Vector<const kernels::UpdateScalars> scalars);

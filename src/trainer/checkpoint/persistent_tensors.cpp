@@ -31,8 +31,8 @@ PersistentTensors<M>::PersistentTensors(const std::vector<parallel::PersistentSt
   const std::uint64_t digest = comm::sum(world, first.digest * (2 * static_cast<std::uint64_t>(world.rank()) + 1));
   const comm::GridShape& g = grid.shape();
   if (datasets_.front().size == 0) return;
-  layout_ = fmt::format("{}, dp {} x pp {} x cp {} x tp {}, ep {}, in the order {}, {:016x}", first.layout, g.dp, g.pp,
-                        g.cp, g.tp, g.ep, g.order, digest);
+  layout_ = fmt::format("{}, dp {} x pp {} x cp {} x tp {}, ep {}{}, in the order {}, {:016x}", first.layout, g.dp,
+                        g.pp, g.cp, g.tp, g.ep, g.tp_in_ep() > 1 ? " with tp" : "", g.order, digest);
 }
 
 template <class M>

@@ -79,7 +79,7 @@ std::string traffic_table(const comm::GridShape& shape, const comm::StepTraffic&
       Axis{"tensor parallel", group_of(shape, shape.tp, [](auto& at, int i) { at.tp = i; }), traffic.tensor_parallel},
       Axis{"context parallel", group_of(shape, shape.cp, [](auto& at, int i) { at.cp = i; }), traffic.context_parallel},
       Axis{"pipeline", group_of(shape, shape.pp, [](auto& at, int i) { at.pp = i; }), traffic.pipeline},
-      Axis{"expert parallel", group_of(shape, shape.ep, replica), traffic.expert_parallel},
+      Axis{"expert parallel", comm::ranks_of_group(shape, {}, comm::GroupKind::ep), traffic.expert_parallel},
       Axis{"data parallel", group_of(shape, shape.dp * shape.cp, replica), traffic.data_parallel}};
   std::string text = "communication of this rank per step:\n";
   text += fmt::format("  {:<17}{:>7}{:>14}{:>18}{:>18}\n", "axis", "ranks", "span", "algorithm bytes", "bus bytes");

@@ -7,6 +7,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/communicator.hpp"
+#include "nanotron/deck/expert_ranks.hpp"
 #include "nanotron/deck/read_deck.hpp"
 #include "nanotron/parallel/pipeline/pipeline_partition.hpp"
 #include "nanotron/trainer/data/run_data.hpp"
@@ -50,13 +51,14 @@ std::int64_t named_stages(const deck::ParallelConfig& p) {
 }
 
 // pp x dp x tp x cp. A degree of 0 counts as the smallest that fits: pp as in pp_layers,
-// dp = lcm(zero_size, ep / gcd(ep, cp)), tp = cp = 1.
+// dp = lcm(zero_size, ep / gcd(ep, cp)), tp = cp = 1; with whole experts cp x tp instead of cp.
 std::int64_t named_ranks(const deck::ParallelConfig& p) {
   std::int64_t product = p.pp > 0 ? p.pp : std::max<std::int64_t>(named_stages(p), 1);
   for (const std::int64_t degree : {p.dp, p.tp, p.cp}) product *= std::max<std::int64_t>(degree, 1);
   if (p.dp > 0) return product;
   const std::int64_t shards = p.zero_stage > 0 ? std::max<std::int64_t>(p.zero_size, 1) : 1;
-  return product * std::lcm(shards, p.ep / std::gcd(p.ep, std::max<std::int64_t>(p.cp, 1)));
+  const std::int64_t others = std::max<std::int64_t>(p.cp, 1) * deck::tp_in_ep(p);
+  return product * std::lcm(shards, p.ep / std::gcd(p.ep, others));
 }
 
 }  // namespace

@@ -25,7 +25,9 @@ std::string grid_line(const deck::Config& config) {
   const comm::GridShape shape = comm::shape_of(config);
   return fmt::format("grid: dp {} x pp {} x cp {} x tp {} = {} rank{}{}\n", shape.dp, shape.pp, shape.cp, shape.tp,
                      shape.size(), shape.size() == 1 ? "" : "s",
-                     shape.ep > 1 ? fmt::format(", ep {} inside dp x cp", shape.ep) : "");
+                     shape.ep * shape.tp_in_ep() > 1
+                         ? fmt::format(", ep {} inside dp x cp{}", shape.ep, shape.ep_spans_tp ? " x tp" : "")
+                         : "");
 }
 
 namespace {

@@ -26,6 +26,7 @@ std::vector<optim::NormPart> norm_parts(const model::Transformer<T>& model, cons
   for (const model::Section& section : table.sections) {
     const std::vector<comm::Group*> groups = grid.owners(section.replicas);
     if (parts.empty() || parts.back().groups != groups) parts.push_back({.owned = {}, .groups = groups});
+    if (!grid.may_own(section.replicas)) continue;
     std::ranges::copy(optim::owned_gradient_ranges(table, model.parameters().layouts, sharding, section.flat),
                       std::back_inserter(parts.back().owned));
   }
@@ -147,6 +148,7 @@ model::TransformerSetup transformer_setup(const deck::Config& config, comm::Proc
           .cp_groups = {&grid.cp_all_to_all(), &grid.cp_ring()},
           .ep = &grid.ep(),
           .ep_nodes = {&grid.ep_across(), &grid.ep_within()},
+          .ep_spans_tp = grid.shape().ep_spans_tp,
           .sharding = sharding_of(config, grid),
           .unit_shards = unit_shards(config),
           .seed = static_cast<std::uint64_t>(config.run.seed),

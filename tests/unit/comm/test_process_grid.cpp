@@ -119,9 +119,53 @@ TEST(ProcessGrid, ExpertsLieOverNeighbouringReplicas) {
   }
 }
 
+// Whole experts lie over all ranks of a stage, tp varying fastest, in any order of ranks.
+TEST(ProcessGrid, WholeExpertsLieOverNeighboursOfAStage) {
+  for (const char* order : {"tp-cp-pp-dp", "dp-pp-cp-tp"}) {
+    for (const int ep : {1, 2, 4, 8, 24}) {
+      for (const int shards : {1, 2, 6}) {
+        const GridShape shape{
+            .dp = 3, .pp = 2, .cp = 2, .tp = 4, .shards = shards, .ep = ep, .ep_spans_tp = true, .order = order};
+        const int same = shards == 1 ? 1 : std::max(1, 4 * shards / ep);
+        if (shards > 1 && 4 * shards % ep != 0 && ep % (4 * shards) != 0) continue;
+        std::map<std::vector<int>, int> members;
+        for (int rank = 0; rank < shape.size(); ++rank) {
+          const GridCoordinate at = coordinate_of(shape, rank);
+          ProcessGrid grid = ProcessGrid::planned(shape, at);
+          const std::vector<int> ranks = ranks_of_group(shape, at, GroupKind::ep);
+          const int me = (at.dp * 2 + at.cp) * 4 + at.tp;
+          for (int i = 0; i < ep; ++i) {
+            const int other = me / ep * ep + i;
+            EXPECT_EQ(ranks[static_cast<std::size_t>(i)],
+                      rank_of(shape, {.dp = other / 8, .pp = at.pp, .cp = other / 4 % 2, .tp = other % 4}));
+          }
+          EXPECT_EQ(ranks[static_cast<std::size_t>(grid.ep().rank())], rank);
+          DataGroups& of_experts = grid.data_groups(ReplicaSet::expert_data_parallel);
+          EXPECT_EQ(of_experts.data.size(), 24 / ep);
+          EXPECT_EQ(of_experts.shard.size(), same);
+          EXPECT_EQ(of_experts.replicate.size(), 24 / ep / same);
+          for (const auto& [group, kind] : {std::pair(&of_experts.data, GroupKind::expert_data),
+                                            {&of_experts.shard, GroupKind::expert_shard},
+                                            {&of_experts.replicate, GroupKind::expert_replicate}}) {
+            const std::vector<int> those = ranks_of_group(shape, at, kind);
+            ASSERT_EQ(static_cast<int>(those.size()), group->size());
+            EXPECT_EQ(those[static_cast<std::size_t>(group->rank())], rank);
+            for (const int r : those) EXPECT_EQ(expert_rank(shape, coordinate_of(shape, r)) % ep, me % ep);
+          }
+          // Over the groups of owners and tp, one rank owns the shard of an expert.
+          if (grid.may_own(ReplicaSet::expert_data_parallel)) ++members[{at.pp, me % ep, of_experts.shard.rank()}];
+        }
+        EXPECT_EQ(static_cast<int>(members.size()), 2 * ep * same);
+        for (const auto& [shard, owners] : members) EXPECT_EQ(owners, 1);
+      }
+    }
+  }
+}
+
 TEST(ProcessGrid, EachGroupComesOnceWithItsKind) {
-  for (const int ep : {1, 2}) {
-    const GridShape shape{.dp = 4, .pp = 2, .cp = 2, .tp = 2, .shards = 2, .ep = ep, .ties_embedding = true};
+  for (const auto& [ep, whole] : {std::pair(1, false), {2, false}, {1, true}, {8, true}}) {
+    const GridShape shape{
+        .dp = 4, .pp = 2, .cp = 2, .tp = 2, .shards = 2, .ep = ep, .ep_spans_tp = whole, .ties_embedding = true};
     const GridCoordinate at = coordinate_of(shape, 0);
     ProcessGrid grid = ProcessGrid::planned(shape, at);
     std::set<GroupKind> kinds;
@@ -131,7 +175,7 @@ TEST(ProcessGrid, EachGroupComesOnceWithItsKind) {
       groups.insert(&group);
       EXPECT_EQ(static_cast<std::size_t>(group.size()), ranks_of_group(shape, at, kind).size());
     });
-    EXPECT_EQ(kinds.size(), ep > 1 ? 11u : 8u);
+    EXPECT_EQ(kinds.size(), shape.has_expert_groups() ? 11u : 8u);
     EXPECT_EQ(groups.size(), kinds.size());
     EXPECT_FALSE(kinds.contains(GroupKind::world));
   }

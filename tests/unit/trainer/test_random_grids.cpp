@@ -44,6 +44,7 @@ class Grids {
     const int experts = pick({0, 0, 0, 4, 6});
     set.push_back("moe.num_experts=" + std::to_string(experts));
     set.push_back("parallel.ep=" + std::to_string(experts == 0 ? 1 : pick({1, 1, 2, 2, 3})));
+    if (experts > 0) set.push_back("parallel.expert_tp=" + std::to_string(pick({0, 0, 1})));
     set.push_back("data.micro_batch_size=" + std::to_string(pick({1, 1, 2, 3})));
     return set;
   }

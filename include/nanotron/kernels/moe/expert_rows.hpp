@@ -15,9 +15,9 @@ namespace nanotron::kernels {
 void count_assignments(Device& device, index_t top_k, Vector<const std::int64_t> assignments,
                        Matrix<std::int64_t> counts);
 
-/// rows(assignment) <- -1 for assignments without an expert, else 0; sources <- 0: rows without an assignment are then
-/// read from a token.
-void mark_routed(Device& device, Vector<const std::int64_t> assignments, Vector<std::int64_t> rows,
+/// rows(assignment) <- no_row for assignments without an expert, else 0 for those in `own` and row_of_other_rank for
+/// others (routing.hpp); sources <- 0: rows without an assignment are then read from a token.
+void mark_routed(Device& device, Vector<const std::int64_t> assignments, const Range& own, Vector<std::int64_t> rows,
                  Vector<std::int64_t> sources);
 
 /// Assignments per stretch, which is counted serially, and the number of stretches of n assignments.

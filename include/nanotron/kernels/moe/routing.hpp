@@ -45,6 +45,10 @@ inline constexpr index_t max_groups = 64;
 /// The assignments of an empty position.
 inline constexpr std::int64_t no_expert = -1;
 
+/// Where an assignment has no row on this rank: it is dropped, or of an empty position; or another rank, which has the
+/// token too, has its row.
+inline constexpr std::int64_t no_row = -1, row_of_other_rank = -2;
+
 /// logits (tokens, experts and more columns). All outputs are overwritten: probabilities (tokens, experts), assignments
 /// and weights (tokens x top_k), z (tokens) and, with sigmoid scores, score_sums (tokens), the C of the formulas.
 /// bias (experts): b; empty: none. M is double or float, as below.
@@ -78,7 +82,7 @@ void sigmoid_backward(Device& device, Vector<const master_t<T>> gate, Vector<con
 /// Adds to sums (2 experts + 2), fp64, per layer, over the tokens of this rank. Arguments as above.
 ///   sums(e) += sum over tokens t of counts(sequence of t, e) p_te s / S    s: positions of a sequence, S: its tokens
 ///   sums(experts + e) += assignments of e
-///   sums(2 experts) += sum of z^2                  sums(2 experts + 1) += assignments of an expert without a row
+///   sums(2 experts) += sum of z^2                  sums(2 experts + 1) += assignments of an expert with no_row
 template <class M>
 void add_router_sums(Device& device, const FilledPositions& filled, Matrix<const M> probabilities,
                      Vector<const std::int64_t> assignments, Vector<const std::int64_t> row_of_assignment,
@@ -104,8 +108,8 @@ NANOTRON_FUNCTION inline index_t expert_capacity(double factor, const Routing& r
   return capacity < static_cast<double>(tokens) ? static_cast<index_t>(capacity) : tokens;
 }
 
-/// For the tokens of this rank: rows(assignment) <- -1 if at least expert_capacity earlier tokens of its sequence chose
-/// the same expert, else 0. Empty positions are skipped.
+/// For the tokens of this rank: rows(assignment) <- no_row if at least expert_capacity
+/// earlier tokens of its sequence chose the same expert; others are not written. Empty positions are skipped.
 void mark_overflow(Device& device, const Routing& routing, const SequencePlaces& places, const FilledPositions& filled,
                    double factor, Vector<const std::int64_t> assignments, Vector<std::int64_t> rows);
 

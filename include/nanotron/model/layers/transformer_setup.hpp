@@ -49,6 +49,7 @@ struct TransformerSetup {
   nn::ContextGroups cp_groups{};  // parts of cp, where it has several rings and all-to-alls
   comm::Group* ep = &comm::alone();
   nn::NodeGroups ep_nodes{};  // parts of ep, where messages go by node
+  bool ep_spans_tp = false;   // on each rank of tp, which sends its own slice of the tokens to them
   Sharding sharding{};        // over the data-parallel ranks
   int unit_shards = 1;        // shards of a unit, a multiple of the shard group's size
   std::uint64_t seed = 0;     // of random masks

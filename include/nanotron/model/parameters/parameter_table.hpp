@@ -57,12 +57,12 @@ struct TableLayout {
   std::vector<Range> layers{};  // stored here, ascending and disjoint; empty: all
   int tensor_shards = 0;        // parts at whose borders dimensions are sharded, a multiple of tp_size; 0: tp_size
   int ep_size = 1, ep_rank = 0;
-  int shards = 1;  // of a unit of the data-parallel replica set
+  bool ep_spans_tp = false;  // experts are not sharded over tp: its ranks share them
+  int shards = 1;            // of a unit of the data-parallel replica set
   deck::LoraConfig lora{};
 
-  int shards_of(comm::ReplicaSet replicas) const {
-    return replicas == comm::ReplicaSet::data_parallel || ep_size == 1 ? shards : std::max(1, shards / ep_size);
-  }
+  int tensor_ranks_of(comm::ReplicaSet replicas) const;  // over which parameters are sharded
+  int shards_of(comm::ReplicaSet replicas) const;        // of their units
 };
 
 /// Specs of a feed-forward network. first: gate, followed by up; or up if there is no gate.

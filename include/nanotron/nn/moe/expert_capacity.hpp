@@ -20,10 +20,9 @@ class ExpertCapacity {
   /// Per forward.
   virtual comm::StepTraffic traffic() const = 0;
 
-  /// rows (tokens x top_k) <- -1 for the assignments (tokens x top_k) that are dropped or of no expert, 0 for the
-  /// others. sources (tokens x top_k) <- 0: rows that no assignment has are then read from a token too. Collective over
-  /// the context-parallel group.
-  virtual void apply(Device& device, const TokenBatch& batch, Vector<const std::int64_t> assignments,
+  /// rows and sources (tokens x top_k) as of kernels::mark_routed, with no_row for the assignments (tokens x top_k)
+  /// that are dropped too. own: the assignments whose rows this rank sends. Collective over the context-parallel group.
+  virtual void apply(Device& device, const TokenBatch& batch, Vector<const std::int64_t> assignments, const Range& own,
                      Vector<std::int64_t> rows, Vector<std::int64_t> sources) = 0;
 };
 

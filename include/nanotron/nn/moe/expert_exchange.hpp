@@ -27,7 +27,7 @@ namespace nanotron::nn {
 struct TokenRoutes {
   index_t top_k = 1;
   Vector<const std::int64_t> experts{}, rows{};  // of each assignment; < 0: none
-  Vector<const std::int64_t> sources{};          // the assignment of each row, as many as there are assignments
+  Vector<const std::int64_t> sources{};          // the assignment of each row, as many as this rank may send
 };
 
 /// All but rows, traffic and is_local are collective over the expert-parallel group. A dispatch and a combine are in

@@ -2,8 +2,8 @@
 
 // A mixture of experts (Shazeer et al. 2017; Jiang et al. 2024): each token goes to top_k of E gated networks and to a
 // shared one where there is one, with a gate on its output (Qwen2-MoE) or without (DeepSeek-V3). The width of each is
-// sharded over the tensor-parallel group; whole experts are distributed over the expert-parallel group (Lepikhin et al.
-// 2021; Rajbhandari et al. 2022). With the assignments c_j and the weights w_j of kernels/moe/routing.hpp,
+// sharded over tp; whole experts are distributed over ep (Lepikhin et al. 2021; Rajbhandari et al. 2022), which may
+// span tp: its ranks then send a slice of the tokens each. With c_j and w_j of kernels/moe/routing.hpp,
 //
 //   l | s = n [Wr | wg]^T (+ br)        h_j = w_j silu(gate) up of expert c_j
 //   h = sigmoid(s) silu(gate) up, or silu(gate) up, of the shared expert
@@ -53,7 +53,7 @@ struct MoeParts {
   MoeOrders orders{};
   index_t gradient_stride = 0;  // elements between the gradients of two sequences
   int ep_size = 1;
-  comm::Group* cp = &comm::alone();
+  comm::Group *cp = &comm::alone(), *slices = &comm::alone();   // slices: its ranks send a slice of the tokens each
   std::vector<std::unique_ptr<ExpertExchange<T>>> exchanges{};  // by RoutedWorkspace::turn
   std::unique_ptr<ExpertCapacity> capacity{};
   std::unique_ptr<ExpertSums<T>> sums{};

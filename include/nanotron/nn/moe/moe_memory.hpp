@@ -41,6 +41,7 @@ struct MoeSizes {
   index_t width = 0;           // of an expert, local
   index_t shared_width = 0;    // of the shared expert, local
   index_t rows = 0;            // R
+  index_t sent = 0;            // max rows from here: the assignments of the tokens that this rank sends
   bool is_sigmoid = false;     // the router's scores
   index_t bias_segments = 0;   // of the sum over tokens in the gradient of the router's bias; 0: none
   index_t bias_workspace = 0;  // of the gradients of biases, elements
@@ -87,7 +88,7 @@ struct RoutedActivations {
   Vector<M> score_sums;                     // (tokens), of sigmoid scores
   Vector<std::int64_t> assignments;         // (tokens x top_k)
   Vector<M> weights;                        // (tokens x top_k)
-  Vector<std::int64_t> row_of_assignment;   // (tokens x top_k); -1: dropped, or of an empty position
+  Vector<std::int64_t> row_of_assignment;   // (tokens x top_k); or kernels::no_row, row_of_other_rank
   Vector<std::int64_t> source;              // (tokens x top_k): which assignment each sent row is
   Vector<M> gate;                           // (tokens), of a gated shared expert
   Matrix<T> dlogits;                        // (tokens, columns): from backward_input to backward_input_weight

@@ -3,6 +3,7 @@
 
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/expert_ranks.hpp"
 #include "nanotron/deck/later_tokens.hpp"
 #include "nanotron/tensor/layout_checks.hpp"
 #include "parallel/reducers/strategies.hpp"
@@ -32,6 +33,11 @@ void check_adasum(const deck::Config& c, deck::Findings& f) {
          "is not linear, and embeddings that the last stage uses too, with pp = " + text(p.pp) +
              ", are all-reduced over both ends of the pipeline after it",
          "pp = 1, untied embeddings, or gradient_sum = 'sum'");
+  refuse(
+      "parallel.expert_tp", deck::ep_spans_tp(p),
+      "takes the gradient of each data-parallel rank, and with expert_tp = 1 experts have one of each tensor-parallel "
+      "rank",
+      "expert_tp = 0, or gradient_sum = 'sum'");
   if (p.ep > 1 && c.model.moe.num_experts > 0 && f.is_valid({"moe.num_experts", "parallel.ep"})) {
     f.error({"parallel.ep", "parallel.gradient_sum"},
             "gradient_sum = 'adasum' takes the gradient of each data-parallel rank; with ep = " + text(p.ep) +

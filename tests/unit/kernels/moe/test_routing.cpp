@@ -163,16 +163,17 @@ TEST(Rows, OverflowIsCountedAlongTheSequence) {
   Timers timers;
   Device device(timers);
   const index_t k = 1, length = 3;
-  Array<std::int64_t> base(5), step(5), own(5), rows(2 * length * k, 7), all(10);
+  Array<std::int64_t> base(5), step(5), own(5), rows(2 * length * k), all(10);
   base.host = {0, 4, 5, 1, 6}, step.host = {2, 3, 3, 2, 3}, own.host = {-1, 0, 1, -1, 2};
   all.host = {0, 0, 1, 1, /* here */ 0, 0, 0, 1, 0, 1};
-  base.push(), step.push(), own.push(), all.push();
+  rows.host = {0, 0, -2, 0, -2, -2};  // rows of other ranks, of which the dropped are known too
+  for (auto* values : {&base, &step, &own, &rows, &all}) values->push();
   kernels::mark_overflow(device, {2, k, TopKWeights::scores}, {base.read(), step.read(), own.read(), 2, length},
                          {.length = 5}, 0.8, all.read(), rows.vector());
   device.fence();
   rows.pull();
   // The first sequence: 0 | 0 0 | 0 | 0, the second: 1 | 1 0 | 1 | 1.
-  EXPECT_EQ(rows.host, (std::vector<std::int64_t>{0, -1, -1, 0, 0, -1}));
+  EXPECT_EQ(rows.host, (std::vector<std::int64_t>{0, -1, -1, 0, -2, -1}));
 }
 
 // Sequences of four positions with 3, 0 and 1 tokens, of which this rank has positions 0, 2 and 3: as if the tokens
@@ -201,7 +202,7 @@ TEST(Rows, EmptyPositionsAreNobodys) {
   const Routing routing{experts, k, TopKWeights::scores};
   kernels::route_forward<double>(device, routing, positions, MatrixRef<const double>(logits.data(), rows_here, experts),
                                  p.matrix(rows_here, experts), assignments.vector(), w.vector(), z.vector());
-  kernels::mark_routed(device, assignments.read(), rows.vector(), source.vector());
+  kernels::mark_routed(device, assignments.read(), {0, rows_here}, rows.vector(), source.vector());
   kernels::assign_rows(device, assignments.read(), rows.vector(), source.vector(), counts.vector(),
                        stretches.matrix(1, experts));
   kernels::count_assignments(device, k, assignments.read(), n);

@@ -85,5 +85,34 @@ TEST(EpChecks, NodesAreEqualAndOneAfterTheOther) {
   }
 }
 
+// Experts that are whole on each of four tensor-parallel ranks.
+TEST(EpChecks, ExpertsOverTensorParallelRanks) {
+  const auto message = [](test::Settings settings) {
+    settings.insert(settings.begin(), {"data.global_batch_size=16", "parallel.tp=4", "parallel.dp=2"});
+    return decks.message(experts, settings);
+  };
+  const auto expect = [&](const test::Settings& settings, const std::string& words) {
+    const std::string text = message(settings);
+    EXPECT_NE(text.find(words), std::string::npos) << text;
+  };
+  const std::string whole = "parallel.expert_tp=1";
+  EXPECT_EQ(message({whole, "parallel.ep=4"}), "");
+  EXPECT_EQ(message({"parallel.expert_tp=4", "parallel.ep=2"}), "");
+  expect({"parallel.ep=4"}, "ep = 4 does not divide the data-parallel group of 2 ranks");
+  expect({whole, "parallel.ep=8", "moe.num_experts=3"}, "num_experts = 3 is not a multiple of ep = 8");
+  expect({whole, "parallel.ep=3", "moe.num_experts=6"}, "does not divide the 8 ranks of a stage (tp x cp x dp)");
+  expect({"parallel.expert_tp=2"}, "over all tp = 4 tensor-parallel ranks or over none");
+  expect({whole, "precision.reproducible=layout"}, "whole experts on tensor-parallel ranks");
+  expect({whole, "parallel.ep_messages=by_node"}, "ep_messages = 'by_rank'");
+  expect({whole, "parallel.ep=1", "parallel.gradient_sum=adasum"}, "one of each tensor-parallel rank");
+  expect({whole, "parallel.ep=1", "moe.num_experts=0"}, "expert_tp is given, but num_experts = 0");
+  EXPECT_EQ(message({whole, "parallel.ep=8", "moe.num_experts=8", "parallel.zero_stage=1", "parallel.zero_size=1"}),
+            "");
+  const std::string shards =
+      decks.message(small_deck + "&moe num_experts = 12 /\n&parallel dp = 3, tp = 4, ep = 6, expert_tp = 1 /\n",
+                    {"data.global_batch_size=12", "parallel.zero_stage=1", "parallel.zero_size=1"});
+  EXPECT_NE(shards.find("tp = 4 times zero_size = 1 ranks"), std::string::npos) << shards;
+}
+
 }  // namespace
 }  // namespace nanotron::trainer
