@@ -84,6 +84,28 @@ TEST_P(EpMessages, RowsInANarrowerForm) {
   EXPECT_LT(ours.predicted.expert_parallel, by_node(config_of(), 2, 1).predicted.expert_parallel);
 }
 
+// Grouped GEMMs find the rows of an expert on the device.
+TEST_P(EpMessages, WithGroupedGemms) {
+  deck::Config config = config_of();
+  config.precision.compute = ScalarType::bf16;
+  config.model.hidden_size = 32;
+  config.model.head_dim = 8;
+  config.model.moe.moe_intermediate_size = 24;
+  const test::Numbers library = by_node(config, 2, 3);
+  config.run.expert_gemms = deck::ExpertGemms::grouped;
+  EXPECT_LT(test::largest_relative_difference(by_node(config, 2, 3).losses, library.losses), 1e-2);
+}
+
+// A rank with fewer tokens than others receives and forwards those of a longer shard.
+TEST_P(EpMessages, OfUnevenShardsOfASequence) {
+  deck::Config config = config_of();
+  config.parallel.dp /= 2;
+  config.parallel.cp = 2;
+  config.data.sequence_length = 13;
+  config.model.moe.num_experts_per_tok = 3;
+  expect_same(by_node(config, 2), test::run_training(config, test::world(), steps));
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, EpMessages, testing::Values("mixtral", "qwen2_moe"),
                          [](const auto& info) { return std::string(info.param); });
 

@@ -106,16 +106,16 @@ void assign_rows(Device& device, Vector<const std::int64_t> assignments, Vector<
       });
 }
 
-void expert_offsets(Device& device, Matrix<const std::int64_t> counts, Vector<std::int64_t> begin) {
+void expert_offsets(Device& device, Matrix<const std::int64_t> counts, index_t parts, Vector<std::int64_t> begin) {
   const KernelRegion kernel(device, "expert_offsets", reads(counts), writes(begin));
-  const auto ranks = static_cast<index_t>(counts.extent(0)), experts = static_cast<index_t>(counts.extent(1));
-  NANOTRON_REQUIRE(static_cast<index_t>(begin.extent(0)) == experts + 1, "{} offsets of {} experts", begin.extent(0),
-                   experts);
+  const auto ranks = static_cast<index_t>(counts.extent(0)), of_rank = static_cast<index_t>(counts.extent(1));
+  const index_t experts = static_cast<index_t>(begin.extent(0)) - 1;
+  NANOTRON_REQUIRE(experts * parts == of_rank, "{} counts of {} experts in {} parts", of_rank, experts, parts);
   for_each_element(
       device, "expert_offsets", experts + 1, KOKKOS_LAMBDA(const index_t e) {
         std::int64_t rows = 0;
         for (index_t r = 0; r < ranks; ++r) {
-          for (index_t before = 0; before < e; ++before) rows += counts.data()[r * experts + before];
+          for (index_t before = 0; before < e * parts; ++before) rows += counts.data()[r * of_rank + before];
         }
         begin.data()[e] = rows;
       });

@@ -64,13 +64,18 @@ nn::ExpertCuts cuts_of(const TransformerSetup& setup, const SumOrder& tokens) {
   return {.shards_on_rank = tokens.shards_on_rank, .ranks = ranks, .sequences = setup.ep->size() / ranks};
 }
 
+// Max tokens that a rank sends.
+index_t longest_slice(const TransformerSetup& setup) {
+  return shard_range(setup.sequences * setup.context().layout.longest_shard(), slices_of(setup).size(), 0).size();
+}
+
 // Max rows that the experts here receive: min(top_k, experts here) for each token of the expert-parallel group, or less
 // where capacity_factor, receive_factor or receive_quantile limits them. sent: max rows that this rank sends.
 index_t max_rows(const TransformerSetup& setup, const kernels::Routing& routing, index_t sent) {
   if (setup.ep->size() == 1) return sent;
   const nn::ContextShard context = setup.context();
   const index_t longest = context.layout.longest_shard(), here = routing.experts / setup.ep->size();
-  const index_t slice = shard_range(setup.sequences * longest, slices_of(setup).size(), 0).size();  // the longest
+  const index_t slice = longest_slice(setup);
   index_t rows = setup.ep->size() * slice * std::min(routing.top_k, here);
   const deck::MoeConfig& moe = setup.model.moe;
   if (moe.capacity_factor > 0.0) {
@@ -139,6 +144,7 @@ nn::MoeParts<T> parts_of(const TransformerSetup& setup, const ParameterTable& ta
   }
   nn::ExchangeSize exchange{.assignments = parts.sizes.sent,
                             .rows = parts.sizes.rows,
+                            .tokens = longest_slice(setup),
                             .hidden = parts.sizes.hidden,
                             .experts = parts.sizes.experts,
                             .cuts = parts.sizes.cuts,

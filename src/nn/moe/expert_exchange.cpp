@@ -96,7 +96,7 @@ class GroupedLocalExperts final : public LocalExperts<T> {
   using LocalExperts<T>::LocalExperts;
 
   void start_plan(Device& device, const TokenRoutes& routes, Vector<std::int64_t> counts, ExpertRows& plan) override {
-    kernels::expert_offsets(device, Matrix<const std::int64_t>(counts.data(), 1, counts.extent(0)), plan.offsets);
+    kernels::expert_offsets(device, Matrix<const std::int64_t>(counts.data(), 1, counts.extent(0)), 1, plan.offsets);
     plan.sent_rows = plan.received_rows = assignments_of(routes);
   }
 };
@@ -142,12 +142,12 @@ class ExchangedExperts final : public ExpertExchange<T> {
     kernels::copy<std::int64_t>(device, counts, sent);
     exchange_counts(sent.data(), here, received_of(plan).data(), device);
     if (size_.gemms == deck::ExpertGemms::grouped) {
-      kernels::expert_offsets(device, Matrix<const std::int64_t>(received_of(plan).data(), ep_->size(), here),
+      kernels::expert_offsets(device, Matrix<const std::int64_t>(received_of(plan).data(), ep_->size(), here), 1,
                               plan.offsets);
     }
     plan.sent_rows = assignments_of(routes);
     if (device.is_planning()) {
-      plan_copy(device, 2 * size_.experts, 2 * plan.sent_rows, host_counts_);
+      plan_copy(device, 2 * size_.experts, 2 * std::min(plan.sent_rows, size_.rows), host_counts_);
       return read_counts(plan);
     }
     copy_->start(device, flat(plan.counts));

@@ -272,7 +272,9 @@ void check_recomputed_dispatch(const deck::Config& c, deck::Findings& f) {
   if (c.model.moe.num_experts == 0 || p.ep == 1) {
     f.error({key}, "recompute_dispatch is of rows that travel between ranks, and ep = 1 has none", "ep > 1", change);
   } else if (p.recompute == deck::Recompute::full) {
-    f.error({key, "parallel.recompute"}, "recompute = 'full' receives the rows of experts again with all else",
+    f.error({key, "parallel.recompute"},
+            "recompute_dispatch is of layers that are not computed again as a whole, and cannot be had beside those of "
+            "recompute = 'full'",
             "recompute = 'selective' or 'none'", change);
   }
 }

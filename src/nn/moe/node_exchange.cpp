@@ -129,7 +129,7 @@ class NodeExchange final : public ExpertExchange<T> {
     kernels::copy<std::int64_t>(device, Vector<const std::int64_t>(at(arrived()), size_.experts), received_of(plan));
     if (size_.gemms == deck::ExpertGemms::grouped) {
       kernels::expert_offsets(device, Matrix<const std::int64_t>(at(arrived()), within_->size(), here_ * nodes_),
-                              plan.offsets);
+                              nodes_, plan.offsets);
     }
     plan.sent_rows = std::min(sent / k_ * std::min(nodes_, k_), size_.by_node.sent);
     if (device.is_planning()) {
@@ -267,12 +267,14 @@ class NodeExchange final : public ExpertExchange<T> {
     const double tokens = static_cast<double>(assignments) / static_cast<double>(k_);
     return static_cast<index_t>(std::llround(tokens * share_of_node(size_.routing, nodes_)));
   }
-  // In a plan all experts get the same number of rows.
+  // In a plan all experts get the same number of rows, as many as the buffers hold.
   void plan_counts(Device& device, index_t assignments) {
-    const std::int64_t rows = assignments / size_.experts;
+    const NodeRowSizes& most = size_.by_node;
+    const std::int64_t rows = std::min({assignments, size_.rows, most.forwarded}) / size_.experts;
+    const std::int64_t of_node = std::min({planned_node_rows(assignments), most.sent / nodes_, most.received / nodes_});
     std::ranges::fill(host_counts_, rows);
     for (index_t node = 0; node < 2 * nodes_; ++node)
-      host_counts_[static_cast<std::size_t>(node * (1 + of_node_))] = planned_node_rows(assignments);
+      host_counts_[static_cast<std::size_t>(node * (1 + of_node_))] = of_node;
     device.wait_planned();
   }
 
@@ -350,12 +352,12 @@ class NodeExchange final : public ExpertExchange<T> {
 NodeRowSizes node_row_sizes(const ExchangeSize& size, index_t assignments, const NodeGroups& groups, bool is_expected) {
   const index_t nodes = groups.across->size(), k = size.routing.top_k;
   if (nodes == 1) return {};
-  const index_t tokens = size.assignments / k, of_node = size.experts / nodes;
+  const index_t of_node = size.experts / nodes;
   const index_t limit = is_expected ? size.rows : groups.within->size() * size.rows;
-  const index_t forwarded = std::min(nodes * tokens * std::min(k, of_node), limit);
+  const index_t forwarded = std::min(nodes * size.tokens * std::min(k, of_node), limit);
   return {.nodes = nodes,
-          .sent = tokens * std::min(nodes, k),
-          .received = std::min(nodes * tokens, forwarded),
+          .sent = size.assignments / k * std::min(nodes, k),
+          .received = std::min(nodes * size.tokens, forwarded),
           .forwarded = forwarded,
           .assignments = assignments};
 }

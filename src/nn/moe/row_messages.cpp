@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nanotron/base/error.hpp"
 #include "nanotron/kernels/moe/expert_rows.hpp"
 
 namespace nanotron::nn {
@@ -11,15 +12,26 @@ RowMessages<T>::RowMessages(const MessageSize& size, comm::Group& group, Arena& 
     : size_(size),
       group_(&group),
       send_(arena.take<T>(MemoryKind::workspace, size.sent, size.hidden)),
-      received_(arena.take<T>(MemoryKind::workspace,
-                              kernels::is_packed<T>(size.row_type) && !size.keeps_received ? 0 : size.received,
-                              size.hidden)),
+      received_(arena.take<T>(MemoryKind::workspace, has_received(size) ? size.received : 0, size.hidden)),
       sent_words_(arena.take<std::uint64_t>(MemoryKind::workspace, size.sent * max_words(size))),
       received_words_(arena.take<std::uint64_t>(MemoryKind::workspace, size.received * max_words(size))),
       sent_values_(arena.take<M>(MemoryKind::workspace, size.sent * size.values)),
       received_values_(arena.take<M>(MemoryKind::workspace, size.received * size.values)),
       sent_counts_(static_cast<std::size_t>(group.size())),
       received_counts_(static_cast<std::size_t>(group.size())) {}
+
+// Not where rows travel in a narrower form both ways.
+template <class T>
+bool RowMessages<T>::has_received(const MessageSize& size) {
+  return size.keeps_received || !kernels::is_packed<T>(size.row_type) ||
+         !kernels::is_packed<T>(kernels::returned_as(size.row_type));
+}
+
+template <class T>
+Matrix<T> RowMessages<T>::first_rows(const Matrix<T>& all, index_t n) const {
+  NANOTRON_REQUIRE(n <= static_cast<index_t>(all.extent(0)), "{} rows of messages in {}", n, all.extent(0));
+  return Matrix<T>(all.data(), n, size_.hidden);
+}
 
 template <class T>
 index_t RowMessages<T>::max_words(const MessageSize& size) {

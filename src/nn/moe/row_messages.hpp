@@ -38,10 +38,10 @@ class RowMessages {
   index_t returned_bytes() const { return row_bytes(kernels::returned_as(size_.row_type)); }
 
   /// Where the caller writes n rows to send, and what comes back of them.
-  Matrix<T> to_send(index_t n) const { return Matrix<T>(send_.data(), n, size_.hidden); }
+  Matrix<T> to_send(index_t n) const { return first_rows(send_, n); }
   Vector<M> values_to_send(index_t n) const { return Vector<M>(sent_values_.data(), n * size_.values); }
   /// Memory of n received rows: given to finish_rows or return_rows, they stay where they are.
-  Matrix<T> received(index_t n) const { return Matrix<T>(received_.data(), n, size_.hidden); }
+  Matrix<T> received(index_t n) const { return first_rows(received_, n); }
   Vector<M> received_values(index_t n) const { return Vector<M>(received_values_.data(), n * size_.values); }
 
   /// Before start_rows, after n rows to send are written.
@@ -63,6 +63,8 @@ class RowMessages {
  private:
   enum Message { of_values, of_rows };
 
+  static bool has_received(const MessageSize& size);
+  Matrix<T> first_rows(const Matrix<T>& all, index_t n) const;
   static index_t max_words(const MessageSize& size);
   index_t row_bytes(deck::ExpertRowType type) const;
   Matrix<std::uint64_t> words(const Vector<std::uint64_t>& all, index_t n, deck::ExpertRowType type) const;

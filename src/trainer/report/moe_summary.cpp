@@ -6,10 +6,12 @@
 
 #include "model_summary.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/expert_ranks.hpp"
 #include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/deck/micro_batch.hpp"
 #include "nanotron/nn/moe/receive_buffer.hpp"
 #include "nanotron/tensor/sequence_layout.hpp"
+#include "nanotron/tensor/shard.hpp"
 
 namespace nanotron::trainer {
 
@@ -20,7 +22,9 @@ std::string receive_buffer_text(const deck::Config& c) {
   const deck::MoeConfig& moe = c.model.moe;
   if (moe.receive_quantile == 0.0) return "";
   const SequenceLayout layout(context_degrees(c.parallel), c.data.sequence_length);
-  const index_t even = deck::sequences_at_once(c) * layout.longest_shard() * moe.num_experts_per_tok;
+  const index_t tokens = deck::sequences_at_once(c) * layout.longest_shard(),
+                even = shard_range(tokens, static_cast<int>(deck::tp_in_ep(c.parallel)), 0).size() *
+                       moe.num_experts_per_tok;
   const std::int64_t draws = deck::routed_layer_count(c.model) * c.parallel.ep * c.data.global_batch_size /
                              (deck::sequences_at_once(c) * c.parallel.dp);
   return fmt::format(

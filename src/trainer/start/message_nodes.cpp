@@ -78,7 +78,13 @@ void find_message_nodes(deck::Config& config, MPI_Comm world) {
 }
 
 deck::Config with_message_nodes(deck::Config config, const std::optional<deck::Machine>& machine) {
-  if (!needs_nodes(config.parallel) || !machine || machine->node.ranks == 0) return config;
+  if (!needs_nodes(config.parallel)) return config;
+  if (!machine || machine->node.ranks == 0) {
+    fail(ExitCode::deck_error, {.what = "messages by node are those of the hosts of a run, which a plan does not know",
+                                .expected = "a machine with &node, or parallel%ep_nodes",
+                                .found = machine ? "a machine without &node" : "neither",
+                                .change = "--machine FILE, or --set parallel.ep_nodes"});
+  }
   std::vector<std::string> names;
   for (int rank = 0; rank < comm::shape_of(config).size(); ++rank)
     names.push_back(fmt::format("{}", rank / machine->node.ranks));

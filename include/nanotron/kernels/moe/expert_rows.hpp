@@ -30,9 +30,9 @@ constexpr index_t stretches_of(index_t n) { return (n + assignments_of_stretch -
 void assign_rows(Device& device, Vector<const std::int64_t> assignments, Vector<std::int64_t> rows,
                  Vector<std::int64_t> sources, Vector<std::int64_t> counts, Matrix<std::int64_t> stretches);
 
-/// begin (experts + 1) <- the first row of each expert, and the end of the last one's, for counts (ranks, experts) of
-/// rows that are sorted by expert.
-void expert_offsets(Device& device, Matrix<const std::int64_t> counts, Vector<std::int64_t> begin);
+/// begin (experts + 1) <- the first row of each expert, and the end of the last one's, for counts (ranks, experts x
+/// parts) of rows that are sorted by expert.
+void expert_offsets(Device& device, Matrix<const std::int64_t> counts, index_t parts, Vector<std::int64_t> begin);
 
 /// Where rows that arrive in messages belong among those sorted by expert. counts (ranks, experts, parts): rows of each
 /// block, in the order of the messages. places(row in the messages) <- its row in the order (expert, part, rank).

@@ -95,6 +95,7 @@ struct NodeGroups {
 struct ExchangeSize {
   index_t assignments = 0;  // max rows that this rank sends
   index_t rows = 0;         // max rows that its experts receive
+  index_t tokens = 0;       // max tokens of any rank of the group
   index_t hidden = 0;
   index_t experts = 0;  // of the layer
   ExpertCuts cuts{};

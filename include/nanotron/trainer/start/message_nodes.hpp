@@ -17,7 +17,7 @@ namespace nanotron::trainer {
 int nodes_of_experts(const deck::Config& config, const comm::HostMap& hosts);
 
 /// parallel%ep_nodes, where it is 0: from the hosts of the ranks of world, collective; from a machine, whose nodes
-/// consecutive ranks fill, if there is one.
+/// consecutive ranks fill. Error(deck_error) without a machine that has nodes.
 void find_message_nodes(deck::Config& config, MPI_Comm world);
 deck::Config with_message_nodes(deck::Config config, const std::optional<deck::Machine>& machine);
 

@@ -28,7 +28,7 @@ class Layer {
         offsets_(experts_ + 1, -1.0) {
     counts_.host = counts;
     counts_.push();
-    kernels::expert_offsets(device_, Matrix<const std::int64_t>(counts_.data(), 1, experts_), offsets_.vector());
+    kernels::expert_offsets(device_, Matrix<const std::int64_t>(counts_.data(), 1, experts_), 1, offsets_.vector());
     device_.fence();
     offsets_.pull();
     rows_.begin = offsets_.host;
@@ -188,10 +188,18 @@ TEST(ExpertOffsets, AddTheRowsOfAllRanks) {
   Array<std::int64_t> counts(6), begin(4, -1.0);
   counts.host = {1, 0, 5, 2, 0, 7};
   counts.push();
-  kernels::expert_offsets(device, Matrix<const std::int64_t>(counts.data(), 2, 3), begin.vector());
+  kernels::expert_offsets(device, Matrix<const std::int64_t>(counts.data(), 2, 3), 1, begin.vector());
   device.fence();
   begin.pull();
   EXPECT_EQ(begin.host, (Counts{0, 3, 3, 15}));
+
+  Array<std::int64_t> pairs(8), of_pairs(3, -1.0);  // two parts of each of two experts
+  pairs.host = {1, 0, 5, 2, 0, 7, 1, 1};
+  pairs.push();
+  kernels::expert_offsets(device, Matrix<const std::int64_t>(pairs.data(), 2, 4), 2, of_pairs.vector());
+  device.fence();
+  of_pairs.pull();
+  EXPECT_EQ(of_pairs.host, (Counts{0, 8, 17}));
 }
 
 }  // namespace
