@@ -135,7 +135,7 @@ ModelConfig dropless(ModelConfig model) {
 }
 
 ModelConfig with_largest_buffers(ModelConfig model) {
-  model.moe.receive_factor = 0.0;
+  model.moe.receive_factor = model.moe.receive_quantile = 0.0;
   return model;
 }
 

@@ -92,10 +92,10 @@ class ModelKeys : public ::testing::Test {
   }
 
   /// Of the model's groups, what a run may change when it goes on: no weight means anything else by it.
-  const std::set<std::string> may_change{"initializer_range",     "parametrization",    "base_hidden_size",
-                                         "capacity_factor",       "receive_factor",     "router_aux_loss_coef",
-                                         "router_aux_loss_scale", "router_z_loss_coef", "router_bias_update_rate",
-                                         "hidden_dropout",        "attention_dropout"};
+  const std::set<std::string> may_change{"initializer_range",       "parametrization",       "base_hidden_size",
+                                         "capacity_factor",         "receive_factor",        "receive_quantile",
+                                         "router_aux_loss_coef",    "router_aux_loss_scale", "router_z_loss_coef",
+                                         "router_bias_update_rate", "hidden_dropout",        "attention_dropout"};
 };
 
 TEST_F(ModelKeys, AreInTheFileAndComparedOrMayChange) { expect_every_key_checked(test::fake_config()); }

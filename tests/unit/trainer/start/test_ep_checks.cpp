@@ -62,7 +62,7 @@ TEST(EpChecks, RecomputedDispatch) {
   EXPECT_EQ(decks.message(experts, {again}), "");
   EXPECT_EQ(decks.message(experts, {again, "parallel.recompute=selective"}), "");
   expect_refused({again, "parallel.ep=1"}, "ep = 1 has none");
-  expect_refused({again, "parallel.recompute=full"}, "receives the rows of experts again");
+  expect_refused({again, "parallel.recompute=full"}, "not computed again as a whole");
 }
 
 // The hosts of 8 ranks in groups of 4.
