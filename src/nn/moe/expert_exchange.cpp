@@ -114,8 +114,8 @@ class ExchangedExperts final : public ExpertExchange<T> {
         places_(arena.take<std::int64_t>(MemoryKind::workspace, size.rows)),
         received_cuts_(arena.take<std::int64_t>(MemoryKind::workspace, size.experts * size.cuts.boundaries_on_rank())),
         host_counts_(2 * static_cast<std::size_t>(size.experts)) {
-    for (std::vector<std::int64_t>* rows : {&rows_.sent, &rows_.received})
-      rows->resize(static_cast<std::size_t>(ep.size()));
+    each_.reserve(static_cast<std::size_t>(ep.size()));
+    for (std::vector<std::int64_t>* rows : {&sent_, &received_}) rows->resize(static_cast<std::size_t>(ep.size()));
     if (!arena.is_planning()) copy_.emplace(host_counts_.size());
   }
 
@@ -159,8 +159,9 @@ class ExchangedExperts final : public ExpertExchange<T> {
     copy_->wait();
     read_copy(plan);
     if (!values_ready_) return;
-    messages_.start_values(counted(plan), *values_ready_);
-    messages_.start_rows(rows_, *rows_ready_);
+    const RowCounts counts = counted(plan);
+    messages_.start_values(counts, *values_ready_);
+    messages_.start_rows(counts, *rows_ready_);
     values_ready_.reset();
   }
 
@@ -179,9 +180,9 @@ class ExchangedExperts final : public ExpertExchange<T> {
       rows_ready_ = messages_.mark(device);
       return;
     }
-    counted(plan);
-    if (weights.extent(0) > 0) messages_.start_values(rows_, device.stream());
-    messages_.start_rows(rows_, device.stream());
+    const RowCounts counts = counted(plan);
+    if (weights.extent(0) > 0) messages_.start_values(counts, device.stream());
+    messages_.start_rows(counts, device.stream());
   }
   void finish_dispatch(Device& device, const ExpertRows& plan, Matrix<T> rows, Vector<M> values) override {
     kernels::find_places(device, received_of(plan), experts_here(), 1, first(places_, plan.received_rows));
@@ -218,8 +219,8 @@ class ExchangedExperts final : public ExpertExchange<T> {
 
   // n numbers to each rank and from it.
   void exchange_counts(const std::int64_t* sent, index_t n, std::int64_t* received, Device& device) {
-    const std::vector<std::size_t> each(static_cast<std::size_t>(ep_->size()), static_cast<std::size_t>(n));
-    comm::all_to_all<std::int64_t>(*ep_, sent, each, received, each, device.stream());
+    each_.assign(static_cast<std::size_t>(ep_->size()), static_cast<std::size_t>(n));
+    comm::all_to_all<std::int64_t>(*ep_, sent, each_, received, each_, device.stream());
   }
 
   void read_copy(ExpertRows& plan) {
@@ -229,7 +230,7 @@ class ExchangedExperts final : public ExpertExchange<T> {
 
   // host_counts_ -> plan.
   void read_counts(ExpertRows& plan) const {
-    const auto here = plan.begin.size() - 1, ranks = rows_.sent.size();
+    const auto here = plan.begin.size() - 1, ranks = sent_.size();
     std::copy_n(host_counts_.begin(), plan.sent.size(), plan.sent.begin());
     std::copy_n(host_counts_.begin() + size_.experts, plan.received.size(), plan.received.begin());
     plan.sent_rows = 0;
@@ -253,16 +254,16 @@ class ExchangedExperts final : public ExpertExchange<T> {
   }
 
   // Rows sent to each rank and received from it.
-  const RowCounts& counted(const ExpertRows& plan) {
+  RowCounts counted(const ExpertRows& plan) {
     const auto here = plan.begin.size() - 1;
-    for (std::size_t r = 0; r < rows_.sent.size(); ++r) {
-      rows_.sent[r] = rows_.received[r] = 0;
+    for (std::size_t r = 0; r < sent_.size(); ++r) {
+      sent_[r] = received_[r] = 0;
       for (std::size_t e = r * here; e < (r + 1) * here; ++e) {
-        rows_.sent[r] += plan.sent[e];
-        rows_.received[r] += plan.received[e];
+        sent_[r] += plan.sent[e];
+        received_[r] += plan.received[e];
       }
     }
-    return rows_;
+    return {sent_, received_};
   }
 
   ExchangeSize size_;
@@ -271,8 +272,9 @@ class ExchangedExperts final : public ExpertExchange<T> {
   Vector<std::int64_t> places_;  // of received rows among those sorted by expert
   Vector<std::int64_t> received_cuts_;
   std::vector<std::int64_t> host_counts_;
-  std::optional<HostCopy> copy_;  // none in a plan
-  RowCounts rows_;
+  std::optional<HostCopy> copy_;               // none in a plan
+  std::vector<std::int64_t> sent_, received_;  // rows to each rank, and from each
+  std::vector<std::size_t> each_;
   std::optional<comm::StreamPoint> values_ready_, rows_ready_;  // of a dispatch that waits for the counts
 };
 

@@ -91,6 +91,7 @@ class NodeExchange final : public ExpertExchange<T> {
                                                      kernels::stretches_of(size.by_node.received * k_) * of_node_))),
         counts_(arena.take<std::int64_t>(MemoryKind::workspace, 2 * outer_counts() + 2 * size.experts)),
         host_counts_(static_cast<std::size_t>(2 * outer_counts() + 2 * size.experts)) {
+    each_.reserve(static_cast<std::size_t>(std::max(nodes_, static_cast<index_t>(within_->size()))));
     if (!arena.is_planning()) copy_.emplace(host_counts_.size());
   }
 
@@ -247,8 +248,8 @@ class NodeExchange final : public ExpertExchange<T> {
 
   void exchange_counts(Device& device, comm::Group& group, const std::int64_t* sent, index_t n,
                        std::int64_t* received) {
-    const std::vector<std::size_t> each(static_cast<std::size_t>(group.size()), static_cast<std::size_t>(n));
-    comm::all_to_all<std::int64_t>(group, sent, each, received, each, device.stream());
+    each_.assign(static_cast<std::size_t>(group.size()), static_cast<std::size_t>(n));
+    comm::all_to_all<std::int64_t>(group, sent, each_, received, each_, device.stream());
   }
 
   // Where the rows of received node rows go.
@@ -343,6 +344,7 @@ class NodeExchange final : public ExpertExchange<T> {
   Vector<std::int64_t> rows_of_;  // rows of each node; of each of its experts
   Vector<std::int64_t> stretches_, counts_;
   std::vector<std::int64_t> host_counts_;
+  std::vector<std::size_t> each_;
   std::optional<HostCopy> copy_;                                // none in a plan
   std::optional<comm::StreamPoint> values_ready_, rows_ready_;  // of a dispatch that waits for the counts
 };

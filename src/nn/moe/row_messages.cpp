@@ -56,7 +56,7 @@ Matrix<std::uint64_t> RowMessages<T>::words(const Vector<std::uint64_t>& all, in
 
 template <class T>
 void RowMessages<T>::count(const RowCounts& counts, index_t columns) {
-  const auto elements = [&](const std::vector<std::int64_t>& rows, std::vector<std::size_t>& of_rank) {
+  const auto elements = [&](std::span<const std::int64_t> rows, std::vector<std::size_t>& of_rank) {
     for (std::size_t r = 0; r < of_rank.size(); ++r) of_rank[r] = static_cast<std::size_t>(rows[r] * columns);
   };
   elements(counts.sent, sent_counts_);

@@ -3,6 +3,7 @@
 // Rows of hidden states that travel to other ranks of a group and back, each with some values beside it. Private to the
 // nn layer.
 
+#include <span>
 #include <vector>
 
 #include "nanotron/comm/collectives.hpp"
@@ -22,7 +23,7 @@ struct MessageSize {
 
 /// Rows to each rank of the group and from each.
 struct RowCounts {
-  std::vector<std::int64_t> sent{}, received{};
+  std::span<const std::int64_t> sent, received;
 };
 
 /// Received rows are in the order of their ranks. places: where each belongs among the caller's rows; none: the same

@@ -139,8 +139,10 @@ class Routers final : public StatisticsMonitor {
     NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, most.data(), 2, MPI_DOUBLE, MPI_MAX, grid_.pp().mpi()));
     const auto [busiest, assignments] = most;
     std::ranges::fill(values, 0.0);
-    if (received_ != nullptr)
-      values[4] = comm::max(grid_.pp(), comm::max(grid_.data_parallel(), comm::max(grid_.tp(), load_)));
+    if (received_ != nullptr) {  // all ranks of the world have one of their own
+      values[4] = load_;
+      NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &values[4], 1, MPI_DOUBLE, MPI_MAX, grid_.world().mpi()));
+    }
     if (assignments == 0.0) return;  // no token
     const double tokens = assignments / static_cast<double>(moe_.num_experts_per_tok);
     values[0] = sum[0] * static_cast<double>(moe_.num_experts) / (assignments * length_ * layers_);
