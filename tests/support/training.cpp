@@ -92,11 +92,6 @@ void add_scalars(const deck::Config& config, Traffic& traffic) {
   if (config.parallel.tp > 1) traffic.tensor_parallel += exact_sum;                     // norm
   if (config.parallel.pp > 1) traffic.pipeline += (losses + 1) * exact_sum;             // and norm
   const comm::GridShape shape = comm::shape_of(config);
-  if (shape.ep > 1) {  // the load that ranks receive
-    if (shape.dp * shape.cp > 1) traffic.data_parallel += sizeof(double);
-    if (shape.pp > 1) traffic.pipeline += sizeof(double);
-    if (shape.tp > 1) traffic.tensor_parallel += sizeof(double);
-  }
   if (shape.ep_spans_tp) {
     if (shape.dp * shape.cp > 1) traffic.data_parallel += exact_sum;
     return;
