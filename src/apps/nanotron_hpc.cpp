@@ -34,7 +34,7 @@ int main(int argc, char** argv) {
 
     const bool trains = line->action == apps::Action::train, runs = trains || line->action == apps::Action::evaluate;
     if (!trains) release_stop_signals();
-    deck::Config config =
+    const deck::Config config =
         trainer::load_config(world.get(), line->deck, line->overrides,
                              runs ? trainer::GridRanks::of_world : trainer::GridRanks::of_deck, line->ranks);
     if (line->action == apps::Action::check) {
@@ -50,9 +50,9 @@ int main(int argc, char** argv) {
     }
     if (line->action == apps::Action::plan) {
       const auto machine = trainer::load_machine(world.get(), line->machine);
-      config = trainer::with_message_nodes(std::move(config), machine);
-      std::string plan = trainer::describe_plan(config, machine);
-      if (machine) plan += simulation::describe_prediction(config, *machine);
+      const deck::Config run = trainer::with_message_nodes(config, machine);
+      std::string plan = trainer::describe_plan(run, machine);
+      if (machine) plan += simulation::describe_prediction(run, *machine);
       if (line->ranks > 0) plan += trainer::describe_start(config, machine);
       plan += trainer::describe_blend(config, world.get());
       if (world.rank() == 0) fmt::print("{}", plan);

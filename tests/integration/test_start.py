@@ -18,12 +18,14 @@ SIZES = [int(word) for word in sys.argv[2:]] or [2, 4, 8]
 A100 = (root / "input/machines/a100_80gb.nml").read_text()
 ROW = re.compile(r"^  (\S.*?) +(\d+) +(\d+) +([\d.]+) +(\d+) +(\d+) +([\d.]+) +(\d+)$", re.MULTILINE)
 COLUMNS = ["calls", "messages", "bytes", "files", "messages of rank 0", "bytes of rank 0", "files of rank 0"]
+EXPERTS = ["moe.num_experts=4", "moe.num_experts_per_tok=2", "moe.moe_intermediate_size=32"]
 GRIDS = {"tensor and data parallel": ["parallel.tp=2"],
          "data parallel": [],
          "sharded": ["parallel.zero_stage=1"],
          "pipeline": ["parallel.pp=2", "parallel.pp_layers=1 1"],
          "context parallel": ["parallel.cp=2"],
-         "experts": ["parallel.ep=2", "moe.num_experts=4", "moe.num_experts_per_tok=2", "moe.moe_intermediate_size=32"]}
+         "experts": ["parallel.ep=2", *EXPERTS],
+         "experts by node": ["parallel.ep=4", "parallel.ep_messages='by_node'", *EXPERTS]}
 RESUME = re.compile(r"^  state of a resume: (\d+) calls, (\d+) messages, ([\d.]+) KiB, (\d+) files", re.MULTILINE)
 
 

@@ -12,6 +12,7 @@
 #include "nanotron/io/checkpoint/manifest.hpp"
 #include "nanotron/model/parameters/parameter_table.hpp"
 #include "nanotron/trainer/plan/roofline.hpp"
+#include "nanotron/trainer/start/message_nodes.hpp"
 #include "trainer/report/start_report.hpp"
 
 namespace nanotron::trainer {
@@ -32,7 +33,12 @@ class StartCalls {
         rank_(rank),
         ranks_(shape_.size()),
         of_node_(std::min(ranks_of_node, ranks_)),
-        is_gpu_(processor == Processor::gpu) {}
+        is_gpu_(processor == Processor::gpu) {
+    if (!looks_for_message_nodes(config.parallel)) return;
+    config_.parallel.ep_nodes = nodes_of_experts(config, hosts());
+    shape_ = comm::shape_of(config_);
+    looks_for_nodes_ = true;
+  }
 
   std::vector<StartPhase> phases(bool resumes) {
     session();
@@ -99,6 +105,11 @@ class StartCalls {
     text_of_root(deck::changed_keys(config_).size());
     text_of_root(0);
     text_of_root(0);
+    if (looks_for_nodes_) find_hosts();  // find_message_nodes
+  }
+  void find_hosts() {
+    texts_at_root(host_name().size());
+    text_of_root(hosts().packed().size());
   }
 
   std::vector<int> ranks_of(GroupKind kind) const { return comm::ranks_of_group(shape_, at_, kind); }
@@ -130,8 +141,7 @@ class StartCalls {
       add(size > 1 ? StartCall::group : StartCall::duplicate, size, 0);
     });
     for_each_group([&](GroupKind kind, const std::vector<int>& ranks) { open_channel(kind, ranks); });
-    texts_at_root(host_name().size());
-    text_of_root(hosts().packed().size());
+    find_hosts();
   }
 
   void open_channel(GroupKind kind, const std::vector<int>& ranks) {
@@ -279,11 +289,11 @@ class StartCalls {
     }
   }
 
-  const deck::Config& config_;
+  deck::Config config_;
   comm::GridShape shape_;
   comm::GridCoordinate at_;
   int rank_, ranks_, of_node_;
-  bool is_gpu_;
+  bool is_gpu_, looks_for_nodes_ = false;
   std::vector<StartPhase> phases_;
 };
 

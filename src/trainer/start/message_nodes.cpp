@@ -13,10 +13,6 @@
 namespace nanotron::trainer {
 namespace {
 
-bool needs_nodes(const deck::ParallelConfig& p) {
-  return p.ep_messages == deck::ExpertMessages::by_node && p.ep_nodes == 0;
-}
-
 // "0 1 0 1"
 std::string hosts_text(const comm::HostMap& hosts, const std::vector<int>& ranks) {
   constexpr std::size_t shown = 32;
@@ -48,6 +44,10 @@ int equal_nodes(const comm::HostMap& hosts, const std::vector<int>& ranks) {
 
 }  // namespace
 
+bool looks_for_message_nodes(const deck::ParallelConfig& p) {
+  return p.ep_messages == deck::ExpertMessages::by_node && p.ep_nodes == 0;
+}
+
 int nodes_of_experts(const deck::Config& config, const comm::HostMap& hosts) {
   const comm::GridShape shape = comm::shape_of(config);
   int nodes = 0;
@@ -71,14 +71,14 @@ int nodes_of_experts(const deck::Config& config, const comm::HostMap& hosts) {
 }
 
 void find_message_nodes(deck::Config& config, MPI_Comm world) {
-  if (!needs_nodes(config.parallel)) return;
+  if (!looks_for_message_nodes(config.parallel)) return;
   const std::vector<std::string> names = comm::texts_at_root(world, host_name());
   const std::string hosts = comm::text_of_root(world, [&] { return comm::HostMap(names).packed(); });
   config.parallel.ep_nodes = nodes_of_experts(config, comm::HostMap::unpacked(hosts));
 }
 
 deck::Config with_message_nodes(deck::Config config, const std::optional<deck::Machine>& machine) {
-  if (!needs_nodes(config.parallel)) return config;
+  if (!looks_for_message_nodes(config.parallel)) return config;
   if (!machine || machine->node.ranks == 0) {
     fail(ExitCode::deck_error, {.what = "messages by node are those of the hosts of a run, which a plan does not know",
                                 .expected = "a machine with &node, or parallel%ep_nodes",
