@@ -20,7 +20,8 @@ struct StartPlan {
   std::uint64_t kept = 0;          // bytes of a rank that grow with the number of ranks and stay: tables of ranks
 };
 
-/// config is resolved, without what find_message_nodes finds. Of a start without a checkpoint, or with one that `resumes`. Texts have the size of this deck's.
+/// config is resolved, without what find_message_nodes finds. Of a start without a checkpoint, or with one that
+/// `resumes`. Texts have the size of this deck's.
 StartPlan plan_start(const deck::Config& config, int ranks_of_node, Processor processor, bool resumes);
 
 /// As text, for the nodes of the machine; without a machine for nodes of 8 ranks.

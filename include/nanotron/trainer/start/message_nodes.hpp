@@ -19,8 +19,8 @@ int nodes_of_experts(const deck::Config& config, const comm::HostMap& hosts);
 /// parallel%ep_nodes is 0, and a run finds it.
 bool looks_for_message_nodes(const deck::ParallelConfig& parallel);
 
-/// parallel%ep_nodes, where a run finds it: from the hosts of the ranks of world, collective; from a machine, whose nodes
-/// consecutive ranks fill. Error(deck_error) without a machine that has nodes.
+/// parallel%ep_nodes, where a run finds it: from the hosts of the ranks of world, collective; from a machine, whose
+/// nodes consecutive ranks fill. Error(deck_error) without a machine that has nodes.
 void find_message_nodes(deck::Config& config, MPI_Comm world);
 deck::Config with_message_nodes(deck::Config config, const std::optional<deck::Machine>& machine);
 
