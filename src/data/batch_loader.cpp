@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "data/order/length_buckets.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/data/order/training_stages.hpp"
 #include "nanotron/deck/blend_stages.hpp"
@@ -113,6 +114,10 @@ BatchLoader::BatchLoader(const deck::DataConfig& data, std::uint64_t seed, std::
                   split == Split::training ? BatchRamp(data) : BatchRamp(data.global_batch_size), dp_rank, dp_size,
                   tokens, neighbours) {
   samples_ = samples_of(data, split, number_of_sequences());
+  if (data.length_buckets) {
+    grouped_.samples.resize(static_cast<std::size_t>(global_batch_size_));
+    grouped_.classes.resize(grouped_.samples.size());
+  }
   if (split == Split::training) {
     first_sample_ = data.cut.first_sample;
   } else {
@@ -205,6 +210,33 @@ index_t BatchLoader::sequence_of(index_t sample) const {
   index_t before = 0;
   for (std::size_t i = 0; i < source.file; ++i) before += files_[i].sequences->count();
   return before + source.number;
+}
+
+index_t BatchLoader::sample_of(index_t first_sample, index_t j) const {
+  const index_t place = numbers_of(first_sample).of(j);
+  if (grouped_.samples.empty()) return place;
+  if (grouped_.first != first_sample) group(first_sample);
+  return first_sample + grouped_.samples[static_cast<std::size_t>(place - first_sample)];
+}
+
+// Long documents first; empty samples last.
+void BatchLoader::group(index_t first_sample) const {
+  const auto size = static_cast<std::size_t>(batch_size(first_sample));
+  for (std::size_t i = 0; i < size; ++i) {
+    const index_t sample = first_sample + static_cast<index_t>(i);
+    int& level = grouped_.classes[i];
+    level = length_classes;
+    if (!counts(sample)) continue;
+    const Source source = source_of(sample);
+    level = length_class(source.sequences->longest_document(source.number), sequence_length_);
+  }
+  std::size_t place = 0;
+  for (int level = 0; level <= length_classes; ++level) {
+    for (std::size_t i = 0; i < size; ++i) {
+      if (grouped_.classes[i] == level) grouped_.samples[place++] = static_cast<std::int32_t>(i);
+    }
+  }
+  grouped_.first = first_sample;
 }
 
 std::uint64_t BatchLoader::load(index_t first_sample, index_t micro_batch, std::int32_t* inputs, std::int32_t* targets,

@@ -19,8 +19,9 @@
 namespace nanotron::data {
 
 /// A step uses GBS = global_batch_size samples from the cursor on; in training, as many as BatchRamp gives. dp rank r
-/// takes samples [r GBS/dp, (r+1) GBS/dp) of them, micro_batch_size per micro-batch, in order. A context-parallel rank
-/// takes its shard of each sequence. Not collective; the ranks of a tp group all read the same tokens. Nothing is
+/// takes samples [r GBS/dp, (r+1) GBS/dp) of them, micro_batch_size per micro-batch, in order; with data.length_buckets
+/// in the order of their classes (src/data/order/length_buckets.hpp). A context-parallel rank takes its shard of each
+/// sequence. Not collective; the ranks of a tp group all read the same tokens. Nothing is
 /// allocated after construction.
 class BatchLoader {
  public:
@@ -66,8 +67,8 @@ class BatchLoader {
   /// Micro-batches of this rank in that global batch; and in the largest one, of global_batch_size.
   index_t micro_batches(index_t first_sample) const { return per_rank(first_sample) / micro_batch_size_; }
   index_t max_micro_batches() const { return global_batch_size_ / dp_size_ / micro_batch_size_; }
-  /// Samples of this rank in the global batch that begins at first_sample; which they are; the global index of its
-  /// sample j.
+  /// Samples of this rank in the global batch that begins at first_sample; their places in it, counted from
+  /// first_sample; the global index of its sample j, which is its place unless the batch is grouped.
   index_t per_rank(index_t first_sample) const { return batch_size(first_sample) / dp_size_; }
   SampleNumbers numbers_of(index_t first_sample) const {
     return {.first = first_sample,
@@ -75,7 +76,7 @@ class BatchLoader {
             .shards = static_cast<std::int32_t>(dp_size_),
             .shard = static_cast<std::int32_t>(dp_rank_)};
   }
-  index_t sample_of(index_t first_sample, index_t j) const { return numbers_of(first_sample).of(j); }
+  index_t sample_of(index_t first_sample, index_t j) const;
   /// The sequence of a sample, counted through all files in their order.
   index_t sequence_of(index_t sample) const;
 
@@ -113,6 +114,7 @@ class BatchLoader {
   bool counts(index_t sample) const { return samples_ == 0 || sample < samples_; }
   index_t tokens_of(index_t sample) const;
   void put_later(const Source& source, index_t j, const Later& later);  // of the sequence in tokens_
+  void group(index_t first_sample) const;
 
   struct File {
     std::shared_ptr<const Sequences> sequences;
@@ -135,7 +137,13 @@ class BatchLoader {
   index_t first_sample_ = 0;  // of the cut, of training (data/order/training_stages.hpp)
   SequenceShard shard_;
   deck::DocumentMask mask_;
-  bool has_documents_;                               // sequences know them
+  bool has_documents_;  // sequences know them
+  struct Grouped {
+    index_t first = -1;                 // sample of the global batch
+    std::vector<std::int32_t> samples;  // from it on, place by place; empty: in the order of the data
+    std::vector<int> classes;
+  };
+  mutable Grouped grouped_;
   std::vector<std::int32_t> tokens_, next_, start_;  // inputs of a sequence, then its last target; targets; documents
 };
 

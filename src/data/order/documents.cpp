@@ -179,6 +179,12 @@ void PackedDocuments::document_starts(index_t sequence, std::span<std::int32_t> 
 
 index_t PackedDocuments::tokens(index_t sequence) const { return segments_of(sequence).back().end(); }
 
+index_t PackedDocuments::longest_document(index_t sequence) const {
+  std::int32_t longest = 0;
+  for (const Segment& segment : segments_of(sequence)) longest = std::max(longest, segment.length);
+  return longest;
+}
+
 double PackedDocuments::filled() const {
   index_t sum = 0;
   for (const Segment& segment : segments_) sum += segment.length;

@@ -36,6 +36,7 @@ class Goldfish final : public Sequences {
   }
   index_t tokens(index_t sequence) const override { return sequences_->tokens(sequence); }
   double filled() const override { return sequences_->filled(); }
+  index_t longest_document(index_t sequence) const override { return sequences_->longest_document(sequence); }
 
  private:
   std::unique_ptr<Sequences> sequences_;

@@ -4,11 +4,12 @@
 #include <utility>
 
 namespace nanotron::data {
-namespace {
 
-constexpr int max_level = 6;
-
-}  // namespace
+int length_class(index_t length, index_t capacity) {
+  int level = 0;
+  while (level + 1 < length_classes && (capacity >> level) % 2 == 0 && length <= capacity >> (level + 1)) ++level;
+  return level;
+}
 
 void LengthBuckets::add(std::size_t bin, index_t begin, index_t end) {
   if (end > begin) free_[end - begin].push_back({bin, begin});
@@ -29,7 +30,7 @@ void LengthBuckets::cut_at_blocks() {
 }
 
 LengthBuckets::Place LengthBuckets::place(index_t length) {
-  while (level_ < max_level && block(level_) % 2 == 0 && length <= block(level_ + 1)) {
+  for (const int level = length_class(length, capacity_); level_ < level;) {
     ++level_;
     cut_at_blocks();
   }

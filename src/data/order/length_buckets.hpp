@@ -4,6 +4,11 @@
 // 2^j blocks of s / 2^j positions, up to 64 and as long as s is even. A segment lies within one of the smallest blocks
 // that can hold it. So a segment of at most s / (2 c) positions lies in one chunk of a ring of c ranks, where c is a
 // power of two; and the packing does not depend on c.
+//
+// The class of a sequence is that of its longest segment. The samples of a step are taken in the order of their
+// classes, long documents first, and otherwise in the order of the data; so a micro-batch has sequences of one class,
+// but for one micro-batch for each further class. The order is a pure function of the samples of the step, and does not
+// depend on the grid.
 
 #include <cstddef>
 #include <map>
@@ -12,6 +17,11 @@
 #include "nanotron/base/types.hpp"
 
 namespace nanotron::data {
+
+/// The class of a segment in sequences of `capacity` positions: how often they are halved for the smallest blocks that
+/// can hold it.
+int length_class(index_t length, index_t capacity);
+inline constexpr int length_classes = 7;
 
 class LengthBuckets {
  public:

@@ -73,6 +73,8 @@ model::TransformerSetup with_observers(model::TransformerSetup setup, const nn::
 }  // namespace
 
 index_t neighbouring_sequences(const deck::Config& config) {
+  // Ranks have sequences of the same classes of length at the same time.
+  if (config.data.length_buckets && !is_layout_invariant(config)) return config.data.micro_batch_size;
   return config.data.global_batch_size / deck::sum_shards(config).batch;
 }
 

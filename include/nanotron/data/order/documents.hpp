@@ -70,6 +70,7 @@ class PackedDocuments final : public Sequences {
   void document_starts(index_t sequence, std::span<std::int32_t> out) const override;
   index_t tokens(index_t sequence) const override;
   double filled() const override;
+  index_t longest_document(index_t sequence) const override;
 
  private:
   struct Segment {

@@ -44,6 +44,8 @@ class Sequences {
   virtual index_t tokens(index_t sequence) const = 0;
   /// Fraction of the positions of all sequences that have a target, whether it counts or not.
   virtual double filled() const = 0;
+  /// Positions of the longest document of a sequence of packed documents; else 0.
+  virtual index_t longest_document(index_t) const { return 0; }
   /// Of sequences of pairs: what identifies the file, as TokenHashes::content; else 0.
   virtual std::uint64_t content() const { return 0; }
 };
