@@ -10,14 +10,14 @@
 #include "nanotron/kernels/moe/expert_rows.hpp"
 #include "nanotron/tensor/host_copy.hpp"
 #include "nn/linear/rows.hpp"
+#include "nn/moe/counted_messages.hpp"
 #include "nn/moe/node_exchange.hpp"
-#include "nn/moe/row_messages.hpp"
 
 namespace nanotron::nn {
 namespace {
 
 // In a plan all experts get the same number of rows.
-void plan_copy(Device& device, index_t experts, index_t assignments, std::vector<std::int64_t>& to) {
+void plan_copy(Device& device, index_t experts, index_t assignments, std::span<std::int64_t> to) {
   std::ranges::fill(to, assignments / experts);
   device.wait_planned();
 }
@@ -110,13 +110,11 @@ class ExchangedExperts final : public ExpertExchange<T> {
       : size_(size),
         ep_(&ep),
         messages_({.sent = size.assignments, .received = size.rows, .hidden = size.hidden, .row_type = size.row_type},
-                  ep, arena),
+                  ep, 2 * size.experts, arena),
         places_(arena.take<std::int64_t>(MemoryKind::workspace, size.rows)),
-        received_cuts_(arena.take<std::int64_t>(MemoryKind::workspace, size.experts * size.cuts.boundaries_on_rank())),
-        host_counts_(2 * static_cast<std::size_t>(size.experts)) {
+        received_cuts_(arena.take<std::int64_t>(MemoryKind::workspace, size.experts * size.cuts.boundaries_on_rank())) {
     each_.reserve(static_cast<std::size_t>(ep.size()));
     for (std::vector<std::int64_t>* rows : {&sent_, &received_}) rows->resize(static_cast<std::size_t>(ep.size()));
-    if (!arena.is_planning()) copy_.emplace(host_counts_.size());
   }
 
   index_t rows() const override { return size_.rows; }
@@ -146,23 +144,15 @@ class ExchangedExperts final : public ExpertExchange<T> {
                               plan.offsets);
     }
     plan.sent_rows = assignments_of(routes);
-    if (device.is_planning()) {
-      plan_copy(device, 2 * size_.experts, 2 * std::min(plan.sent_rows, size_.rows), host_counts_);
-      return read_counts(plan);
-    }
-    copy_->start(device, flat(plan.counts));
-    if (!copy_->is_running()) read_copy(plan);
+    if (device.is_planning())
+      plan_copy(device, 2 * size_.experts, 2 * std::min(plan.sent_rows, size_.rows), messages_.counts());
+    if (messages_.start_counts(device, flat(plan.counts))) read_counts(plan);
   }
 
   void finish_plan(Device&, ExpertRows& plan) override {
-    if (!is_counting()) return;
-    copy_->wait();
-    read_copy(plan);
-    if (!values_ready_) return;
-    const RowCounts counts = counted(plan);
-    messages_.start_values(counts, *values_ready_);
-    messages_.start_rows(counts, *rows_ready_);
-    values_ready_.reset();
+    if (!messages_.finish_counts()) return;
+    read_counts(plan);
+    messages_.start_waiting(counted(plan));
   }
 
   void dispatch_cuts(Device& device, Matrix<std::int64_t> from_here, Matrix<std::int64_t> cuts) override {
@@ -175,14 +165,7 @@ class ExchangedExperts final : public ExpertExchange<T> {
     gather(device, plan, routes, tokens, weights, messages_.to_send(plan.sent_rows),
            messages_.values_to_send(plan.sent_rows));
     messages_.pack(device, plan.sent_rows);
-    if (is_counting()) {
-      values_ready_ = messages_.mark(device);
-      rows_ready_ = messages_.mark(device);
-      return;
-    }
-    const RowCounts counts = counted(plan);
-    if (weights.extent(0) > 0) messages_.start_values(counts, device.stream());
-    messages_.start_rows(counts, device.stream());
+    if (!messages_.postpone(device)) messages_.start(counted(plan), weights.extent(0) > 0, device);
   }
   void finish_dispatch(Device& device, const ExpertRows& plan, Matrix<T> rows, Vector<M> values) override {
     kernels::find_places(device, received_of(plan), experts_here(), 1, first(places_, plan.received_rows));
@@ -209,7 +192,6 @@ class ExchangedExperts final : public ExpertExchange<T> {
     return {.expert_parallel = comm::all_to_all_bytes(bytes, ep_->size())};
   }
   index_t experts_here() const { return size_.experts / ep_->size(); }
-  bool is_counting() const { return copy_.has_value() && copy_->is_running(); }
   Vector<std::int64_t> received_of(const ExpertRows& plan) const {
     return Vector<std::int64_t>(plan.counts.data() == nullptr ? nullptr : plan.counts.data() + size_.experts,
                                 size_.experts);
@@ -223,16 +205,11 @@ class ExchangedExperts final : public ExpertExchange<T> {
     comm::all_to_all<std::int64_t>(*ep_, sent, each_, received, each_, device.stream());
   }
 
-  void read_copy(ExpertRows& plan) {
-    std::ranges::copy(copy_->values(), host_counts_.begin());
-    read_counts(plan);
-  }
-
-  // host_counts_ -> plan.
+  // Counts on the host -> plan.
   void read_counts(ExpertRows& plan) const {
     const auto here = plan.begin.size() - 1, ranks = sent_.size();
-    std::copy_n(host_counts_.begin(), plan.sent.size(), plan.sent.begin());
-    std::copy_n(host_counts_.begin() + size_.experts, plan.received.size(), plan.received.begin());
+    std::copy_n(messages_.counts().begin(), plan.sent.size(), plan.sent.begin());
+    std::copy_n(messages_.counts().begin() + size_.experts, plan.received.size(), plan.received.begin());
     plan.sent_rows = 0;
     for (const std::int64_t n : plan.sent) plan.sent_rows += n;
     for (std::size_t e = 0; e < here; ++e) {
@@ -268,14 +245,11 @@ class ExchangedExperts final : public ExpertExchange<T> {
 
   ExchangeSize size_;
   comm::Group* ep_;
-  RowMessages<T> messages_;
+  CountedMessages<T> messages_;
   Vector<std::int64_t> places_;  // of received rows among those sorted by expert
   Vector<std::int64_t> received_cuts_;
-  std::vector<std::int64_t> host_counts_;
-  std::optional<HostCopy> copy_;               // none in a plan
   std::vector<std::int64_t> sent_, received_;  // rows to each rank, and from each
   std::vector<std::size_t> each_;
-  std::optional<comm::StreamPoint> values_ready_, rows_ready_;  // of a dispatch that waits for the counts
 };
 
 }  // namespace

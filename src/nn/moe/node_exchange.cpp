@@ -15,15 +15,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/moe/expert_rows.hpp"
 #include "nanotron/kernels/moe/node_rows.hpp"
-#include "nanotron/tensor/host_copy.hpp"
 #include "nn/linear/rows.hpp"
-#include "nn/moe/row_messages.hpp"
+#include "nn/moe/counted_messages.hpp"
 
 namespace nanotron::nn {
 namespace {
@@ -77,7 +75,7 @@ class NodeExchange final : public ExpertExchange<T> {
                 .returned_values = k_,
                 .row_type = size.row_type,
                 .keeps_received = true},
-               *across_, arena),
+               *across_, 2 * outer_counts() + 2 * size.experts, arena),
         inner_(
             {.sent = size.by_node.forwarded, .received = size.rows, .hidden = size.hidden, .row_type = size.row_type},
             *within_, arena),
@@ -89,10 +87,8 @@ class NodeExchange final : public ExpertExchange<T> {
         stretches_(arena.take<std::int64_t>(MemoryKind::workspace,
                                             std::max(kernels::stretches_of(size.by_node.assignments) * nodes_,
                                                      kernels::stretches_of(size.by_node.received * k_) * of_node_))),
-        counts_(arena.take<std::int64_t>(MemoryKind::workspace, 2 * outer_counts() + 2 * size.experts)),
-        host_counts_(static_cast<std::size_t>(2 * outer_counts() + 2 * size.experts)) {
+        counts_(arena.take<std::int64_t>(MemoryKind::workspace, 2 * outer_counts() + 2 * size.experts)) {
     each_.reserve(static_cast<std::size_t>(std::max(nodes_, static_cast<index_t>(within_->size()))));
-    if (!arena.is_planning()) copy_.emplace(host_counts_.size());
   }
 
   index_t rows() const override { return size_.rows; }
@@ -133,23 +129,14 @@ class NodeExchange final : public ExpertExchange<T> {
                               nodes_, plan.offsets);
     }
     plan.sent_rows = std::min(sent / k_ * std::min(nodes_, k_), size_.by_node.sent);
-    if (device.is_planning()) {
-      plan_counts(device, sent);
-      return read_counts(plan);
-    }
-    copy_->start(device, counts_);
-    if (!copy_->is_running()) read_copy(plan);
+    if (device.is_planning()) plan_counts(device, sent);
+    if (outer_.start_counts(device, counts_)) read_counts(plan);
   }
 
   void finish_plan(Device&, ExpertRows& plan) override {
-    if (!is_counting()) return;
-    copy_->wait();
-    read_copy(plan);
-    if (!values_ready_) return;
-    const RowCounts counts = outer_counts_of(plan);
-    outer_.start_values(counts, *values_ready_);
-    outer_.start_rows(counts, *rows_ready_);
-    values_ready_.reset();
+    if (!outer_.finish_counts()) return;
+    read_counts(plan);
+    outer_.start_waiting(outer_counts_of(plan));
   }
 
   void dispatch_cuts(Device&, Matrix<std::int64_t>, Matrix<std::int64_t>) override {
@@ -165,14 +152,7 @@ class NodeExchange final : public ExpertExchange<T> {
     }
     kernels::gather_rows<T>(device, k_, tokens, sources, outer_.to_send(plan.sent_rows));
     outer_.pack(device, plan.sent_rows);
-    if (is_counting()) {
-      values_ready_ = outer_.mark(device);
-      rows_ready_ = outer_.mark(device);
-      return;
-    }
-    const RowCounts counts = outer_counts_of(plan);
-    if (weights.extent(0) > 0) outer_.start_values(counts, device.stream());
-    outer_.start_rows(counts, device.stream());
+    if (!outer_.postpone(device)) outer_.start(outer_counts_of(plan), weights.extent(0) > 0, device);
   }
 
   void finish_dispatch(Device& device, const ExpertRows& plan, Matrix<T> rows, Vector<M> values) override {
@@ -227,7 +207,6 @@ class NodeExchange final : public ExpertExchange<T> {
     return comm::StepTraffic{.expert_parallel = comm::all_to_all_bytes(across, nodes_)} +
            comm::StepTraffic{.expert_parallel = comm::all_to_all_bytes(within, within_->size())};
   }
-  bool is_counting() const { return copy_.has_value() && copy_->is_running(); }
   // Parts of counts_: messages to other nodes, from them; rows to the ranks here (experts of the node, nodes), from
   // them (ranks, experts here, nodes).
   index_t outer_counts() const { return nodes_ * (1 + of_node_); }
@@ -273,23 +252,18 @@ class NodeExchange final : public ExpertExchange<T> {
     const NodeRowSizes& most = size_.by_node;
     const std::int64_t rows = std::min({assignments, size_.rows, most.forwarded}) / size_.experts;
     const std::int64_t of_node = std::min({planned_node_rows(assignments), most.sent / nodes_, most.received / nodes_});
-    std::ranges::fill(host_counts_, rows);
+    std::ranges::fill(outer_.counts(), rows);
     for (index_t node = 0; node < 2 * nodes_; ++node)
-      host_counts_[static_cast<std::size_t>(node * (1 + of_node_))] = of_node;
+      outer_.counts()[static_cast<std::size_t>(node * (1 + of_node_))] = of_node;
     device.wait_planned();
   }
 
-  void read_copy(ExpertRows& plan) {
-    std::ranges::copy(copy_->values(), host_counts_.begin());
-    read_counts(plan);
-  }
-
-  // host_counts_ -> plan.
+  // Counts on the host -> plan.
   void read_counts(ExpertRows& plan) const {
     NodeRows& node = *plan.nodes;
     const auto sum = [&](index_t begin, index_t n) {
       std::int64_t rows = 0;
-      for (index_t i = begin; i < begin + n; ++i) rows += host_counts_[static_cast<std::size_t>(i)];
+      for (index_t i = begin; i < begin + n; ++i) rows += outer_.counts()[static_cast<std::size_t>(i)];
       return rows;
     };
     plan.sent_rows = node.received_rows = node.forwarded_rows = 0;
@@ -336,17 +310,15 @@ class NodeExchange final : public ExpertExchange<T> {
   ExchangeSize size_;
   comm::Group *across_, *within_;
   index_t k_, nodes_, of_node_, here_;  // of_node_, here_: experts of a node, of this rank
-  RowMessages<T> outer_, inner_;
+  CountedMessages<T> outer_;
+  RowMessages<T> inner_;
   Vector<std::int64_t> places_;   // of received rows among those sorted by expert
   Vector<std::int64_t> node_of_;  // of assignments here
   Vector<std::int64_t> experts_;  // of assignments of received node rows,
   Vector<M> weights_;             // and their weights
   Vector<std::int64_t> rows_of_;  // rows of each node; of each of its experts
   Vector<std::int64_t> stretches_, counts_;
-  std::vector<std::int64_t> host_counts_;
   std::vector<std::size_t> each_;
-  std::optional<HostCopy> copy_;                                // none in a plan
-  std::optional<comm::StreamPoint> values_ready_, rows_ready_;  // of a dispatch that waits for the counts
 };
 
 }  // namespace
