@@ -45,7 +45,10 @@ class TinyState {
     return model;
   }
   io::CheckpointContents contents(bool with_all) const {
-    io::CheckpointContents c{.parameters = parameters_, .state = {5, 500, 40, 1234, 5}, .model = model()};
+    io::CheckpointContents c;
+    c.parameters = parameters_;
+    c.state = {5, 500, 40, 1234, 5};
+    c.model = model();
     c.deck = "&run\n/\n";
     if (!with_all) return c;
     c.optimizer = "adamw";
@@ -54,7 +57,7 @@ class TinyState {
     c.compression_layout = "dp 1";
     c.state.recent_norms = {1.0, 2.0};
     c.tokenizer = {.name = "bytes", .sha256 = std::string(64, 'a'), .vocabulary = std::string(32, 'b')};
-    static const std::vector<io::DataFile> files{{.use = "training", .tokens = 100, .content = std::string(16, 'c')}};
+    static const std::vector<io::DataFile> files{{.use = "training", .name = "", .tokens = 100, .content = std::string(16, 'c')}};
     c.data = files;
     c.provenance = {{"program", "fuzz"}};
     return c;

@@ -7,8 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "support/comparison.hpp"
-#include "support/training.hpp"
-#include "support/world.hpp"
+#include "support/expert_runs.hpp"
 
 namespace nanotron {
 namespace {
@@ -17,22 +16,11 @@ using deck::ExpertMessages;
 
 constexpr std::int64_t steps = test::compared_steps;
 
-std::uint64_t over_world(std::uint64_t bytes) {
-  MPI_Allreduce(MPI_IN_PLACE, &bytes, 1, MPI_UINT64_T, MPI_SUM, test::world());
-  return bytes;
-}
-
 class EpMessages : public testing::TestWithParam<const char*> {
  protected:
   deck::Config config_of() const {
-    int ranks = 1;
-    MPI_Comm_size(test::world(), &ranks);
-    deck::Config c = test::golden_config(GetParam());
-    c.checkpoint.resume = "none";
-    c.precision.compute = ScalarType::fp64;
-    c.parallel.dp = ranks;
-    c.parallel.ep = c.model.moe.num_experts % ranks == 0 ? ranks : 2;
-    c.run.steps = steps;
+    deck::Config c = test::over_data_ranks(GetParam(), ScalarType::fp64, steps);
+    if (c.model.moe.num_experts % c.parallel.dp == 0) c.parallel.ep = c.parallel.dp;
     return c;
   }
   static test::Numbers by_node(deck::Config c, std::int64_t nodes, std::int64_t until = steps) {
@@ -53,8 +41,8 @@ TEST_P(EpMessages, ByNodeGiveTheNumbersOfThoseByRank) {
   for (std::int64_t nodes = 2; nodes <= config.parallel.ep; nodes *= 2) {
     const test::Numbers ours = by_node(config, nodes);
     expect_same(ours, by_rank);
-    const auto sent = static_cast<double>(over_world(ours.counted.expert_parallel)),
-               predicted = static_cast<double>(over_world(ours.predicted.expert_parallel));
+    const auto sent = static_cast<double>(test::over_world(ours.counted.expert_parallel)),
+               predicted = static_cast<double>(test::over_world(ours.predicted.expert_parallel));
     EXPECT_NEAR(sent / predicted, 1.0, 0.1) << nodes;
     EXPECT_NE(ours.counted.expert_parallel, by_rank.counted.expert_parallel);
   }

@@ -7,12 +7,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "nanotron/base/error.hpp"
 #include "nanotron/deck/later_tokens.hpp"
 #include "support/comparison.hpp"
+#include "support/expert_runs.hpp"
 #include "support/sampling.hpp"
-#include "support/training.hpp"
-#include "support/world.hpp"
 
 namespace nanotron {
 namespace {
@@ -52,26 +50,11 @@ std::string text(const deck::Config& c) {
                      c.data.micro_batch_size);
 }
 
-std::uint64_t over_world(std::uint64_t bytes) {
-  MPI_Allreduce(MPI_IN_PLACE, &bytes, 1, MPI_UINT64_T, MPI_SUM, test::world());
-  return bytes;
-}
-
 class EpOverlap : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    MPI_Comm_size(test::world(), &ranks_);
     config_ = model_of(GetParam());
-    config_.data.global_batch_size = 4 * ranks_;
-  }
-
-  bool is_legal(deck::Config config) const {
-    try {
-      trainer::resolve(config, ranks_);
-      return true;
-    } catch (const Error&) {
-      return false;
-    }
+    config_.data.global_batch_size = 4 * test::ranks_of_world();
   }
 
   static deck::Config overlapped(deck::Config c) {
@@ -80,31 +63,17 @@ class EpOverlap : public testing::TestWithParam<const char*> {
     return c;
   }
 
-  // f(a grid with ep > 1), for all of these ranks that the deck allows.
-  template <class F>
-  void for_each_grid(const F& f) const {
-    for (const std::int64_t tp : {1, 2}) {
-      for (const std::int64_t pp : {1, 2}) {
-        for (const std::int64_t cp : {1, 2}) {
-          for (const std::int64_t ep : {2, 4}) {
-            deck::Config c = config_;
-            if (ranks_ % (tp * pp * cp) != 0) continue;
-            c.parallel.dp = ranks_ / (tp * pp * cp);
-            c.parallel.tp = tp;
-            c.parallel.pp = pp;
-            c.parallel.cp = cp;
-            c.parallel.ep = ep;
-            if (is_legal(overlapped(c))) f(c);
-          }
-        }
-      }
-    }
+  // Grids with ep > 1 that the deck allows.
+  std::vector<deck::Config> grids() const {
+    std::vector<deck::Config> found = test::grids_of(config_, {1, 2}, {2, 4});
+    std::erase_if(found, [](const deck::Config& c) { return !test::is_legal(overlapped(c)); });
+    return found;
   }
 
   // Options of a grid, one of each.
   std::vector<deck::Config> all() const {
     std::vector<deck::Config> found;
-    for_each_grid([&](const deck::Config& grid) {
+    for (const deck::Config& grid : grids()) {
       std::size_t i = found.size();
       const auto next = [&](std::size_t n) { return i++ % n; };
       for (const auto schedule : {deck::PpSchedule::one_f_one_b, deck::PpSchedule::gpipe,
@@ -121,12 +90,19 @@ class EpOverlap : public testing::TestWithParam<const char*> {
             c.parallel.tp_mode = next(2) == 0 ? deck::TpMode::all_reduce : deck::TpMode::reduce_scatter;
             c.parallel.tp_overlap_chunks = c.parallel.tp_mode == deck::TpMode::reduce_scatter ? 2 : 1;
             c.data.micro_batch_size = static_cast<std::int64_t>(1 + next(2));
-            if (is_legal(overlapped(c))) found.push_back(c);
+            if (test::is_legal(overlapped(c))) found.push_back(c);
           }
         }
       }
-    });
+    }
     return found;
+  }
+
+  // With 'layout' the rows of experts are summed over tensor-parallel ranks: as many as the routing says.
+  static void expect_predicted(const deck::Config& config, test::Numbers ours) {
+    EXPECT_EQ(test::over_world(ours.counted.tensor_parallel), test::over_world(ours.predicted.tensor_parallel));
+    ours.counted.tensor_parallel = ours.predicted.tensor_parallel;
+    test::expect_predicted_traffic(config, ours);
   }
 
   void expect_same(const deck::Config& config) const {
@@ -147,16 +123,10 @@ class EpOverlap : public testing::TestWithParam<const char*> {
       EXPECT_NEAR(turns.routers[i].load_balance, apart.routers[i].load_balance, 1e-11);
       EXPECT_EQ(turns.routers[i].dropped_share, apart.routers[i].dropped_share);
     }
-    EXPECT_EQ(over_world(turns.counted.tensor_parallel), over_world(turns.predicted.tensor_parallel));
-    EXPECT_EQ(turns.counted.context_parallel, turns.predicted.context_parallel);
-    EXPECT_EQ(turns.counted.pipeline, turns.predicted.pipeline);
-    EXPECT_EQ(turns.counted.data_parallel, turns.predicted.data_parallel);
-    const std::uint64_t sent = over_world(turns.counted.expert_parallel);
-    EXPECT_EQ(sent, over_world(apart.counted.expert_parallel));
-    if (config.model.moe.capacity_factor == 0.0) EXPECT_EQ(sent, over_world(turns.predicted.expert_parallel));
+    expect_predicted(config, turns);
+    EXPECT_EQ(test::over_world(turns.counted.expert_parallel), test::over_world(apart.counted.expert_parallel));
   }
 
-  int ranks_ = 1;
   deck::Config config_;
 };
 
@@ -166,11 +136,11 @@ TEST_P(EpOverlap, TwoHalvesInTurnsGiveTheBitsOfTwoMicroBatches) {
 
 TEST_P(EpOverlap, TheSameWithLayout) {
   std::vector<deck::Config> found;
-  for_each_grid([&](deck::Config c) {
+  for (deck::Config c : grids()) {
     c.precision.reproducible = deck::Reproducible::layout;
     c.data.micro_batch_size = 1;
-    if (is_legal(overlapped(c))) found.push_back(c);
-  });
+    if (test::is_legal(overlapped(c))) found.push_back(c);
+  }
   if (found.empty()) return;
   for (const deck::Config& config : test::sampled(found, 1, test::world())) expect_same(config);
 }

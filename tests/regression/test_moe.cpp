@@ -8,9 +8,9 @@
 
 #include <bit>
 
-#include "nanotron/base/error.hpp"
 #include "nanotron/deck/layer_kinds.hpp"
 #include "support/comparison.hpp"
+#include "support/expert_runs.hpp"
 #include "support/sampling.hpp"
 #include "support/training.hpp"
 #include "support/world.hpp"
@@ -20,11 +20,6 @@ namespace {
 
 constexpr std::int64_t steps = test::compared_steps;
 constexpr double tolerance = 1e-11;
-
-std::uint64_t over_world(std::uint64_t bytes) {
-  MPI_Allreduce(MPI_IN_PLACE, &bytes, 1, MPI_UINT64_T, MPI_SUM, test::world());
-  return bytes;
-}
 
 std::string text(const deck::Config& c) {
   const deck::ParallelConfig& p = c.parallel;
@@ -80,34 +75,12 @@ class Moe : public testing::TestWithParam<const char*> {
     return test::run_training(config, test::world(), until, save);
   }
 
-  bool is_legal(deck::Config config) const {
-    try {
-      trainer::resolve(config, ranks_);
-      return true;
-    } catch (const Error&) {
-      return false;
-    }
-  }
-
   // All of these ranks that the deck allows.
   std::vector<deck::Config> grids() const {
     std::vector<deck::Config> found;
-    for (const std::int64_t tp : {1, 2, 3}) {
-      for (const std::int64_t pp : {1, 2}) {
-        for (const std::int64_t cp : {1, 2, 3}) {
-          for (const std::int64_t ep : {1, 2, 3, 4, 6, 8}) {
-            deck::Config c = config_;
-            if (ranks_ % (tp * pp * cp) != 0) continue;
-            c.parallel.dp = ranks_ / (tp * pp * cp);
-            c.parallel.tp = tp;
-            c.parallel.pp = pp;
-            c.parallel.cp = cp;
-            c.parallel.ep = ep;
-            if (ep == 1 && ranks_ > 4) continue;  // smaller ones will do
-            if (is_legal(c)) found.push_back(c);
-          }
-        }
-      }
+    for (const deck::Config& c : test::grids_of(config_, {1, 2, 3}, {1, 2, 3, 4, 6, 8})) {
+      if (c.parallel.ep == 1 && ranks_ > 4) continue;  // smaller ones will do
+      if (test::is_legal(c)) found.push_back(c);
     }
     return found;
   }
@@ -131,17 +104,7 @@ class Moe : public testing::TestWithParam<const char*> {
       EXPECT_EQ(ours.routers[i].dropped_share, reference.routers[i].dropped_share);
       EXPECT_EQ(ours.routers[i].busiest_share, reference.routers[i].busiest_share);
     }
-    EXPECT_EQ(ours.counted.tensor_parallel, ours.predicted.tensor_parallel);
-    EXPECT_EQ(ours.counted.context_parallel, ours.predicted.context_parallel);
-    EXPECT_EQ(ours.counted.pipeline, ours.predicted.pipeline);
-    EXPECT_EQ(ours.counted.data_parallel, ours.predicted.data_parallel);
-    const std::uint64_t sent = over_world(ours.counted.expert_parallel),
-                        foreseen = over_world(ours.predicted.expert_parallel);
-    if (config.model.moe.capacity_factor == 0.0) {
-      EXPECT_EQ(sent, foreseen);
-    } else {
-      EXPECT_LE(sent, foreseen);
-    }
+    test::expect_predicted_traffic(config, ours);
     test::expect_same_state(ours.parameters, reference.parameters);
     test::expect_same_state(ours.exp_avg, reference.exp_avg);
     test::expect_same_state(ours.exp_avg_sq, reference.exp_avg_sq);
@@ -188,7 +151,7 @@ TEST_P(Moe, ZeroFollowsTheSerialRun) {
       for (const std::int64_t size : {0, 2, 4}) {
         grid.parallel.zero_stage = stage;
         grid.parallel.zero_size = size;
-        if (size != replicas && is_legal(grid)) all.push_back(grid);
+        if (size != replicas && test::is_legal(grid)) all.push_back(grid);
       }
     }
   }
@@ -222,7 +185,7 @@ TEST_P(Moe, CapacityFollowsTheSerialRun) {
     if (grid.parallel.pp > 1) continue;
     for (const std::int64_t sequences : {1, 2}) {
       grid.data.micro_batch_size = sequences;
-      if (is_legal(grid)) all.push_back(grid);
+      if (test::is_legal(grid)) all.push_back(grid);
     }
   }
   expect_follow(all);
@@ -247,8 +210,9 @@ TEST_P(Moe, TheAuxLossOfHuggingFaceIsThatOfALayerRescaled) {
         std::has_single_bit(static_cast<std::uint64_t>(config_.model.moe.num_experts_per_tok)) && layers == 4;
     const test::Numbers reference = test::serial(with(config_, hugging_face, coef), steps);
     const test::Numbers unscaled = test::serial(with(config_, per_layer, coef), steps);
-    if (of_layer != coef)
+    if (of_layer != coef) {
       EXPECT_GT(test::worst_loss_difference(unscaled, reference), 1e-6) << "the scale changes something";
+    }
     for (const deck::Config& grid : test::sampled(grids(), ranks_ > 4 ? 1 : 3, test::world())) {
       SCOPED_TRACE(text(grid));
       const test::Numbers theirs = run(with(grid, hugging_face, coef)), ours = run(with(grid, per_layer, of_layer));
@@ -273,7 +237,7 @@ TEST_P(Moe, RecomputationChangesNoBitAndASecondRunNeither) {
     EXPECT_EQ(other.losses, one.losses);
     EXPECT_EQ(other.grad_norms, one.grad_norms);
     EXPECT_EQ(other.parameters, one.parameters);
-    EXPECT_EQ(over_world(other.counted.expert_parallel), over_world(other.predicted.expert_parallel));
+    EXPECT_EQ(test::over_world(other.counted.expert_parallel), test::over_world(other.predicted.expert_parallel));
     EXPECT_EQ(other.counted.context_parallel, other.predicted.context_parallel);
   }
 }

@@ -6,9 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "nanotron/trainer/plan/plan.hpp"
-#include "support/comparison.hpp"
-#include "support/training.hpp"
-#include "support/world.hpp"
+#include "support/expert_runs.hpp"
 
 namespace nanotron {
 namespace {
@@ -17,17 +15,7 @@ constexpr std::int64_t steps = 4;
 
 class RecomputeDispatch : public testing::TestWithParam<const char*> {
  protected:
-  deck::Config config_of() const {
-    int ranks = 1;
-    MPI_Comm_size(test::world(), &ranks);
-    deck::Config c = test::golden_config(GetParam());
-    c.checkpoint.resume = "none";
-    c.precision.compute = ScalarType::fp32;
-    c.parallel.dp = ranks;
-    c.parallel.ep = 2;
-    c.run.steps = steps;
-    return c;
-  }
+  deck::Config config_of() const { return test::over_data_ranks(GetParam(), ScalarType::fp32, steps); }
   // The bytes of the second dispatches, and of the memory that they free.
   static void expect_same_bits(const deck::Config& kept) {
     deck::Config again = kept;

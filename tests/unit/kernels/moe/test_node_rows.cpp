@@ -60,7 +60,9 @@ TEST(NodeRows, GoOnceToEachNodeWithTheirExperts) {
       const bool is_here = rows.host[i] == 0 && experts.host[i] / of_node == at.first;
       ASSERT_EQ(experts_there.host[there], is_here ? experts.host[i] % of_node : -1);
       ASSERT_EQ(rows_there.host[there], is_here ? 0 : -1);
-      if (is_here) ASSERT_EQ(weights_there.host[there], weights.host[i]);
+      if (is_here) {
+        ASSERT_EQ(weights_there.host[there], weights.host[i]);
+      }
     }
   }
   // Back: of each assignment its value in its node row.
