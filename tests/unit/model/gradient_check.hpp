@@ -19,6 +19,9 @@
 
 namespace nanotron::model {
 
+// Of experts: sharded over the tensor-parallel ranks; whole, on each of them; whole, each on one of them.
+enum class ExpertRanks { sharded, on_each, over_ranks };
+
 struct Variant {
   const char* name;
   bool tied, bias, norm;
@@ -29,7 +32,14 @@ struct Variant {
   const char* adapted = "";  // lora%targets, of rank 3; empty: no adapters
   double beta = 0.0;         // the sequences are pairs, of 4 positions and the rest
   index_t mlp_tile = 0;      // parallel%mlp_tile
+  ExpertRanks experts = ExpertRanks::sharded;
 };
+
+inline comm::GridShape tensor_parallel(const Variant& v, int ranks) {
+  return {.tp = ranks,
+          .ep = v.experts == ExpertRanks::over_ranks ? ranks : 1,
+          .ep_spans_tp = v.experts != ExpertRanks::sharded && ranks > 1};
+}
 
 inline deck::LoraConfig adapters(const Variant& v) {
   if (*v.adapted == '\0') return {};
@@ -60,7 +70,7 @@ class Gradient : public testing::TestWithParam<Variant> {
 
   Gradient()
       : world_(comm::Communicator::duplicate(test::world())),
-        grid_(world_, {.tp = world_.size()}, test::device_transport()),
+        grid_(world_, tensor_parallel(GetParam(), world_.size()), test::device_transport()),
         device_(timers_),
         setup_{.model = tiny(GetParam()),
                .objective = {GetParam().z_loss, GetParam().beta > 0.0},
@@ -74,6 +84,8 @@ class Gradient : public testing::TestWithParam<Variant> {
                .overlap = {.chunks = 3},
                .mlp_tile = GetParam().mlp_tile,
                .tp = &grid_.tp(),
+               .ep = &grid_.ep(),
+               .ep_spans_tp = grid_.shape().ep_spans_tp,
                .seed = 8},
         arena_(plan()),
         model_(setup_, device_, arena_),
@@ -149,7 +161,7 @@ class Gradient : public testing::TestWithParam<Variant> {
     std::vector<double> master = test::values_of(model_.parameters().master);
     for (const nn::ParameterSpec& s : model_.table().specs) {
       if (!s.is_1d && s.initial != nn::Initial::zeros) continue;
-      for (index_t l = 0; l < s.layers; ++l) {
+      for (index_t l = 0; l < s.local_layers(); ++l) {
         for (index_t i = 0; i < s.local_size(); ++i) {
           const auto index = static_cast<std::uint64_t>(s.logical_index(l)(i));
           master[static_cast<std::size_t>(s.offset_of(l) + i)] += 0.3 * normal(9, stream_id(s.name), index);
@@ -258,7 +270,7 @@ class Gradient : public testing::TestWithParam<Variant> {
   // Adds `amount` to one logical element on every rank that holds it; the rank's gradient there, or 0.
   double shift(const nn::ParameterSpec& s, index_t layer, index_t row, index_t column, double amount) {
     const bool by_columns = s.partition == nn::Partition::row_parallel;
-    if (!s.local.contains(by_columns ? column : row)) return 0.0;
+    if (s.local_layers() == 0 || !s.local.contains(by_columns ? column : row)) return 0.0;
     const index_t r = row - (by_columns ? 0 : s.local.begin);
     const index_t c = column - (by_columns ? s.local.begin : 0);
     const index_t at = s.offset_of(layer) + r * s.local_columns() + c;

@@ -103,6 +103,12 @@ constexpr deck::MoeConfig balanced(deck::AuxLossScale scale) {
   return moe;
 }
 
+// As many experts as 1, 2 and 3 ranks share.
+constexpr deck::MoeConfig of_six(deck::MoeConfig moe) {
+  moe.num_experts = 6;
+  return moe;
+}
+
 // DeepSeek-V3 without its attention.
 constexpr deck::MoeConfig grouped(deck::RouterScore score) {
   deck::MoeConfig moe = balanced(deck::AuxLossScale::per_layer);
@@ -148,6 +154,13 @@ void to_later_tokens_with_layer_norm(deck::ModelConfig& m) {
 deck::MoeConfig in_layer_1(deck::MoeConfig moe) {
   moe.expert_layers = "1";
   return moe;
+}
+
+Variant whole(const char* name, ExpertRanks ranks, deck::TpMode mode, const deck::MoeConfig& moe,
+              void (*change)(deck::ModelConfig&) = nullptr) {
+  Variant v{name, false, false, false, mode, moe, change};
+  v.experts = ranks;
+  return v;
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -202,6 +215,21 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{"dense_first_split", false, false, false, deck::TpMode::reduce_scatter,
                 in_layer_1(grouped(deck::RouterScore::sigmoid))}),
     [](const auto& info) { return std::string(info.param.name); });
+
+INSTANTIATE_TEST_SUITE_P(WholeExperts, Gradient,
+                         testing::Values(whole("on_each", ExpertRanks::on_each, deck::TpMode::all_reduce,
+                                               experts(9, true)),
+                                         whole("on_each_split", ExpertRanks::on_each, deck::TpMode::reduce_scatter,
+                                               balanced(deck::AuxLossScale::per_layer)),
+                                         whole("over_ranks", ExpertRanks::over_ranks, deck::TpMode::all_reduce,
+                                               of_six(balanced(deck::AuxLossScale::hugging_face))),
+                                         whole("over_ranks_split", ExpertRanks::over_ranks,
+                                               deck::TpMode::reduce_scatter, of_six(experts(9, false))),
+                                         whole("biases_over_ranks_split", ExpertRanks::over_ranks,
+                                               deck::TpMode::reduce_scatter, of_six(experts(0, true)), to_biases),
+                                         whole("groups_over_ranks", ExpertRanks::over_ranks, deck::TpMode::all_reduce,
+                                               in_layer_1(grouped(deck::RouterScore::sigmoid)))),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(
     Pairs, Gradient,
