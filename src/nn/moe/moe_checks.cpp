@@ -216,14 +216,8 @@ void check_expert_tp(const deck::Config& c, deck::Findings& f) {
                 " tensor-parallel ranks or over none",
             "expert_tp = 1, or 0 for " + text(p.tp));
   }
-  if (deck::ep_spans_tp(p)) {
-    if (p.ep_messages == deck::ExpertMessages::by_node && f.is_valid({"parallel.ep_messages"})) {
-      f.error({"parallel.expert_tp", "parallel.ep_messages"},
-              "messages by node forward all tokens of a rank, and with expert_tp = 1 a rank sends a slice of them",
-              "ep_messages = 'by_rank'", "or expert_tp = 0");
-    }
+  if (deck::ep_spans_tp(p))
     refuse_layout(c, f, "parallel.expert_tp", "whole experts on tensor-parallel ranks", "expert_tp = 0");
-  }
 }
 
 // With 'layout' a micro-batch is one sequence, and two of them take turns.

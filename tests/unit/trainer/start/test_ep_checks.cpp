@@ -103,7 +103,8 @@ TEST(EpChecks, ExpertsOverTensorParallelRanks) {
   expect({whole, "parallel.ep=3", "moe.num_experts=6"}, "does not divide the 8 ranks of a stage (tp x cp x dp)");
   expect({"parallel.expert_tp=2"}, "over all tp = 4 tensor-parallel ranks or over none");
   expect({whole, "precision.reproducible=layout"}, "whole experts on tensor-parallel ranks");
-  expect({whole, "parallel.ep_messages=by_node"}, "ep_messages = 'by_rank'");
+  EXPECT_EQ(message({whole, "parallel.ep=4", "parallel.ep_messages=by_node", "parallel.ep_nodes=2"}), "");
+  expect({whole, "parallel.ep=4", "parallel.ep_messages=by_node", "parallel.ep_nodes=3"}, "multiple of ep_nodes = 3");
   expect({whole, "parallel.ep=1", "parallel.gradient_sum=adasum"}, "one of each tensor-parallel rank");
   expect({whole, "parallel.ep=1", "moe.num_experts=0"}, "expert_tp is given, but num_experts = 0");
   EXPECT_EQ(message({whole, "parallel.ep=8", "moe.num_experts=8", "parallel.zero_stage=1", "parallel.zero_size=1"}),
