@@ -223,7 +223,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   require_gpu(__func__);
-  Scheduler::instance().run_until([&] { return of(event).event->is_passed(); }, "the host, in a wait for an event,");
+  Scheduler::instance().synchronize(*of(event).event);
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {

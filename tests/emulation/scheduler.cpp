@@ -35,6 +35,8 @@ std::uint64_t connections() {
   return value != nullptr ? std::strtoull(value, nullptr, 10) : 8;
 }
 
+constexpr double longest_look = 0.01;  // seconds
+
 double seconds_without_progress() {
   const char* value = std::getenv("NANOTRON_EMULATION_PATIENCE");
   return value != nullptr ? std::atof(value) : 20.0;
@@ -131,7 +133,7 @@ void Scheduler::launch_kernel(Stream& stream, const std::string& name, std::func
 }
 
 void Scheduler::record(Stream& stream, const std::shared_ptr<Event>& event) {
-  event->point_ = std::make_shared<Event::Point>(Event::Point{.passed = false});
+  event->point_ = std::make_shared<Event::Point>(Event::Point{.passed = false, .number = queued_});
   push(stream, {.task = {[] { return std::string("an event"); },
                          [point = event->point_] {
                            *point = {.passed = true, .time = Event::Clock::now()};
@@ -186,13 +188,18 @@ bool Scheduler::step() {
 
 void Scheduler::run_until(const std::function<bool()>& reached, const std::string& what) {
   using Clock = std::chrono::steady_clock;
-  auto moved = Clock::now();
+  auto looked = Clock::now();
+  double without = 0.0;
   while (!reached()) {
+    const auto now = Clock::now();
+    // A process that was stopped, or got no core, did not look meanwhile.
+    without += std::min(longest_look, std::chrono::duration<double>(now - looked).count());
+    looked = now;
     if (step()) {
-      moved = Clock::now();
+      without = 0.0;
       continue;
     }
-    if (std::chrono::duration<double>(Clock::now() - moved).count() > seconds_without_progress()) {
+    if (without > seconds_without_progress()) {
       std::string heads;
       const std::vector<const Stream::Item*> next = next_of_queues();
       const auto name_head = [&](const Stream& stream) {
@@ -210,24 +217,30 @@ void Scheduler::run_until(const std::function<bool()>& reached, const std::strin
   }
 }
 
-void Scheduler::count_wait() {
-  if (queued_ != waited_for_) ++host_waits_;
-  waited_for_ = queued_;
+void Scheduler::count_wait(std::uint64_t launch) {
+  if (launch <= waited_for_) return;
+  ++host_waits_;
+  waited_for_ = launch;
 }
 
 void Scheduler::synchronize(Stream& stream) {
-  count_wait();
+  count_wait(queued_);
   run_until([&] { return stream.is_empty(); }, "the host, in a wait for a stream,");
 }
 
+void Scheduler::synchronize(const Event& event) {
+  count_wait(event.point_->number);
+  run_until([&] { return event.is_passed(); }, "the host, in a wait for an event,");
+}
+
 void Scheduler::synchronize_all() {
-  count_wait();
+  count_wait(queued_);
   run_until([&] { return !has_work(); }, "the host, in a wait for the device,");
 }
 
 void Scheduler::load_module(const std::string& kernel) {
   if (!loaded_.insert(kernel).second) return;
-  count_wait();
+  count_wait(queued_);
   run_until([&] { return !has_work(); }, fmt::format("the host, which loads the module of {},", kernel));
 }
 

@@ -58,6 +58,7 @@ class Event {
   struct Point {
     bool passed = true;
     Clock::time_point time{};
+    std::uint64_t number = 0;  // of the launch that records it
   };
   std::shared_ptr<Point> point_ = std::make_shared<Point>();  // of the last record
 };
@@ -109,6 +110,7 @@ class Scheduler {
   /// Runs queues until `reached`. `what` names the wait where it is forever.
   void run_until(const std::function<bool()>& reached, const std::string& what);
   void synchronize(Stream& stream);
+  void synchronize(const Event& event);
   void synchronize_all();
   bool has_work() const {
     return !default_->is_empty() ||
@@ -130,7 +132,8 @@ class Scheduler {
  private:
   Scheduler();
   void push(Stream& stream, Stream::Item item);
-  void count_wait();
+  /// Of the host, for launches before this one.
+  void count_wait(std::uint64_t launch);
   /// One try at the head of a stream drawn at random. False when no stream got on.
   bool step();
   /// Of each hardware queue the earliest item that has not begun; null where there is none.

@@ -26,8 +26,9 @@ bool is_aligned(const MatrixRef<C>& c) {
 // blocks.
 constexpr index_t rows_with_tiles = 8;
 
+// A plan without a GPU is one of Hopper.
 bool has_block_scales() {
-  if constexpr (built_for == Processor::gpu) return detail::has_block_scales();
+  if constexpr (built_for == Processor::gpu) return !Kokkos::is_initialized() || detail::has_block_scales();
   return true;
 }
 
