@@ -6,8 +6,8 @@
 // power of two; and the packing does not depend on c.
 //
 // The class of a sequence is that of its longest segment. The samples of a step are taken in the order of their
-// classes, long documents first, and otherwise in the order of the data; so a micro-batch has sequences of one class,
-// but for one micro-batch for each further class. The order is a pure function of the samples of the step, and does not
+// classes, long documents first, and otherwise in the order of the data. So micro-batches have sequences of one class,
+// except one micro-batch for each further class. The order is a pure function of the samples of the step, and does not
 // depend on the grid.
 
 #include <cstddef>
