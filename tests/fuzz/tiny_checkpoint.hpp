@@ -57,7 +57,8 @@ class TinyState {
     c.compression_layout = "dp 1";
     c.state.recent_norms = {1.0, 2.0};
     c.tokenizer = {.name = "bytes", .sha256 = std::string(64, 'a'), .vocabulary = std::string(32, 'b')};
-    static const std::vector<io::DataFile> files{{.use = "training", .name = "", .tokens = 100, .content = std::string(16, 'c')}};
+    static const std::vector<io::DataFile> files{
+        {.use = "training", .name = "", .tokens = 100, .content = std::string(16, 'c')}};
     c.data = files;
     c.provenance = {{"program", "fuzz"}};
     return c;

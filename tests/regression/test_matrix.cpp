@@ -1,8 +1,8 @@
 // ranks: 2 3 4 6 8
 // timeout: 600
 // Any two options together: grids and options are drawn so that every pair of values that the deck allows on that many
-// ranks meets in some run (pairwise cover), and each run follows the serial one. CI takes a part of the runs. FP8 is not
-// drawn: a code is the nearest of few, so that a sum in another order changes some, which no bar of rounding holds;
+// ranks meets in some run (pairwise cover), and each run follows the serial one. CI takes a part of the runs. FP8 is
+// not drawn: a code is the nearest of few, so that a sum in another order changes some, which no bar of rounding holds;
 // test_fp8.cpp and test_fp8_experts.cpp compare losses.
 
 #include <fmt/format.h>
