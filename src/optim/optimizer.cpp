@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/random.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/table/parameters.hpp"
 #include "optim/element_optimizer.hpp"
@@ -132,7 +133,11 @@ std::vector<NoisyPart> noisy_parts(const deck::Config& config, const OptimizerSe
 template <class M>
 std::unique_ptr<Optimizer<M>> make_optimizer(const deck::Config& config, const OptimizerSetup& given, Arena& arena) {
   const model::ParameterTable table = with_weight_decay(given.table, config.optimizer.no_weight_decay);
-  const OptimizerSetup setup{.table = table, .layouts = given.layouts, .sharding = given.sharding, .tp = given.tp};
+  const OptimizerSetup setup{.table = table,
+                             .layouts = given.layouts,
+                             .sharding = given.sharding,
+                             .tp = given.tp,
+                             .host_bucket = given.host_bucket};
   return kind_named(config.optimizer.name).maker<M>()(config, setup, arena);
 }
 

@@ -82,7 +82,8 @@ class Search {
     const double stage = static_cast<double>(base_.model.num_hidden_layers) / p * layers->layer;
     const double bubble = o.schedule == deck::PpSchedule::zero_bubble ? zero_bubble(o) : (p - 1.0) / v;
     const double pipeline = (m + bubble) * (stage + layers->rest / p);
-    const double update = o.states == deck::StateMemory::host ? smallest_->of_states(o) / machine_.node.host_link : 0.0;
+    const double states = o.states == deck::StateMemory::host ? smallest_->of_states(o) / machine_.node.host_link : 0.0;
+    const double update = std::max(0.0, states - stage / 3.0);              // it goes beside the first forward
     return pipeline + reduction(o, m) + update + 0.02 * (v - 1.0) * stage;  // messages grow with virtual stages
   }
 

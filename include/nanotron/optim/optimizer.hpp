@@ -4,6 +4,7 @@
 // optimizer names its states; sharding, checkpoints, resharding and the comparison of replicas follow from that.
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,9 @@ namespace nanotron::optim {
 inline MemoryKind memory_of_states(const deck::OptimizerConfig& config) {
   return config.state_memory == deck::StateMemory::host ? MemoryKind::host_optimizer : MemoryKind::optimizer;
 }
+
+/// For continue_update(): the whole update.
+inline constexpr index_t all_sources = std::numeric_limits<index_t>::max();
 
 /// Elements that are contiguous in each of the buffers, and their offsets there.
 struct UpdatePart {
@@ -70,6 +74,13 @@ class Optimizer {
   virtual void update(Device& device, const UpdatedWeights<M>& weights, Vector<const M> gradient, double learning_rate,
                       Vector<const kernels::UpdateScalars> scalars) = 0;
 
+  /// With states in host memory update() queues that of 1-D parameters only. The rest follows, on the same device,
+  /// before the next update and before anything else writes what it reads: that of sources (model::ParameterTable) up
+  /// to this one, a source's before its weights are read.
+  virtual void continue_update(Device&, index_t /*source*/) {}
+  /// Call it after the whole of an update, before anything else reads or writes the states.
+  virtual void finish_update(Device&) {}
+
   /// As in the deck and in a checkpoint. Moments of one optimizer cannot be used by another.
   virtual std::string name() const = 0;
   virtual std::vector<Moment<M>> moments() const = 0;
@@ -102,6 +113,7 @@ struct OptimizerSetup {
   const nn::ParameterLayouts& layouts;
   model::Sharding sharding;
   comm::Group* tp = &comm::alone();
+  std::size_t host_bucket = 0;  // bytes of a bucket of states in host memory, see src/optim/host_states; 0: by itself
 };
 
 /// The optimizer that the deck names; config is resolved. Moments start at zero.

@@ -23,6 +23,9 @@ class HostTransfers {
   /// Copies `bytes` after what is queued on the device's stream so far. Both memories belong to the copy until wait().
   Ticket to_host(Device& device, const std::byte* from, std::byte* to, std::size_t bytes);
   Ticket to_device(Device& device, const std::byte* from, std::byte* to, std::size_t bytes);
+  /// The same into memory that a copy to the host still reads: it begins after that one. Instead of wait() for
+  /// that one.
+  Ticket to_device_after(Ticket copy, Device& device, const std::byte* from, std::byte* to, std::size_t bytes);
 
   /// What is queued on the device's stream from now on runs after the copy. Once for each ticket, in any order.
   void wait(Device& device, Ticket ticket);

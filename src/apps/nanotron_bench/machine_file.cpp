@@ -40,17 +40,23 @@ Link measure_link(const Bench& bench, Device& device, const comm::Communicator& 
   return {.bandwidth = 2.0 * (n - 1.0) / n / a_byte, .latency = start / (2.0 * (n - 1.0))};
 }
 
-// A kernel that reads and writes host memory at once, as an update of states there does.
+// Copies in both directions at once, as those of states and activations in host memory.
 double measure_host_link(const Bench& bench, Device& device) {
-  constexpr index_t n = 16 << 20;
+  constexpr std::size_t n = std::size_t{64} << 20;
   Arena planning = Arena::planning();
-  planning.take<float>(MemoryKind::host_optimizer, n);
+  planning.take<std::byte>(MemoryKind::host_optimizer, 2 * n);
+  planning.take<std::byte>(MemoryKind::workspace, 2 * n);
   Arena arena(planning.plan());
-  const Vector<float> on_host = arena.take<float>(MemoryKind::host_optimizer, n);
-  const Buffer<float> here(n);
-  const Spread s = seconds_of(device, bench.grid.world(), bench.options.seconds,
-                              [&] { kernels::add<float>(device, here.vector(n), on_host); });
-  return comm::min(bench.grid.world(), static_cast<double>(n * sizeof(float)) / s.median);
+  std::byte* const there = arena.take<std::byte>(MemoryKind::host_optimizer, 2 * n).data();
+  std::byte* const here = arena.take<std::byte>(MemoryKind::workspace, 2 * n).data();
+  HostTransfers transfers;
+  const Spread s = seconds_of(device, bench.grid.world(), bench.options.seconds, [&] {
+    const HostTransfers::Ticket out = transfers.to_host(device, here, there, n);
+    const HostTransfers::Ticket in = transfers.to_device(device, there + n, here + n, n);
+    transfers.wait(device, out);
+    transfers.wait(device, in);
+  });
+  return comm::min(bench.grid.world(), static_cast<double>(n) / s.median);
 }
 
 double launch_seconds(const Bench& bench, Device& device) {

@@ -61,8 +61,8 @@ std::vector<Parameter> optimizer_rows() {
         "to the loss of the next token in what training minimises."),
     ENUM(state_memory, {"device", StateMemory::device}, {"host", StateMemory::host}).says(
         "Where the states of the optimizer and the average of the weights are: in the memory of the GPU, or in "
-        "page-locked memory of the host, which the update then reads and writes over PCIe or NVLink-C2C (--plan tells "
-        "the time). The numbers are the same. On a CPU both are host memory."),
+        "page-locked memory of the host, from which an update copies them to the GPU and back over PCIe or NVLink-C2C, "
+        "beside the next forward (--plan tells the time). The numbers are the same. On a CPU both are host memory."),
     KEY(clip_grad_norm).at_least(0).says("Largest global L2 norm of the gradient; 0: no clipping."),
   };
 }

@@ -57,7 +57,7 @@ void normalise(Device& device, Vector<M> x, Vector<const ExactSum> squares) {
 
 template <class M>
 void nesterov(Device& device, Vector<const M> g, Vector<M> m, Vector<M> u, double beta,
-              Vector<const UpdateScalars> scalars, deck::StateMemory memory) {
+              Vector<const UpdateScalars> scalars) {
   NANOTRON_REQUIRE(m.extent(0) == g.extent(0) && u.extent(0) == g.extent(0), "nesterov: {} gradients, {} momenta",
                    g.extent(0), m.extent(0));
   const M keep = static_cast<M>(beta), rest = static_cast<M>(1.0 - beta);
@@ -65,8 +65,7 @@ void nesterov(Device& device, Vector<const M> g, Vector<M> m, Vector<M> u, doubl
   M* const momentum = m.data();
   M* const ahead = u.data();
   const UpdateScalars* const decided = scalars.data();
-  const KernelRegion kernel(device, "nesterov",
-                            with_states({.read = bytes_of(g), .written = bytes_of(u)}, bytes_of(m), memory));
+  const KernelRegion kernel(device, "nesterov", reads(g, m), writes(u, m));
   for_each_piece<M>(
       device, "nesterov", static_cast<index_t>(g.extent(0)),
       KOKKOS_LAMBDA(const Row& row, const index_t begin, const index_t count) {
@@ -129,11 +128,10 @@ void descend(Device& device, Vector<M> p, MatrixRef<const M> direction, index_t 
   });
 }
 
-#define NANOTRON_INSTANTIATE(M)                                                                                  \
-  template void nesterov<M>(Device&, Vector<const M>, Vector<M>, Vector<M>, double, Vector<const UpdateScalars>, \
-                            deck::StateMemory);                                                                  \
-  template void orthogonalise<M>(Device&, Matrix<M>, Vector<M>, int);                                            \
-  template void descend<M>(Device&, Vector<M>, MatrixRef<const M>, index_t, double, double,                      \
+#define NANOTRON_INSTANTIATE(M)                                                                                   \
+  template void nesterov<M>(Device&, Vector<const M>, Vector<M>, Vector<M>, double, Vector<const UpdateScalars>); \
+  template void orthogonalise<M>(Device&, Matrix<M>, Vector<M>, int);                                             \
+  template void descend<M>(Device&, Vector<M>, MatrixRef<const M>, index_t, double, double,                       \
                            Vector<const UpdateScalars>, Vector<bf16>);
 NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE

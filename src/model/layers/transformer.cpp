@@ -119,8 +119,8 @@ void Transformer<T>::refresh_compute_weights() {
 }
 
 template <class T>
-void Transformer<T>::refresh_after_update() {
-  weights_.refresh_after_update();
+void Transformer<T>::refresh_after_update(RestOfUpdate* rest) {
+  weights_.refresh_after_update(rest);
   recipe_->weights_changed();
 }
 

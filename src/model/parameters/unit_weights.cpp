@@ -1,6 +1,8 @@
 #include "nanotron/model/parameters/unit_weights.hpp"
 
+#include <algorithm>
 #include <array>
+#include <type_traits>
 #include <utility>
 
 #include "nanotron/base/types.hpp"
@@ -130,7 +132,8 @@ class OneLayer final : public SectionWeights<T> {
   index_t held_ = no_unit;  // the layer in the place that all share
 };
 
-// ZeRO-1 and ZeRO-2: all-gathers of all units start after the update, in the order in which forward reads them.
+// ZeRO-1 and ZeRO-2: all-gathers of all units start after the update, in the order in which forward reads them. Of an
+// update that goes beside forward, each starts one use before its own.
 template <class T>
 class GatheredOnce final : public SectionWeights<T> {
  public:
@@ -138,6 +141,7 @@ class GatheredOnce final : public SectionWeights<T> {
       : shards_(std::move(shards)),
         device_(&device),
         running_(static_cast<std::size_t>(shards_.units().end)),
+        started_(shards_.units().end),
         arrived_(shards_.units().end) {}
 
   void round() override {
@@ -145,15 +149,21 @@ class GatheredOnce final : public SectionWeights<T> {
     for (index_t u = shards_.units().begin; u < shards_.units().end; ++u) shards_.round(u);
   }
   void gather() override {
-    finish();
-    const Region region(device_->timers(), "parameter all-gather, start");
-    for (index_t u = shards_.units().begin; u < shards_.units().end; ++u) {
-      running_[static_cast<std::size_t>(u)] = shards_.start_gather(u);
-    }
-    arrived_ = shards_.units().begin;
+    gather_in_use();
+    start(shards_.units().end);
   }
-  void use(index_t unit, index_t) override { wait_for(unit + 1); }
-  void finish() override { wait_for(shards_.units().end); }
+  void gather_in_use() override {
+    finish();
+    started_ = arrived_ = shards_.units().begin;
+  }
+  void use(index_t unit, index_t next) override {
+    start(std::max(unit, next) + 1);
+    wait_for(unit + 1);
+  }
+  void finish() override {
+    start(shards_.units().end);
+    wait_for(shards_.units().end);
+  }
   index_t gathered_elements(std::span<const SourceUse>) const override {
     index_t sum = 0;
     for (index_t u = shards_.units().begin; u < shards_.units().end; ++u) sum += shards_.elements(u);
@@ -161,6 +171,12 @@ class GatheredOnce final : public SectionWeights<T> {
   }
 
  private:
+  // Units before `end`.
+  void start(index_t end) {
+    if (started_ >= end) return;
+    const Region region(device_->timers(), "parameter all-gather, start");
+    for (; started_ < end; ++started_) running_[static_cast<std::size_t>(started_)] = shards_.start_gather(started_);
+  }
   void wait_for(index_t end) {
     if (arrived_ >= end) return;
     const Region region(device_->timers(), "parameter all-gather, wait");
@@ -170,7 +186,7 @@ class GatheredOnce final : public SectionWeights<T> {
   UnitShards<T> shards_;
   Device* device_;
   std::vector<comm::Request> running_;  // by unit
-  index_t arrived_;                     // units before it are gathered
+  index_t started_, arrived_;           // units before it are being gathered; are gathered
 };
 
 // Which unit is in each slot. A slot keeps its unit until another one needs the slot: backward finds the last two
@@ -273,7 +289,9 @@ UnitWeights<T>::UnitWeights(const Sharding& sharding, const ParameterTable& tabl
   if constexpr (std::is_same_v<T, bf16>) {
     if (buffers.layouts.compute == nn::BufferLayout::whole(table.size)) copy_ = buffers.compute;
   }
-  if (sharding.size() == 1) {
+  gathers_ = sharding.size() > 1;
+  casts_ = !std::is_same_v<T, master_t<T>> && copy_.extent(0) == 0 && !(gathers_ && sharding.stage == 3);
+  if (!gathers_) {
     parts_.push_back({table.dense(), 1, make_local<T>(sharding, table, buffers, device)});
     return;
   }
@@ -290,18 +308,29 @@ SourceUse UnitWeights<T>::in(const Section& section, const SourceUse& use) const
 
 template <class T>
 void UnitWeights<T>::refresh() {
+  if (rest_ != nullptr) std::exchange(rest_, nullptr)->finish();
   for (Part& part : parts_) part.weights->round();
   for (Part& part : parts_) part.weights->gather();
 }
 
 template <class T>
-void UnitWeights<T>::refresh_after_update() {
-  if (copy_.extent(0) == 0) return refresh();
-  for (Part& part : parts_) part.weights->gather();
+void UnitWeights<T>::refresh_after_update(RestOfUpdate* rest) {
+  rest_ = rest;
+  if (rest_ == nullptr) {
+    if (copy_.extent(0) == 0) return refresh();
+    for (Part& part : parts_) part.weights->gather();
+    return;
+  }
+  if (casts_) {
+    rest_->queue(table_.sources());
+    for (Part& part : parts_) part.weights->round();
+  }
+  for (Part& part : parts_) part.weights->gather_in_use();
 }
 
 template <class T>
 void UnitWeights<T>::use(const SourceUse& use) {
+  if (rest_ != nullptr) rest_->queue(gathers_ ? std::max(use.source, use.next) : use.source);
   for (Part& part : parts_) {
     const auto [unit, next] = in(part.section, use);
     if (unit != no_unit) part.weights->use(unit, next);
@@ -315,6 +344,7 @@ void UnitWeights<T>::forget() {
 
 template <class T>
 void UnitWeights<T>::finish() {
+  if (rest_ != nullptr) std::exchange(rest_, nullptr)->finish();
   for (Part& part : parts_) part.weights->finish();
 }
 

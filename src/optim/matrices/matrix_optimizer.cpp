@@ -90,7 +90,8 @@ MatrixOptimizer<M>::MatrixOptimizer(const char* region, MatrixWork work, const d
       adamw_(make_adamw<M>(config,
                            {.table = setup.table,
                             .layouts = with_moments(setup.layouts, split_of(setup.table).outside),
-                            .sharding = setup.sharding},
+                            .sharding = setup.sharding,
+                            .host_bucket = setup.host_bucket},
                            arena, Covers::others)),
       gathered_(arena.take<M>(MemoryKind::workspace, max_gathered())),
       whole_(arena.take<M>(MemoryKind::workspace, most(&MatrixLayout::whole_size))) {}
@@ -176,6 +177,7 @@ void MatrixOptimizer<M>::update(Device& device, const UpdatedWeights<M>& weights
                                 double learning_rate, Vector<const kernels::UpdateScalars> scalars) {
   adamw_->set_steps(this->steps());
   adamw_->update(device, weights, gradient, learning_rate, scalars);
+  adamw_->continue_update(device, all_sources);
   const Region region(device.timers(), region_);
   for (std::size_t s = 0; s < stacks_.size(); ++s) {
     const Stack& stack = stacks_[s];

@@ -34,6 +34,7 @@ class MatrixOptimizer : public Optimizer<M> {
 
   void update(Device& device, const UpdatedWeights<M>& weights, Vector<const M> gradient, double learning_rate,
               Vector<const kernels::UpdateScalars> scalars) override;
+  void finish_update(Device& device) override { adamw_->finish_update(device); }
   std::vector<Moment<M>> moments() const override { return adamw_->moments(); }  // of the other parameters
   comm::StepTraffic traffic() const override;
 

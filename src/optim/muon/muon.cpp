@@ -14,6 +14,7 @@
 
 #include "nanotron/model/parameters/parametrization.hpp"
 #include "nanotron/tensor/layout_checks.hpp"
+#include "optim/host_states/host_states.hpp"
 #include "optim/matrices/matrix_optimizer.hpp"
 #include "optim/optimizers.hpp"
 
@@ -38,9 +39,20 @@ class Muon final : public MatrixOptimizer<M> {
   Muon(const deck::Config& config, const OptimizerSetup& setup, Arena& arena)
       : Base("muon", work_of, config, setup, arena),
         momentum_(arena.take<M>(memory_of_states(config.optimizer), this->layouts().moments.size())),
+        state_({momentum_}, config.optimizer.state_memory, elements(), setup.host_bucket, arena),
         workspace_(arena.take<M>(MemoryKind::workspace, largest_workspace())) {}
 
   std::string name() const override { return "muon"; }
+  void update(Device& device, const UpdatedWeights<M>& weights, Vector<const M> gradient, double learning_rate,
+              Scalars scalars) override {
+    state_.begin(device);
+    Base::update(device, weights, gradient, learning_rate, scalars);
+    state_.store(device);
+  }
+  void finish_update(Device& device) override {
+    Base::finish_update(device);
+    state_.finish(device);
+  }
   std::vector<Moment<M>> moments() const override {
     std::vector<Moment<M>> all = Base::moments();
     all.push_back({"momentum", Covers::hidden_matrices, this->layouts().moments, momentum_});
@@ -48,6 +60,17 @@ class Muon final : public MatrixOptimizer<M> {
   }
 
  private:
+  // As update() goes through them.
+  std::vector<SourceElements> elements() const {
+    std::vector<SourceElements> all;
+    for (const auto& stack : this->stacks()) {
+      for (const auto& layer : stack.layers) {
+        for (const auto& piece : layer)
+          all.push_back({.elements = {piece.part.moments, piece.part.moments + piece.part.size()}});
+      }
+    }
+    return all;
+  }
   index_t largest_workspace() const {
     index_t most = 0;
     for (const auto& stack : this->stacks()) {
@@ -59,8 +82,13 @@ class Muon final : public MatrixOptimizer<M> {
   // Nesterov momentum.
   void prepare(Device& device, const UpdatePart& part, Vector<const M> gradient, Vector<M> to,
                Scalars scalars) override {
-    kernels::nesterov<M>(device, gradient, Vector<M>(momentum_.data() + part.moments, part.size()), to,
-                         this->config().momentum, scalars, this->config().state_memory);
+    state_.for_each_part(
+        device, {part.moments, part.moments + part.size()}, [&](const Range& moments, const auto& states) {
+          const index_t first = moments.begin - part.moments;
+          kernels::nesterov<M>(device, Vector<const M>(gradient.data() + first, moments.size()),
+                               std::get<Vector<M>>(states.front()), Vector<M>(to.data() + first, moments.size()),
+                               this->config().momentum, scalars);
+        });
   }
   void compute(Device& device, const typename Base::Place&, Matrix<M> whole, Scalars) override {
     kernels::orthogonalise<M>(device, whole, workspace_, static_cast<int>(this->config().newton_schulz_steps));
@@ -72,6 +100,7 @@ class Muon final : public MatrixOptimizer<M> {
   }
 
   Vector<M> momentum_;
+  StatesOfUpdate<M> state_;
   Vector<M> workspace_;
 };
 

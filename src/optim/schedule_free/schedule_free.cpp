@@ -97,7 +97,7 @@ class ScheduleFreeAdamw final : public ElementOptimizer<M> {
   }
   void load_weights(Device& device, Vector<M> master, WeightsFor use) override {
     if (this->steps() == 0) return;
-    this->for_each_part([&](const UpdatePart& part, const std::vector<kernels::StateVector<M>>& states) {
+    this->for_each_stored([&](const UpdatePart& part, const std::vector<kernels::StateVector<M>>& states) {
       const Vector<M> to(master.data() + part.parameters, part.size());
       if (use == WeightsFor::use)
         kernels::copy<M>(device, std::get<Vector<M>>(states[0]), to);
@@ -107,7 +107,7 @@ class ScheduleFreeAdamw final : public ElementOptimizer<M> {
   }
   void take_weights(Device& device, Vector<M> master) override {
     if (this->steps() == 0) return;
-    this->for_each_part([&](const UpdatePart& part, const std::vector<kernels::StateVector<M>>& states) {
+    this->for_each_stored([&](const UpdatePart& part, const std::vector<kernels::StateVector<M>>& states) {
       kernels::copy<M>(device, Vector<const M>(master.data() + part.parameters, part.size()),
                        std::get<Vector<M>>(states[0]));
     });

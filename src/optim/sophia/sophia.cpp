@@ -63,7 +63,7 @@ class Sophia final : public ElementOptimizer<M> {
                         Vector<const kernels::UpdateScalars> scalars) override {
     const CurvatureRule<M> rule{.beta2 = static_cast<M>(this->config().beta2),
                                 .rest2 = static_cast<M>((1.0 - this->config().beta2) * targets)};
-    this->for_each_operand(weights, gradient, scalars,
+    this->for_each_operand(device, weights, gradient, scalars,
                            [&](const kernels::UpdateOperands<M>& operands, const UpdatePart&) {
                              kernels::update_elements(device, "curvature", operands, rule);
                            });

@@ -67,6 +67,13 @@ HostTransfers::Ticket HostTransfers::to_device(Device& device, const std::byte* 
   return streams_->copy(device, streams_->in, to, from, bytes);
 }
 
+HostTransfers::Ticket HostTransfers::to_device_after(Ticket copy, Device& device, const std::byte* from, std::byte* to,
+                                                     std::size_t bytes) {
+  NANOTRON_CHECK_CUDA(cudaStreamWaitEvent(streams_->in, streams_->done[copy], 0));
+  streams_->free.push_back(copy);
+  return streams_->copy(device, streams_->in, to, from, bytes);
+}
+
 void HostTransfers::wait(Device& device, Ticket ticket) {
   NANOTRON_CHECK_CUDA(cudaStreamWaitEvent(device.exec().cuda_stream(), streams_->done[ticket], 0));
   streams_->free.push_back(ticket);

@@ -19,6 +19,11 @@ HostTransfers::Ticket HostTransfers::to_device(Device&, const std::byte* from, s
   return 0;
 }
 
+HostTransfers::Ticket HostTransfers::to_device_after(Ticket, Device& device, const std::byte* from, std::byte* to,
+                                                     std::size_t bytes) {
+  return to_device(device, from, to, bytes);
+}
+
 void HostTransfers::wait(Device&, Ticket) {}
 
 }  // namespace nanotron

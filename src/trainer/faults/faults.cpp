@@ -64,7 +64,7 @@ bool Faults<T>::computes_again(const StepResult& step, index_t targets) {
 
 template <class T>
 void Faults<T>::require_equal_replicas(std::int64_t step) {
-  state_.model.finish_weights();
+  state_.finish_update(device_);
   memory_.require_unchanged();
   replicas_.require_equal(step);
 }
@@ -77,7 +77,7 @@ void Faults<T>::after_update(std::int64_t step) {
     require_equal_replicas(step);
   }
   if (memory_.is_due(step)) {
-    state_.model.finish_weights();
+    state_.finish_update(device_);
     memory_.keep(step);
   }
 }

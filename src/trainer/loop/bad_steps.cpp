@@ -30,6 +30,7 @@ std::string numbers_of(const StepResult& r) {
 // The device has skipped the update. What follows is data or numerics: hardware has ended the run (faults.hpp).
 template <class T>
 void Trainer<T>::handle_bad_step(StepResult& r) {
+  state_.finish_update(device_);
   if (loaded_.targets == 0) {  // nothing to go back for
     state_.reducers.reset();
     log_.warn("step {}: no target of global samples {} to {} counts in the loss: update skipped", r.step,

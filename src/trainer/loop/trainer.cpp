@@ -50,6 +50,7 @@ template <class T>
 void Trainer<T>::resume(std::optional<io::CheckpointReader> checkpoint) {
   const NotedRegion region("resume");
   faults_.begin_resume();
+  state_.finish_update(device_);
   counters_ = checkpointing_.restore(std::move(checkpoint));
   state_.optimizer->take_weights(device_, state_.model.parameters().master);
   state_.model.refresh_compute_weights();
@@ -60,7 +61,7 @@ void Trainer<T>::resume(std::optional<io::CheckpointReader> checkpoint) {
 
 template <class T>
 TrainingState<T>& Trainer<T>::state() {
-  state_.model.finish_weights();
+  state_.finish_update(device_);
   return state_;
 }
 
@@ -146,7 +147,7 @@ template <class T>
 void Trainer<T>::queue_update(double learning_rate) {
   const Region optimizer(device_.timers(), "optimizer");
   state_.queue_update(device_, learning_rate);
-  state_.model.refresh_after_update();
+  state_.refresh_weights();
 }
 
 template <class T>
@@ -170,7 +171,7 @@ StepResult Trainer<T>::train_step() {
   do {
     state_.model.forget_gathered_weights();
     faults_.before_forward();
-    state_.reducers.begin_step(state_.micro_batches());
+    state_.begin_step();
     schedule_->forward_backward(loaded_.loss_scale());
     read_ahead();
     state_.reducers.finish();
@@ -207,7 +208,7 @@ void Trainer<T>::update_curvature() {
   const nn::ParameterBuffers<T>& p = state_.model.parameters();
   state_.model.forget_gathered_weights();
   state_.draws_targets = true;
-  state_.reducers.begin_step(state_.micro_batches());
+  state_.begin_step();
   schedule_->forward_backward(loaded_.loss_scale());
   state_.reducers.finish();
   schedule_->all_reduce_tied_gradients();

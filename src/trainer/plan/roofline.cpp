@@ -80,7 +80,7 @@ std::string describe_roofline(const deck::Config& config, const deck::Machine& m
 }
 
 // The calls of Trainer::train_step, in its order, from one update to the next: gathers of updated weights begin the
-// list, since the next forward runs beside them.
+// list, since the next forward runs beside them, and so does an update that has it beside it.
 WorkList step_work(const deck::Config& config, const comm::GridCoordinate& at, Processor processor, EventOrder order) {
   WorkList work(order);
   with_scalar_type(config.precision.compute, [&]<class T>(std::type_identity<T>) {
@@ -91,8 +91,9 @@ WorkList step_work(const deck::Config& config, const comm::GridCoordinate& at, P
     TrainingState<T> state(config, grid, device, arena);
     const nn::ParameterBuffers<T>& p = state.model.parameters();
     const auto schedule = make_forward_backward<T>(config, grid, device, state);
-    state.model.refresh_after_update();
-    state.reducers.begin_step(state.micro_batches());
+    if (state.updates_beside_forward) state.queue_update(device, 1.0);
+    state.refresh_weights();
+    state.begin_step();
     schedule->forward_backward(1.0);
     state.reducers.finish();
     schedule->all_reduce_tied_gradients();
@@ -100,7 +101,7 @@ WorkList step_work(const deck::Config& config, const comm::GridCoordinate& at, P
     statistics->start(static_cast<index_t>(state.loss_rows.size()));
     work.add_finish();
     state.decision.decide(device, state.loss_rows, p.gradient, {});
-    state.queue_update(device, 1.0);
+    if (!state.updates_beside_forward) state.queue_update(device, 1.0);
     work.add_finish();
     device.fence();  // of UpdateDecision::read
     statistics->after_update();

@@ -18,6 +18,7 @@ class SingleStageSchedule final : public OneStageSchedule<T> {
     for (index_t m = 0; m < state_.micro_batches(); ++m) {
       load(m);
       model_.forward({});
+      state_.begin_backward();
       model_.set_later_tokens(state_.later_tokens_of(m));
       reducers_.accumulate(table.head_source(),
                            [&] { model_.loss_backward({}, state_.targets_of(m), scale, state_.loss_rows_of(m), dx); });

@@ -20,6 +20,7 @@ class HalvesSchedule final : public OneStageSchedule<T> {
     const Matrix<T> dx = model_.hidden_gradient(0);
     for (index_t m = 0; m < state_.micro_batches(); m += halves) {
       forward(m);
+      state_.begin_backward();
       for (index_t half = 0; half < halves; ++half) backward_loss(m, half, scale, turns_.rows_of(dx, half));
       for (index_t layer = model_.layers(0) - 1; layer >= 0; --layer) {
         for (index_t half = 0; half < halves; ++half) {

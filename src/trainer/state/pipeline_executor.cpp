@@ -59,6 +59,7 @@ class RankStages final : public parallel::PipelineStages<T> {
   }
 
   void backward(const Action& a, index_t slot, Matrix<T> dx) override {
+    state_.begin_backward();
     const index_t first = a.micro_batch * parts_;
     if (model_.has_head(a.virtual_stage)) {
       for (index_t part = 0; part < parts_; ++part)

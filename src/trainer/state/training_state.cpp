@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "nanotron/base/types.hpp"
 #include "nanotron/comm/process_grid.hpp"
@@ -206,6 +207,7 @@ TrainingState<T>::TrainingState(const deck::Config& config, comm::ProcessGrid& g
                            ? std::vector<comm::Group*>{&grid.data_parallel(), &grid.tp(), &grid.pp()}
                            : std::vector<comm::Group*>()},
                arena),
+      updates_beside_forward(config.optimizer.state_memory == deck::StateMemory::host),
       seed_(static_cast<std::uint64_t>(config.run.seed)),
       shard_(sequence_layout(config)[grid.cp_rank()]),
       sequences_(deck::sequences_at_once(config)) {}
@@ -219,13 +221,66 @@ void TrainingState<T>::initialise(std::int64_t seed) {
   average.begin(model.table(), seed);
 }
 
+// The optimizer's update of a source, and then that of the average.
+template <class T>
+class TrainingState<T>::Rest final : public model::RestOfUpdate {
+ public:
+  Rest(TrainingState& state, Device& device) : state_(state), device_(device) {}
+
+  void begin() { queued_ = model::no_unit; }
+  void queue(index_t source) override {
+    if (source <= queued_) return;
+    const Region region(device_.timers(), "optimizer");
+    queued_ = source;
+    state_.optimizer->continue_update(device_, source);
+    state_.average.continue_update(device_, source);
+  }
+  void finish() override {
+    queue(optim::all_sources);
+    state_.optimizer->finish_update(device_);
+    state_.average.finish_update(device_);
+  }
+
+ private:
+  TrainingState& state_;
+  Device& device_;
+  index_t queued_ = model::no_unit;
+};
+
 template <class T>
 void TrainingState<T>::queue_update(Device& device, double learning_rate) {
   const nn::ParameterBuffers<T>& p = model.parameters();
   const optim::UpdatedWeights<M> weights{p.master, model.compute_copy()};
   optimizer->update(device, weights, p.gradient, learning_rate, decision.scalars());
-  if (weight_rule) weight_rule->apply(device, weights, decision.scalars());
+  if (weight_rule) {
+    optimizer->continue_update(device, optim::all_sources);
+    weight_rule->apply(device, weights, decision.scalars());
+  }
   average.update(device, p.master, decision.scalars());
+  if (!updates_beside_forward) return;
+  if (!rest_) rest_ = std::make_unique<Rest>(*this, device);
+  static_cast<Rest&>(*rest_).begin();
+}
+
+template <class T>
+void TrainingState<T>::finish_update(Device& device) {
+  model.finish_weights();
+  if (!rest_) return;
+  rest_->finish();
+  device.fence();
+}
+
+template <class T>
+void TrainingState<T>::begin_step() {
+  begins_with_backward_ = rest_ != nullptr;
+  if (!begins_with_backward_) reducers.begin_step(micro_batches());
+}
+
+template <class T>
+void TrainingState<T>::begin_backward() {
+  if (!std::exchange(begins_with_backward_, false)) return;
+  rest_->queue(optim::all_sources);
+  reducers.begin_step(micro_batches());
 }
 
 template <class T>
@@ -239,6 +294,7 @@ std::optional<optim::Moment<master_t<T>>> TrainingState<T>::weights_to_use() con
 template <class T>
 void TrainingState<T>::load_weights(Device& device, optim::WeightsFor use) {
   if (!weights_to_use()) return;
+  finish_update(device);
   optimizer->load_weights(device, model.parameters().master, use);
   model.refresh_compute_weights();
 }

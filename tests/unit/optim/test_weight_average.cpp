@@ -21,8 +21,7 @@ TYPED_TEST(WeightAverage, FollowsTheReference) {
     const Scalars scalars({});
     for (int step = 1; step <= 20; ++step) {
       const auto p = Array<M>::random(n, 100 + static_cast<unsigned>(step));
-      optim::update_average<M>(this->device_, average.vector(), p.read(), 0.9, scalars.read(),
-                               deck::StateMemory::device);
+      optim::update_average<M>(this->device_, average.vector(), p.read(), 0.9, scalars.read());
       reference::weight_average(expected, std::vector<double>(p.host.begin(), p.host.end()), 0.9);
       this->device_.fence();
     }
@@ -37,7 +36,7 @@ TYPED_TEST(WeightAverage, SkipsWhatTheDeviceDecidedToSkip) {
   auto average = Array<M>::random(5003, 1);
   const auto p = Array<M>::random(5003, 2);
   const Scalars skipped = Scalars::skipped();
-  optim::update_average<M>(this->device_, average.vector(), p.read(), 0.9, skipped.read(), deck::StateMemory::device);
+  optim::update_average<M>(this->device_, average.vector(), p.read(), 0.9, skipped.read());
   this->device_.fence();
   EXPECT_TRUE(is_unchanged(average));
 }

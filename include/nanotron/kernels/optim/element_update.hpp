@@ -7,9 +7,7 @@
 //     NANOTRON_FUNCTION M operator()(M p, M g, M (&s)[states]) const;   // updates s, returns the new p
 //   };
 //
-// It stands beside its optimizer, in src/optim. The states may be in host memory (UpdateOperands::memory): a kernel of
-// a GPU then reads and writes them over the link, 128 bytes of a warp at a time, at the link's rate (Min et al. 2020,
-// "EMOGI", section 3).
+// It stands beside its optimizer, in src/optim.
 
 #include <variant>
 
@@ -88,9 +86,9 @@ double bytes_of_states(const UpdateOperands<M>& o) {
 /// Queues the update of all elements by the rule. label: of the kernel.
 template <class M, class Rule>
 void update_elements(Device& device, const char* label, const UpdateOperands<M>& o, const Rule& rule) {
-  const KernelRegion kernel(device, label,
-                            with_states({.read = reads(o.p, o.g).bytes, .written = writes(o.p, o.copy).bytes},
-                                        element_update::bytes_of_states(o), o.memory));
+  const double of_states = element_update::bytes_of_states(o);
+  const KernelRegion kernel(
+      device, label, Work{.read = reads(o.p, o.g).bytes + of_states, .written = writes(o.p, o.copy).bytes + of_states});
   NANOTRON_REQUIRE(o.g.extent(0) == o.p.extent(0) && o.states.size() == Rule::states && o.update >= 1,
                    "{}: {} parameters, {} gradients, {} states, update {}", label, o.p.extent(0), o.g.extent(0),
                    o.states.size(), o.update);

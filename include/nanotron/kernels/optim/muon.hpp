@@ -11,17 +11,16 @@
 // (a, b, c) = (3.4445, -4.7750, 2.0315) grow small singular values fastest. After 5 steps a singular value above
 // 0.0015 |u| is in [0.68, 1.21]: U S V^T has become about U V^T.
 
-#include "nanotron/deck/keys/optimizer.hpp"
 #include "nanotron/kernels/optim/update_scalars.hpp"
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/tensor.hpp"
 
 namespace nanotron::kernels {
 
-/// m (n), in this memory, is updated and u (n) written if scalars (1) allow it, g (n) is read.
+/// m (n) is updated and u (n) written if scalars (1) allow it, g (n) is read.
 template <class M>
 void nesterov(Device& device, Vector<const M> g, Vector<M> m, Vector<M> u, double beta,
-              Vector<const UpdateScalars> scalars, deck::StateMemory memory);
+              Vector<const UpdateScalars> scalars);
 
 /// Orthogonalises x in place, at any scale; a zero matrix stays zero. workspace has
 /// orthogonalise_workspace(rows, columns) elements or more, the first at a multiple of 64 bytes.

@@ -7,12 +7,10 @@
 #include <vector>
 
 #include "nanotron/base/error.hpp"
-#include "nanotron/deck/keys/optimizer.hpp"
 #include "nanotron/kernels/loop/chunk.hpp"
 #include "nanotron/kernels/optim/update_scalars.hpp"
 #include "nanotron/tensor/shard.hpp"
 #include "nanotron/tensor/tensor.hpp"
-#include "nanotron/tensor/work.hpp"
 
 namespace nanotron::kernels {
 
@@ -36,23 +34,12 @@ template <class M>
 struct UpdateOperands {
   Vector<M> p{};
   Vector<const M> g{};
-  std::vector<StateVector<M>> states;                    // in the order of the rule
-  deck::StateMemory memory = deck::StateMemory::device;  // where these are
+  std::vector<StateVector<M>> states;  // in the order of the rule
   Vector<const UpdateScalars> scalars{};
   Vector<bf16> copy{};      // (n) or empty: p rounded to bf16
   RoundingNoise noise{};    // of states in bf16
   std::int64_t update = 1;  // its number, from 1
 };
-
-/// The work of an update that reads and writes also states of so many bytes, wherever they are.
-inline Work with_states(Work work, double bytes, deck::StateMemory memory) {
-  if (memory == deck::StateMemory::host) {
-    work.from_host = work.to_host = bytes;
-  } else {
-    work.read += bytes, work.written += bytes;
-  }
-  return work;
-}
 
 struct NoCopy {
   template <class M, int n>

@@ -47,7 +47,7 @@ class Transformer {
   /// change of the master weights. finish_weights: call it before anything but the functions below reads parameters().
   void refresh_compute_weights();
   Vector<bf16> compute_copy() const { return weights_.copy(); }
-  void refresh_after_update(), forget_gathered_weights();  // see UnitWeights::copy, UnitWeights::forget
+  void refresh_after_update(RestOfUpdate*rest = nullptr), forget_gathered_weights();  // see UnitWeights
   void finish_weights() { weights_.finish(); }
 
   index_t layers(index_t stage) const { return setup_.stages[static_cast<std::size_t>(stage)].layers.size(); }

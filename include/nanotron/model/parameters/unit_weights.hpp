@@ -20,6 +20,17 @@ struct SourceUse {
   index_t next = no_unit;
 };
 
+/// What is not queued yet of an update of the master weights (and of what follows from them): it goes beside the next
+/// forward, source by source.
+class RestOfUpdate {
+ public:
+  virtual ~RestOfUpdate() = default;
+  /// Queues that of all sources up to this one, if it is not.
+  virtual void queue(index_t source) = 0;
+  /// Queues all of it. What is queued from now on sees everything that the update writes.
+  virtual void finish() = 0;
+};
+
 /// Weights of one section; units are numbers of the table. Collective over the shard group.
 template <class T>
 class SectionWeights {
@@ -27,8 +38,10 @@ class SectionWeights {
   virtual ~SectionWeights() = default;
   /// Casts this rank's master weights where they are cast once for all uses.
   virtual void round() = 0;
-  /// Starts the gathers that follow a change of the weights.
+  /// Starts the gathers that follow a change of the weights; or, where they change until they are used, lets use()
+  /// start them.
   virtual void gather() = 0;
+  virtual void gather_in_use() { gather(); }
   virtual void use(index_t unit, index_t next) = 0;
   /// Units that are gathered per use are gathered again.
   virtual void forget() {}
@@ -52,14 +65,15 @@ class UnitWeights {
   /// The bf16 weights that an update writes along with the master weights, the whole flat space; empty if they are not
   /// bf16, or are cast at each use. No gather may be running: the weights have been used, or finish() called.
   const Vector<bf16>& copy() const { return copy_; }
-  /// refresh() after an update that wrote copy().
-  void refresh_after_update();
+  /// refresh() after an update that wrote copy(). Null or the rest of this update, until finish() or the next refresh:
+  /// the weights of a source are updated before use().
+  void refresh_after_update(RestOfUpdate* rest = nullptr);
   /// Call it before the weights of a source are read. May start the all-gather of `next`.
   void use(const SourceUse& use);
   /// Where units are gathered per use, the next use of every unit gathers it again. Without this call a unit
   /// that is still gathered is not gathered again, so that two equal computations communicate differently.
   void forget();
-  /// Waits for all gathers. Call it before anything but the layers reads the buffers.
+  /// Waits for all gathers, and for the rest of an update. Call it before anything but the layers reads the buffers.
   void finish();
   comm::StepTraffic traffic(std::span<const SourceUse> uses) const;
 
@@ -74,6 +88,9 @@ class UnitWeights {
   ParameterTable table_;
   Vector<bf16> copy_;
   std::vector<Part> parts_;
+  bool gathers_ = false;  // whether use() may start a gather of the next source
+  bool casts_ = false;    // whether refresh() casts weights
+  RestOfUpdate* rest_ = nullptr;
 };
 
 }  // namespace nanotron::model

@@ -3,6 +3,7 @@
 // What a rank holds to train: the model with its memory, the optimizer, the gradient reducers, the tokens of a step.
 // With a planning arena its construction computes the memory plan, with a real one it takes the memory of the run.
 
+#include <memory>
 #include <optional>
 
 #include "nanotron/comm/process_grid.hpp"
@@ -13,6 +14,7 @@
 #include "nanotron/optim/update_decision.hpp"
 #include "nanotron/optim/weight_average.hpp"
 #include "nanotron/parallel/reducers/reducers.hpp"
+#include "nanotron/trainer/state/step_settings.hpp"
 #include "nanotron/trainer/state/token_buffer.hpp"
 
 namespace nanotron::trainer {
@@ -51,8 +53,16 @@ struct TrainingState {
 
   /// The weights of run%seed; all else stays.
   void initialise(std::int64_t seed);
-  /// Queues the update of the weights, and of what follows them, if `decision` carries it out.
+  /// Queues the update of the weights, and of what follows them, if `decision` carries it out; with states in host
+  /// memory a part of it: the rest goes beside the next forward. The compute weights follow with refresh_weights().
   void queue_update(Device& device, double learning_rate);
+  void refresh_weights() { model.refresh_after_update(updates_beside_forward ? rest_.get() : nullptr); }
+  /// Call it before anything but forward and backward reads or writes weights and states, on the device or the host.
+  void finish_update(Device& device);
+  /// Begins a step of the reducers: now; or, where the rest of an update reads gradients, with the first
+  /// begin_backward().
+  void begin_step();
+  void begin_backward();  // before each backward
   /// The compute weights become those to use, or those for gradients again; nothing where they are the same.
   /// Collective over the world.
   void load_weights(Device& device, optim::WeightsFor use);
@@ -102,10 +112,15 @@ struct TrainingState {
   Vector<std::int32_t> sequence_tokens;  // of each whole sequence; empty without experts
   std::vector<AuxiliaryRows> rewards;    // of pairs: chosen, rejected, their comparison; empty where sequences are none
   nn::PairLosses pairs;
-  optim::UpdateDecision<M> decision;  // last: the size of its last vector may differ between ranks of a group
-  bool draws_targets = false;         // the loss rows are of targets drawn from the model, which overwrite these
+  optim::UpdateDecision<M> decision;    // last: the size of its last vector may differ between ranks of a group
+  bool updates_beside_forward = false;  // optimizer%state_memory = 'host'
+  bool draws_targets = false;           // the loss rows are of targets drawn from the model, which overwrite these
 
  private:
+  class Rest;
+  std::unique_ptr<model::RestOfUpdate> rest_;  // null where nothing goes beside forward
+  bool begins_with_backward_ = false;
+
   template <class U>
   Vector<U> part(const Vector<U>& of_step, index_t micro_batch) const {
     const index_t size = static_cast<index_t>(of_step.size()) / max_micro_batches();
@@ -119,31 +134,5 @@ struct TrainingState {
   std::span<const index_t> documents_;            // of each micro-batch; in memory of the TokenBuffer
   std::span<const std::int32_t> starts_on_host_;  // document_starts; the same
 };
-
-/// How each sequence is sharded over the context-parallel group.
-inline SequenceLayout sequence_layout(const deck::Config& config) {
-  return {context_degrees(config.parallel), config.data.sequence_length};
-}
-
-/// fixed_order with reproducible = 'layout', else library.
-inline GemmMode gemm_mode_of(const deck::Config& config) {
-  return config.precision.reproducible == deck::Reproducible::layout ? GemmMode::fixed_order : GemmMode::library;
-}
-
-/// Whether bad steps are computed again: one of the deck's keys for that is set, and the strategy of the reduction
-/// keeps no state between steps (PowerSGD does).
-bool computes_bad_steps_again(const deck::Config& config);
-
-/// deterministic with reproducible = 'run', and where bad steps are computed again. (With 'layout' GEMMs in a fixed
-/// order run attention.)
-kernels::BackwardAlgorithm attention_backward_of(const deck::Config& config);
-
-/// How many consecutive sequences of a global batch one dp rank receives at a time.
-index_t neighbouring_sequences(const deck::Config& config);
-
-/// Token positions of a global batch, the largest.
-inline index_t tokens_per_step(const deck::Config& config) {
-  return config.data.global_batch_size * config.data.sequence_length;
-}
 
 }  // namespace nanotron::trainer

@@ -113,7 +113,7 @@ TYPED_TEST(Muon, MomentumLooksAhead) {
   const Scalars half = Scalars::scaled(0.5);
   for (unsigned step = 0; step < 10; ++step) {
     const auto g = Array<M>::random(n, step);
-    kernels::nesterov<M>(this->device_, g.read(), m.vector(), u.vector(), 0.95, half.read(), deck::StateMemory::device);
+    kernels::nesterov<M>(this->device_, g.read(), m.vector(), u.vector(), 0.95, half.read());
     for (std::size_t i = 0; i < m2.size(); ++i) {
       m2[i] = 0.95 * m2[i] + 0.05 * 0.5 * static_cast<double>(g.host[i]);
       u2[i] = 0.95 * m2[i] + 0.05 * 0.5 * static_cast<double>(g.host[i]);
@@ -155,8 +155,7 @@ TYPED_TEST(Muon, SkipsWhatTheDeviceDecidedToSkip) {
   const auto u = Array<M>(n);
   const auto copy = Array<bf16>(n, 3.0);
   const Scalars skipped = Scalars::skipped();
-  kernels::nesterov<M>(this->device_, g.read(), m.vector(), u.vector(), 0.95, skipped.read(),
-                       deck::StateMemory::device);
+  kernels::nesterov<M>(this->device_, g.read(), m.vector(), u.vector(), 0.95, skipped.read());
   kernels::descend<M>(this->device_, p.vector(), g.read(1, n), 0, 0.9, 0.25, skipped.read(), copy.vector());
   this->device_.fence();
   EXPECT_TRUE(is_unchanged(p) && is_unchanged(m) && is_unchanged(copy));
