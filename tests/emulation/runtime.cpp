@@ -4,9 +4,12 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <list>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "emulation/device_memory.hpp"
@@ -53,24 +56,59 @@ std::uint64_t hash_of(const Copy& copy) {
   return hash;
 }
 
+// Pinned memory of copies that are queued and have not run.
+class Queued {
+ public:
+  using Entry = std::list<std::pair<const std::byte*, const std::byte*>>::iterator;
+
+  Entry add(const std::byte* begin, std::size_t bytes) { return ranges_.insert(ranges_.end(), {begin, begin + bytes}); }
+  void remove(Entry entry) { ranges_.erase(entry); }
+  bool overlaps(const std::byte* begin, std::size_t bytes) const {
+    return std::any_of(ranges_.begin(), ranges_.end(),
+                       [&](const auto& range) { return range.first < begin + bytes && begin < range.second; });
+  }
+
+ private:
+  std::list<std::pair<const std::byte*, const std::byte*>> ranges_;
+};
+Queued reads, writes;  // of copies to the device, and to the host
+
+void copy_to_pinned(const Copy& copy, cudaStream_t stream) {
+  if (!reads.overlaps(copy.to, copy.to_bytes())) {
+    for (std::size_t r = 0; r < copy.rows; ++r) std::memset(copy.to + r * copy.to_pitch, 0xff, copy.width);
+  }
+  const Queued::Entry entry = writes.add(copy.to, copy.to_bytes());
+  launch(stream, "copy to the host", [copy, entry] {
+    copy();
+    writes.remove(entry);
+  });
+}
+
+void copy_from_pinned(const Copy& copy, cudaStream_t stream) {
+  const bool is_watched = !writes.overlaps(copy.from, copy.from_bytes());
+  const std::uint64_t hash = is_watched ? hash_of(copy) : 0;
+  const Queued::Entry entry = reads.add(copy.from, copy.from_bytes());
+  launch(stream, "copy to the device", [copy, is_watched, hash, entry] {
+    if (is_watched && hash_of(copy) != hash) fault("a pinned buffer was changed before the copy from it ran");
+    copy();
+    reads.remove(entry);
+  });
+}
+
 // From pageable memory: what the source holds now is copied. Into it: done at return. Pinned memory is read and written
-// when the stream gets there: until then it is poisoned as a destination, and must not change as a source.
+// when the stream gets there: until then it is poisoned as a destination, and must not change as a source. Of a copy
+// of what another copy writes, the order of the streams alone says that it may.
 void copy_in_order(const Copy& copy, cudaStream_t stream) {
   if (copy.width == 0 || copy.rows == 0) return;
   const bool to_device = is_device(copy.to), from_device = is_device(copy.from);
   if (to_device) require_device(copy.to, copy.to_bytes(), "a copy");
   if (from_device) require_device(copy.from, copy.from_bytes(), "a copy");
   if (from_device && !to_device) {
-    if (is_pinned(copy.to)) {
-      for (std::size_t r = 0; r < copy.rows; ++r) std::memset(copy.to + r * copy.to_pitch, 0xff, copy.width);
-    }
+    if (is_pinned(copy.to)) return copy_to_pinned(copy, stream);
     launch(stream, "copy to the host", copy);
-    if (!is_pinned(copy.to)) Scheduler::instance().synchronize(of(stream));
+    Scheduler::instance().synchronize(of(stream));
   } else if (!from_device && is_pinned(copy.from)) {
-    launch(stream, "copy to the device", [copy, hash = hash_of(copy)] {
-      if (hash_of(copy) != hash) fault("a pinned buffer was changed before the copy from it ran");
-      copy();
-    });
+    copy_from_pinned(copy, stream);
   } else if (!from_device) {
     auto held = std::make_shared<std::vector<std::byte>>(copy.from, copy.from + copy.from_bytes());
     Copy later = copy;

@@ -12,7 +12,9 @@
 #include "nanotron/deck/machine.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/gemm/peak/gemm_peak.hpp"
+#include "nanotron/tensor/arena.hpp"
 #include "nanotron/tensor/device.hpp"
+#include "nanotron/tensor/host_transfers.hpp"
 
 namespace nanotron::apps::bench {
 namespace {
