@@ -17,20 +17,28 @@ class OfLibrary final : public ExpertLinear<T> {
   }
 
   void forward(Device& device, const ExpertRows& rows, Matrix<T> x, Matrix<T> y) const override {
-    for_each_piece(rows, [&](const Linear<T>& expert, const Range& piece) {
-      expert.forward()(device, rows_of(x, piece), rows_of(y, piece));
-    });
+    for_each_piece(
+        rows,
+        [&](std::size_t e, const Range& piece) { experts_[e].forward()(device, rows_of(x, piece), rows_of(y, piece)); },
+        is_whole(device));
   }
   void backward_input(Device& device, const ExpertRows& rows, Matrix<T> dy, Matrix<T> dx) const override {
-    for_each_piece(rows, [&](const Linear<T>& expert, const Range& piece) {
-      expert.backward_input()(device, rows_of(dy, piece), rows_of(dx, piece));
-    });
+    for_each_piece(
+        rows,
+        [&](std::size_t e, const Range& piece) {
+          experts_[e].backward_input()(device, rows_of(dy, piece), rows_of(dx, piece));
+        },
+        is_whole(device));
   }
   void backward_weight(Device& device, const ExpertRows& rows, Matrix<T> dy, Matrix<T> x) const override {
     if (rows.cuts.extent(0) > 0) return backward_cut_weight(device, rows, dy, x);
-    for_each_piece(rows, [&](const Linear<T>& expert, const Range& piece) {
-      expert.backward_matrix(device, rows_of(dy, piece), rows_of(x, piece), SumOrder());
-    });
+    const bool any_number = kernels::runs_on_tiles<T>(device, static_cast<index_t>(dy.extent(1)));
+    for_each_piece(
+        rows,
+        [&](std::size_t e, const Range& piece) {
+          experts_[e].backward_matrix(device, rows_of(dy, piece), rows_of(x, piece), SumOrder());
+        },
+        [=](index_t) { return any_number; });
   }
 
   void prepare(Device& device, Matrix<T> x, Matrix<T> y) const override {
@@ -43,9 +51,9 @@ class OfLibrary final : public ExpertLinear<T> {
   }
 
  private:
-  template <class F>
-  void for_each_piece(const ExpertRows& rows, const F& f) const {
-    nn::for_each_piece(rows, [&](std::size_t e, const Range& piece) { f(experts_[e], piece); });
+  // Of rows that are multiplied with a weight.
+  static auto is_whole(const Device& device) {
+    return [&device](index_t left) { return kernels::runs_on_tiles<T>(device, left); };
   }
 
   // Where token shards are fixed: once per sequence, each with its own gradient, summed in the order of its shards.

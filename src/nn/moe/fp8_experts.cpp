@@ -76,7 +76,7 @@ class OfLibrary final : public ExpertLinear<bf16> {
         [&](std::size_t e, const Range& piece) {
           multiply<e4m3>(device, rows_of(x, piece), weights_[static_cast<index_t>(e)].by_rows(), rows_of(y, piece));
         },
-        least());
+        is_whole());
   }
   void backward_input(Device& device, const ExpertRows& rows, Matrix<bf16> dy, Matrix<bf16> dx) const override {
     for_each_piece(
@@ -84,7 +84,7 @@ class OfLibrary final : public ExpertLinear<bf16> {
         [&](std::size_t e, const Range& piece) {
           multiply<G>(device, rows_of(dy, piece), weights_[static_cast<index_t>(e)].by_columns(), rows_of(dx, piece));
         },
-        least());
+        is_whole());
   }
   void backward_weight(Device& device, const ExpertRows& rows, Matrix<bf16> dy, Matrix<bf16> x) const override {
     for_each_piece(
@@ -92,7 +92,7 @@ class OfLibrary final : public ExpertLinear<bf16> {
         [&](std::size_t e, const Range& piece) {
           add_weight_gradient(device, rows_of(dy, piece), rows_of(x, piece), gradients_[e]);
         },
-        least());
+        is_whole());
   }
 
   void prepare(Device& device, Matrix<bf16> x, Matrix<bf16> y) const override {
@@ -105,7 +105,9 @@ class OfLibrary final : public ExpertLinear<bf16> {
 
  private:
   bool has_tiles() const { return weights_.scaling != Fp8Scaling::tensor; }
-  index_t least() const { return has_tiles() ? tiled_rows : 1; }
+  auto is_whole() const {
+    return [least = has_tiles() ? tiled_rows : index_t{1}](index_t left) { return left < least; };
+  }
 
   template <class E>
   Fp8Matrix<E> quantised(Device& device, Places& places, Layout layout, const Matrix<const bf16>& x) const {

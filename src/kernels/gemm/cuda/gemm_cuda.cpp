@@ -63,12 +63,18 @@ NANOTRON_FOR_GEMM_TYPES(NANOTRON_INSTANTIATE_LIBRARY_GEMM)
 }  // namespace detail
 
 template <class T>
+bool runs_on_tiles(const Device&, index_t) {
+  return false;
+}
+template <class T>
 const char* gemm_library() {
   return "cuBLASLt";
 }
-template const char* gemm_library<double>();
-template const char* gemm_library<float>();
-template const char* gemm_library<bf16>();
+#define NANOTRON_INSTANTIATE(T)                           \
+  template bool runs_on_tiles<T>(const Device&, index_t); \
+  template const char* gemm_library<T>();
+NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 }  // namespace kernels
 }  // namespace nanotron

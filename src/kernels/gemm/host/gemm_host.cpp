@@ -203,13 +203,20 @@ NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 }  // namespace detail
 
 template <class T>
+bool runs_on_tiles(const Device& device, index_t m) {
+  return std::is_same_v<T, bf16> && device.processor() == Processor::cpu && device.gemm_mode() == GemmMode::library &&
+         bf16_tiles::wants({.m = m, .n = 1, .k = 1});
+}
+template <class T>
 const char* gemm_library() {
   if constexpr (std::is_same_v<T, double>) return "BLAS";
   if constexpr (std::is_same_v<T, float>) return "oneDNN";
   if (bf16_tiles::wants({.m = 1024, .n = 1024, .k = 1024})) return bf16_tiles::instructions();
   return detail::has_bf16_instructions() ? "oneDNN, bf16 instructions" : "oneDNN, widened to fp32";
 }
-#define NANOTRON_INSTANTIATE(T) template const char* gemm_library<T>();
+#define NANOTRON_INSTANTIATE(T)                           \
+  template bool runs_on_tiles<T>(const Device&, index_t); \
+  template const char* gemm_library<T>();
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 
