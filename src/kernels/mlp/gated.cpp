@@ -87,24 +87,21 @@ void weighted_gated_backward(Device& device, const Form& form, Matrix<T> gate_up
         TreeStack tree;
         for (int s = 0; s < order.shards_on_rank; ++s) {
           const Range shard = order.terms(0, s);
-          const T *const gate_s = gate + shard.begin, *const up_s = up + shard.begin;
+          T *const gate_s = gate + shard.begin, *const up_s = up + shard.begin;
           const T* const gradient_s = gradient + shard.begin;
+          // An element is read and overwritten in one place.
           stack[tree.top()] = row.template sum_chunks<T>(shard.size(), [=](const index_t c, const auto n) {
             const auto x = load(gate_s + c, n), u = load(up_s + c, n), g = load(gradient_s + c, n);
+            const auto d = chunk(n, [&](const int k) { return form.gradient(x[k], u[k], w * g[k]); });
+            store(gate_s + c, n, [&](const int k) { return d[k].gate; });
+            store(up_s + c, n, [&](const int k) { return d[k].up; });
             return sum(n, [&](const int k) { return g[k] * form.term(x[k], u[k]); });
           });
           tree.push(add);
         }
         tree.finish(add);
         const M dw = stack[0];
-        row.barrier();
         row.for_each(1, [=](const index_t) { dweights.data()[i] = dw; });
-        row.template for_each_chunk<T>(width, [=](const index_t c, const auto n) {
-          const auto x = load(gate + c, n), u = load(up + c, n), dh_c = load(gradient + c, n);
-          const auto d = chunk(n, [&](const int k) { return form.gradient(x[k], u[k], w * dh_c[k]); });
-          store(gate + c, n, [&](const int k) { return d[k].gate; });
-          store(up + c, n, [&](const int k) { return d[k].up; });
-        });
       });
 }
 
