@@ -1,6 +1,7 @@
 #include "nanotron/tensor/arena.hpp"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
@@ -16,6 +17,18 @@ constexpr std::uint64_t hash_prime = 1099511628211u;  // FNV-1a's
 
 constexpr bool is_on_host(MemoryKind kind) {
   return kind == MemoryKind::host_optimizer || kind == MemoryKind::host_activations;
+}
+
+// On a host that gives pages of 2 MiB on request (transparent_hugepage = madvise): fewer misses of address
+// translations, and the processor fetches ahead over 4 KiB. A hint, before the first access.
+void request_huge_pages([[maybe_unused]] std::byte* memory, [[maybe_unused]] std::size_t bytes) {
+#ifdef MADV_HUGEPAGE
+  if constexpr (built_for != Processor::cpu) return;
+  constexpr std::size_t page = std::size_t{2} << 20;
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+  const std::uintptr_t first = (begin + page - 1) / page * page, end = (begin + bytes) / page * page;
+  if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
+#endif
 }
 
 constexpr std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
@@ -81,6 +94,7 @@ Arena::Arena(const MemoryPlan& plan) : planning_(false), plan_(plan) {
           .change = "more ranks, a smaller data%micro_batch_size or parallel%recompute = 'full'; "
                     "nanotron_hpc --plan shows the memory of a deck"});
   }
+  request_huge_pages(memory_, bytes_of(plan));
   take_host_memory();
   clear();
 }

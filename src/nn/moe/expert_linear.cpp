@@ -2,6 +2,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/gemm/grouped/grouped_gemm.hpp"
+#include "nanotron/kernels/gemm/own_tiles.hpp"
 #include "nn/linear/rows.hpp"
 #include "nn/moe/expert_pieces.hpp"
 

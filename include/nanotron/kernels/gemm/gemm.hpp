@@ -61,11 +61,6 @@ template <class T, class C>
 void gemm_batched(Device& device, const BatchedShape& shape, const T* const* a, const T* const* b, C* const* c,
                   index_t count);
 
-/// Whether GEMMs of T whose C has m rows run on tiles of our own on this device, with enough workspace. These keep
-/// nothing for a shape (m, n, k), so each call may have another one, and no element of C depends on m or n.
-template <class T>
-bool runs_on_tiles(const Device& device, index_t m);
-
 /// The GEMM library, for logs and benchmarks: "BLAS" (fp64), "oneDNN" (fp32), for bf16 "AMX
 /// tiles", "AVX-512 tiles", "oneDNN, bf16 instructions" or "oneDNN, widened to fp32"; on a GPU "cuBLASLt".
 template <class T>

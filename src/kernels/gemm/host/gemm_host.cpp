@@ -15,6 +15,7 @@
 #include "kernels/gemm/gemm_tiles.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/gemm/gemm_algorithms.hpp"
+#include "nanotron/kernels/gemm/own_tiles.hpp"
 
 namespace nanotron::kernels {
 

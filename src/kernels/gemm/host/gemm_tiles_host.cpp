@@ -72,77 +72,28 @@ void finish(const detail::GemmProblem& p, const float* sums, index_t rows, index
   }
 }
 
-// Cache lines of a matrix in memory, row by row, that are requested before they are read.
-class Lines {
- public:
-  Lines() = default;
-  template <class T>
-  Lines(const T* first, index_t leading, index_t rows, index_t columns)
-      : row_(reinterpret_cast<const char*>(first)),
-        stride_(leading * static_cast<index_t>(sizeof(T))),
-        per_row_(tiles(columns * static_cast<index_t>(sizeof(T)), line)),
-        all_(rows * per_row_) {}
-
-  // Of the i-th of `parts` equal parts. Not inlined: the registers belong to multiply_block.
-  __attribute__((noinline)) void request(index_t i, index_t parts) const {
-    const index_t each = tiles(all_, parts), end = std::min((i + 1) * each, all_);
-    for (index_t at = i * each; at < end;) {
-      const index_t row_end = std::min(end, (at / per_row_ + 1) * per_row_);
-      const char* next = row_ + at / per_row_ * stride_ + at % per_row_ * line;
-      for (; at < row_end; ++at, next += line) __builtin_prefetch(next, 0, 2);
-    }
-  }
-
- private:
-  static constexpr index_t line = 64;
-  const char* row_ = nullptr;
-  index_t stride_ = 0, per_row_ = 1, all_ = 0;
-};
-
-// Columns of B are packed where they are first used, while those that follow come from memory.
-struct ColumnsOfB {
-  const bf16* b;
-  bool packs, keeps;  // keeps: the packed columns of all blocks, for the rows that follow
-  bf16* packed;
-
-  bf16* strips(index_t j, index_t strip) const { return keeps ? packed + j / tile_extent * strip : packed; }
-  Lines lines(const detail::GemmProblem& p, index_t j) const {
-    if (!packs || j >= p.n) return {};
-    const index_t columns = std::min(block, p.n - j);
-    return p.op_b == Op::none ? Lines(b + j, p.leading_b, p.k, columns)
-                              : Lines(b + j * p.leading_b, p.leading_b, columns, p.k);
-  }
-};
-
-// C of `rows` rows from row `first` on, A's rows packed.
+// C of `rows` rows from row `first` on, A's rows and all of B packed.
 template <class C>
-void multiply_rows(const detail::GemmProblem& p, const bf16* packed_a, const ColumnsOfB& b, index_t first, index_t rows,
-                   C* c) {
+void multiply_rows(const detail::GemmProblem& p, const bf16* packed_a, const bf16* packed_b, index_t first,
+                   index_t rows, C* c) {
   const index_t count = tiles(p.k, tile_depth), strip = count * tile_elements;
-  const index_t parts = tiles(rows, block);
   const bool straight = std::is_same_v<C, float> && p.alpha == 1.0 && (p.beta == 0.0 || p.beta == 1.0);
+  const index_t last_depth = p.k - (count - 1) * tile_depth;
   alignas(64) float sums[block * block];
   for (index_t j = 0; j < p.n; j += block) {
-    bf16* const strips_b = b.strips(j, strip);
-    if (b.packs) pack_b(p, b.b, j, std::min(block, p.n - j), strips_b);
-    const Lines next_b = b.lines(p, j + block);
+    const bf16* const strips_b = packed_b + j / tile_extent * strip;
     for (index_t i = 0; i < rows; i += block) {
-      const index_t next_row = i + block < rows ? i + block : 0, next_column = next_row > 0 ? j : j + block;
-      const Lines next_c = next_column < p.n ? Lines(c + (first + next_row) * p.leading_c + next_column, p.leading_c,
-                                                     std::min(block, rows - next_row), block)
-                                             : Lines();
-      next_c.request(0, 1);
-      next_b.request(i / block, parts);
       const bf16* const strips_a = packed_a + i / tile_extent * strip;
       const index_t height = std::min(block, rows - i), width = std::min(block, p.n - j);
       C* const corner = c + (first + i) * p.leading_c + j;
       if constexpr (std::is_same_v<C, float>) {
         if (straight && height == block && width == block) {
-          multiply_block(strips_a, strip, strips_b, strip, count, corner, p.leading_c, p.beta != 0.0);
+          multiply_block(strips_a, strip, strips_b, strip, count, corner, p.leading_c, p.beta != 0.0,
+                         {block, last_depth});
           continue;
         }
       }
-      multiply_block(strips_a, strip, strips_b, strip, count, sums, block, false);
+      multiply_block(strips_a, strip, strips_b, strip, count, sums, block, false, {height, last_depth});
       finish(p, sums, height, width, corner);
     }
   }
@@ -191,23 +142,20 @@ void multiply(const Device& device, const detail::GemmProblem& p, const bf16* a,
   const index_t step = tiles(p.m, workers * rounds * block) * block;  // at most rows_per_block
   const index_t slice = slice_of(p.k);
   const index_t columns = tiles(p.n, workers * block) * block;
-  const ColumnsOfB columns_of_b{b, workers == 1, workers > 1 || rounds > 1, packed_b};
   const auto pack = [=](const index_t worker) {
     const index_t first = worker * columns;
     if (first < p.n) {
       pack_b(p, b, first, std::min(columns, p.n - first), packed_b + packed_elements(first, p.k));
     }
   };
-  if (workers > 1) for_each_worker(device, "pack_b", workers, pack);
+  for_each_worker(device, "pack_b", workers, pack);
   const auto work = [=](const index_t worker) {
     const TileScope tiles_configured;
     bf16* const own = packed_a + worker * slice;
     for (index_t first = worker * step; first < p.m; first += workers * step) {
       const index_t rows = std::min(step, p.m - first);
       pack_a(p, a, first, rows, own);
-      ColumnsOfB columns = columns_of_b;
-      columns.packs = columns.packs && first == 0;
-      multiply_rows(p, own, columns, first, rows, c);
+      multiply_rows(p, own, packed_b, first, rows, c);
     }
   };
   for_each_worker(device, "gemm_tiles", workers, work);

@@ -1,10 +1,13 @@
 // ranks: 1
 // Layers of all experts: the grouped GEMMs give what those of the library give, whatever rows the experts have.
+#include <bit>
 #include <numeric>
 #include <optional>
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
+#include "nanotron/kernels/gemm/gemm.hpp"
+#include "nanotron/kernels/gemm/own_tiles.hpp"
 #include "nanotron/kernels/moe/expert_rows.hpp"
 #include "nanotron/nn/moe/expert_linear.hpp"
 #include "nanotron/nn/moe/fp8_experts.hpp"
@@ -179,6 +182,59 @@ TEST(ExpertLinear, GroupedNeedsOneStride) {
   const Layer layer({1, 2, 3, 4});
   EXPECT_NO_THROW(layer.make(deck::ExpertGemms::library, 8));
   EXPECT_THROW(layer.make(deck::ExpertGemms::grouped, 8), Error);
+}
+
+// GEMMs on tiles of our own keep nothing for a shape: all rows of an expert are one GEMM. Elsewhere, and for a few
+// rows, they are multiplied in pieces, with the same bits of the weight gradient.
+TEST(ExpertLinear, MultipliesAllRowsOfAnExpertAtOnceOnTiles) {
+  constexpr index_t out = 96, in = 64;  // whole blocks of C, else the sums of pieces are rounded
+  const Counts counts{131, 0, 70, 5};
+  nn::ExpertRows rows;
+  rows.begin.assign(counts.size() + 1, 0);
+  std::partial_sum(counts.begin(), counts.end(), rows.begin.begin() + 1);
+  const index_t all = rows.received_rows = rows.begin.back();
+  const auto w = Array<bf16>::random(4 * out * in, 1), x = Array<bf16>::random(all * in, 2),
+             dy = Array<bf16>::random(all * out, 3);
+  const Array<float> dw(4 * out * in, 0.5), expected(4 * out * in, 0.5);
+  const Array<bf16> y(all * out), dx(all * in);
+  const auto of = [](const Array<float>& g, index_t e) { return Matrix<float>(g.data() + e * out * in, out, in); };
+  std::vector<nn::LinearWeights<bf16>> weights;
+  for (index_t e = 0; e < 4; ++e)
+    weights.push_back({.weight = Matrix<const bf16>(w.data() + e * out * in, out, in), .gradient = of(dw, e)});
+  const auto linear = nn::make_expert_linear<bf16>(deck::ExpertGemms::library, weights, {});
+
+  Timers timers;
+  Device device(timers);
+  const std::size_t bytes = kernels::gemm_workspace_bytes<bf16>(GemmMode::library, built_for, all, out, all);
+  const Kokkos::View<std::byte*, MemorySpace> workspace("GEMM workspace", bytes);
+  device.set_gemm_workspace(Vector<std::byte>(workspace.data(), workspace.size()));
+  const auto gemms = [&](const auto& run) {
+    timers.reset();
+    run();
+    device.fence();
+    for (const TimerRow& row : timers.rows()) {
+      if (std::string(row.name) == "gemm") return row.calls;
+    }
+    return std::uint64_t{0};
+  };
+  const bool tiles = kernels::runs_on_tiles<bf16>(device, 64);  // 64 + 4 + 2 = 70 rows, 128 + 2 + 1 = 131, 4 + 1 = 5
+  EXPECT_EQ(gemms([&] { linear->forward(device, rows, x.matrix(all, in), y.matrix(all, out)); }), tiles ? 4 : 8);
+  EXPECT_EQ(gemms([&] { linear->backward_input(device, rows, dy.matrix(all, out), dx.matrix(all, in)); }),
+            tiles ? 4 : 8);
+  EXPECT_EQ(gemms([&] { linear->backward_weight(device, rows, dy.matrix(all, out), x.matrix(all, in)); }),
+            tiles ? 3 : 8);
+
+  for (index_t e = 0, at = 0; e < 4; ++e) {
+    for (index_t left = counts[static_cast<std::size_t>(e)]; left > 0;) {
+      const auto n = static_cast<index_t>(std::bit_floor(static_cast<std::size_t>(left)));
+      kernels::gemm<bf16, float>(device, kernels::Op::transpose, kernels::Op::none, 1.0,
+                                 Matrix<const bf16>(dy.data() + at * out, n, out),
+                                 Matrix<const bf16>(x.data() + at * in, n, in), 1.0, MatrixRef<float>(of(expected, e)));
+      at += n, left -= n;
+    }
+  }
+  device.fence();
+  EXPECT_EQ(values_of(dw.vector()), values_of(expected.vector()));
 }
 
 // The rows of several ranks, of which each sends as many to an expert as its row of counts says.
