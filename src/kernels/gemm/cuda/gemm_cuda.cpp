@@ -1,5 +1,6 @@
 #include "kernels/gemm/cuda/gemm_plans.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/kernels/gemm/own_tiles.hpp"
 
 // cuBLASLt for single GEMMs; cuBLAS for batched GEMMs with arrays of pointers.
 
