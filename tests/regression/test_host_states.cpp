@@ -103,6 +103,37 @@ TEST_P(HostStates, AreCountedOnTheLink) {
   EXPECT_NEAR(kernels, 0.0, 1.0);
 }
 
+// The update goes beside the first forward of pipelines too, source by source, with gathers and experts; beside
+// validation; and clips of queries and keys wait for it.
+TEST(HostStatesOnGrids, ChangeNoBit) {
+  int ranks = 1;
+  MPI_Comm_size(test::world(), &ranks);
+  const Keys all{"model.num_hidden_layers=4", "data.micro_batch_size=1",      "data.global_batch_size=8",
+                 "optimizer.ema_decay=0.9",   "data.validation_fraction=0.1", "data.validation_every=2",
+                 "data.validation_batches=1"};
+  const std::vector<Keys> of_one{{"optimizer.qk_clip=0.1", "model.qk_norm=f"}, {"optimizer.name=schedule_free_adamw"}};
+  const std::vector<Keys> of_two{{"parallel.pp=2", "parallel.pp_schedule=zero_bubble"},
+                                 {"parallel.dp=2", "parallel.zero_stage=2", "precision.compute=bf16"}};
+  const std::vector<Keys> of_four{
+      {"parallel.pp=2", "parallel.dp=2", "parallel.zero_stage=1", "parallel.pp_schedule=interleaved_1f1b",
+       "precision.compute=bf16"},
+      {"parallel.tp=2", "parallel.dp=2", "parallel.zero_stage=1", "parallel.tp_mode=reduce_scatter"}};
+  for (const char* model : {"qwen3", "qwen2_moe"}) {
+    for (Keys keys : ranks == 1 ? of_one : ranks == 2 ? of_two : of_four) {
+      SCOPED_TRACE(fmt::format("{} {}", model, fmt::join(keys, " ")));
+      keys.insert(keys.end(), all.begin(), all.end());
+      const auto run = [&](const char* memory) {
+        Keys set = keys;
+        set.push_back(fmt::format("optimizer.state_memory={}", memory));
+        deck::Config config = test::golden_config(model, set);
+        config.checkpoint.resume = "none";
+        return test::run_training(config, test::world(), 5);
+      };
+      expect_same(run("host"), run("device"));
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, HostStates,
     testing::Values(Keys{"optimizer.name=adamw"}, Keys{"precision.compute=bf16", "precision.moments=bf16"},

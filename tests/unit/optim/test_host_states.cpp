@@ -25,9 +25,9 @@ struct Case {
 
 deck::Config config_of(const Case& c, deck::StateMemory memory) {
   deck::Config config;
-  config.model = {.hidden_size = 64, .num_hidden_layers = 3, .num_attention_heads = 4};
-  config.model.num_key_value_heads = 2, config.model.head_dim = 16, config.model.intermediate_size = 96;
-  config.model.vocab_size = 199;
+  config.model = {.hidden_size = 32, .num_hidden_layers = 3, .num_attention_heads = 4};
+  config.model.num_key_value_heads = 2, config.model.head_dim = 8, config.model.intermediate_size = 48;
+  config.model.vocab_size = 67;
   config.optimizer.name = c.name;
   config.optimizer.ema_decay = 0.9;
   config.optimizer.state_memory = memory;
@@ -125,7 +125,7 @@ void expect_same_bits(const Case& c) {
   for (const std::size_t bucket : {std::size_t{5000}, std::size_t{100000}, std::size_t{1} << 30}) {
     for (const Pieces pieces : {Pieces::whole, Pieces::by_source}) {
       SCOPED_TRACE(fmt::format("{}, buckets of {}", c.name, bucket));
-      test::in_legal_orders([&] { EXPECT_EQ(trained<M>(c, host, bucket, pieces), expected); });
+      EXPECT_EQ(trained<M>(c, host, bucket, pieces), expected);
     }
   }
 }
@@ -143,6 +143,13 @@ INSTANTIATE_TEST_SUITE_P(All, HostStates,
                                          Case{"schedule_free_adamw"}, Case{"sophia"}),
                          [](const auto& info) { return fmt::format("case{}", info.index); });
 
+TEST(HostBuckets, AreInOrderInAllOrdersOfTheStreams) {
+  using enum deck::StateMemory;
+  const Case adamw{"adamw"};
+  const auto expected = trained<float>(adamw, device, 0, Pieces::whole);
+  test::in_legal_orders([&] { EXPECT_EQ(trained<float>(adamw, host, 8192, Pieces::by_source), expected); });
+}
+
 // Of buckets that all are full: as many as the largest layer has, at least three and at most sixteen, and no more than
 // there are.
 TEST(HostBuckets, TakeFewBuffers) {
@@ -151,7 +158,7 @@ TEST(HostBuckets, TakeFewBuffers) {
     return trial.plan.bytes[static_cast<std::size_t>(MemoryKind::workspace)];
   };
   EXPECT_EQ(workspace(1024), 2 * 16 * 1024u);  // of Lion and of the average
-  EXPECT_EQ(workspace(65536), 2 * 3 * 65536u);
+  EXPECT_EQ(workspace(16384), 2 * 3 * 16384u);
   const Trial<float> here({"lion"}, deck::StateMemory::device, 0), there({"lion"}, deck::StateMemory::host, 1024);
   EXPECT_EQ(there.plan.on_host(), here.plan.bytes[static_cast<std::size_t>(MemoryKind::optimizer)]);
 }
