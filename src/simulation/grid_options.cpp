@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "nanotron/deck/config.hpp"
-#include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/deck/table/parameters.hpp"
 #include "nanotron/model/parameters/parameter_table.hpp"
 #include "nanotron/model/parameters/sharding.hpp"
 #include "nanotron/optim/optimizer.hpp"
+#include "simulation/expert_options.hpp"
 
 namespace nanotron::simulation {
 namespace {
@@ -39,7 +39,6 @@ template <class F>
 void for_each_grid(const deck::Config& base, int ranks, const deck::Machine& machine, const F& f) {
   const deck::ModelConfig& m = base.model;
   const std::int64_t in_node = machine.node.ranks == 0 ? ranks : machine.node.ranks;
-  const std::int64_t networks = deck::feed_forward_sizes(m).networks;
   for (const std::int64_t tp : divisors(ranks, in_node)) {
     if (m.num_attention_heads % tp != 0) continue;
     for (const std::int64_t pp : divisors(ranks / tp, m.num_hidden_layers)) {
@@ -47,9 +46,8 @@ void for_each_grid(const deck::Config& base, int ranks, const deck::Machine& mac
            divisors(ranks / tp / pp, std::max<std::int64_t>(1, base.data.sequence_length / shortest_piece))) {
         const std::int64_t dp = ranks / tp / pp / cp;
         if (base.data.global_batch_size % dp != 0) continue;
-        for (const std::int64_t ep : divisors(networks, dp * cp)) {
-          if ((dp * cp) % ep == 0) f(GridOptions{.dp = dp, .tp = tp, .pp = pp, .cp = cp, .ep = ep});
-        }
+        for (const ExpertRanks& e : expert_ranks(m, dp, cp, tp))
+          f(GridOptions{.dp = dp, .tp = tp, .pp = pp, .cp = cp, .ep = e.ep, .ep_over_tp = e.over_tp});
       }
     }
   }
@@ -99,7 +97,6 @@ std::vector<std::string> GridOptions::overrides() const {
                                fmt::format("parallel.tp={}", tp),
                                fmt::format("parallel.pp={}", pp),
                                fmt::format("parallel.cp={}", cp),
-                               fmt::format("parallel.ep={}", ep),
                                fmt::format("data.micro_batch_size={}", micro_batch),
                                fmt::format("parallel.zero_stage={}", zero_stage),
                                override_with("recompute", &deck::ParallelConfig::recompute, recompute),
@@ -107,6 +104,7 @@ std::vector<std::string> GridOptions::overrides() const {
                                "parallel.recompute_layers=all",
                                "parallel.zero_size=0",
                                "parallel.pp_layers=''"};
+  for (const std::string& key : ExpertRanks{ep, ep_over_tp}.overrides()) all.push_back(key);
   if (states == deck::StateMemory::host) all.push_back("optimizer.state_memory=host");
   if (messages_by_node)
     all.push_back(override_with("ep_messages", &deck::ParallelConfig::ep_messages, deck::ExpertMessages::by_node));
@@ -114,6 +112,16 @@ std::vector<std::string> GridOptions::overrides() const {
   if (schedule == deck::PpSchedule::interleaved_1f1b)
     all.push_back(fmt::format("parallel.pp_chunks={}", virtual_stages));
   return all;
+}
+
+std::vector<std::string> on_one_rank(std::vector<std::string> overrides) {
+  const deck::Config none;
+  for (const deck::Parameter& row : deck::parameters()) {
+    if (row.group == "parallel")
+      overrides.push_back(fmt::format("parallel.{}={}", row.name, deck::spelled(row.get(none))));
+  }
+  overrides.insert(overrides.end(), {"parallel.dp=1", "moe.receive_factor=0", "moe.receive_quantile=0"});
+  return overrides;
 }
 
 double GridOptions::in_flight(std::int64_t micro_batches) const {

@@ -19,11 +19,15 @@ struct GridOptions {
   deck::Recompute recompute = deck::Recompute::none;
   deck::StateMemory states = deck::StateMemory::device;
   bool messages_by_node = false;
+  bool ep_over_tp = false;  // ExpertRanks::over_tp
 
   std::vector<std::string> overrides() const;
   /// In flight on a rank at once, at most, as micro-batches of a whole stage.
   double in_flight(std::int64_t micro_batches) const;
 };
+
+/// So that a deck can be read for one rank, whatever it asks of the ranks of its grid.
+std::vector<std::string> on_one_rank(std::vector<std::string> overrides);
 
 /// All combinations of `ranks` that the sizes of the deck allow; base: read, not resolved for these ranks.
 std::vector<GridOptions> grid_options(const deck::Config& base, int ranks, const deck::Machine& machine);
@@ -43,7 +47,9 @@ class LeastMemory {
   struct Elements {
     double dense = 0.0, routed = 0.0;
     double on_rank(const GridOptions& o) const {
-      return (dense + routed / static_cast<double>(o.ep)) / static_cast<double>(o.tp * o.pp);
+      const double of_tp = o.ep_over_tp ? 1.0 : static_cast<double>(o.tp);
+      return (dense / static_cast<double>(o.tp) + routed / (static_cast<double>(o.ep) * of_tp)) /
+             static_cast<double>(o.pp);
     }
   };
   const deck::Config& base_;

@@ -18,6 +18,7 @@
 #include "nanotron/trainer/plan/plan.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
 #include "nanotron/trainer/start/message_nodes.hpp"
+#include "simulation/expert_options.hpp"
 #include "simulation/grid_options.hpp"
 #include "simulation/tables.hpp"
 
@@ -42,11 +43,7 @@ class Search {
   Search(const std::string& text, const std::string& name, const std::vector<std::string>& overrides, int ranks,
          const deck::Machine& machine)
       : text_(text), name_(name), overrides_(overrides), ranks_(ranks), machine_(machine) {
-    std::vector<std::string> open = overrides;
-    open.insert(open.end(), {"parallel.dp=0", "parallel.tp=1", "parallel.pp=1", "parallel.cp=1", "parallel.ep=1",
-                             "parallel.zero_stage=0", "parallel.zero_size=0", "parallel.pp_layers=''"});
-    base_ = trainer::read_deck_text(text, name, open);
-    base_.parallel.dp = 1;
+    base_ = trainer::read_deck_text(text, name, on_one_rank(overrides));
     trainer::resolve(base_, 1);
     smallest_.emplace(base_);
     if (base_.model.vocab_size == 0) {
@@ -101,15 +98,16 @@ class Search {
 
   // One and two layers on the ranks of tp, cp and ep.
   std::optional<Layers> layers_of(const GridOptions& o) {
-    const auto key = std::make_tuple(o.tp, o.cp, o.ep, o.micro_batch, o.recompute);
+    const auto key = std::make_tuple(o.tp, o.cp, o.ep, o.ep_over_tp, o.micro_batch, o.recompute);
     const auto found = layers_.find(key);
     if (found != layers_.end()) return found->second;
-    GridOptions small{.dp = std::max<std::int64_t>(1, o.ep / o.cp),
+    GridOptions small{.dp = ExpertRanks{o.ep, o.ep_over_tp}.smallest_dp(o.cp, o.tp),
                       .tp = o.tp,
                       .cp = o.cp,
                       .ep = o.ep,
                       .micro_batch = o.micro_batch,
-                      .recompute = o.recompute};
+                      .recompute = o.recompute,
+                      .ep_over_tp = o.ep_over_tp};
     const int ranks = static_cast<int>(small.dp * small.tp * small.cp);
     std::optional<deck::Config> config = config_of(small, ranks);
     std::optional<Layers> layers;
@@ -163,7 +161,8 @@ class Search {
   int ranks_;
   const deck::Machine& machine_;
   deck::Config base_;
-  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, deck::Recompute>, std::optional<Layers>>
+  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, bool, std::int64_t, deck::Recompute>,
+           std::optional<Layers>>
       layers_;
   std::optional<LeastMemory> smallest_;                              // of base_
   std::map<std::pair<std::int64_t, std::int64_t>, double> bubbles_;  // by pp and micro-batches
@@ -301,6 +300,25 @@ std::string virtual_text(const deck::ParallelConfig& p) {
   return fmt::format("{}{}", deck::virtual_stages(p), is_vee ? " V" : "");
 }
 
+namespace {
+
+// --set parallel.dp=2 --set "parallel.pp_layers=''" ..., in lines for a shell.
+std::string as_arguments(const std::vector<std::string>& overrides) {
+  std::string text, line = " ";
+  for (const std::string& key : overrides) {
+    const char* const quote = key.find('\'') == std::string::npos ? "" : "\"";
+    const std::string next = fmt::format(" --set {}{}{}", quote, key, quote);
+    if (line.size() + next.size() > 110) {
+      text += line + " \\\n";
+      line = " ";
+    }
+    line += next;
+  }
+  return text + line + "\n";
+}
+
+}  // namespace
+
 std::string describe(const SearchResult& result, const deck::Machine& machine) {
   std::string text = fmt::format("{} combinations, {} planned, {} simulated on {}\n", result.candidates, result.legal,
                                  result.examined, machine.name);
@@ -314,12 +332,14 @@ std::string describe(const SearchResult& result, const deck::Machine& machine) {
     const double hours = static_cast<double>(c.config.run.steps) * c.prediction.seconds / 3600.0;
     text += fmt::format(
         "{:>3}{:>6}{:>4}{:>4}{:>4}{:>4}{:>13}{:>6}{:>18}{:>9}{:>9.1f}{:>11.3f}{:>13.0f}{:>7.1f}{:>12.0f}{:>9}  {}\n",
-        ++number, p.dp, p.tp, p.pp, p.cp, p.ep, c.config.data.micro_batch_size, p.zero_stage, recompute_text(c.config),
-        virtual_text(p), c.memory / 1e9, c.prediction.seconds, c.prediction.tokens_per_second(),
-        100.0 * c.prediction.model_flops / c.prediction.seconds / peak, hours * c.prediction.nodes,
+        ++number, p.dp, p.tp, p.pp, p.cp, ep_text(p), c.config.data.micro_batch_size, p.zero_stage,
+        recompute_text(c.config), virtual_text(p), c.memory / 1e9, c.prediction.seconds,
+        c.prediction.tokens_per_second(), 100.0 * c.prediction.model_flops / c.prediction.seconds / peak,
+        hours * c.prediction.nodes,
         c.prediction.watts > 0.0 ? fmt::format("{:.1f}", hours * c.prediction.watts / 1e6) : "-",
         waits_text(c.prediction));
   }
+  if (!result.best.empty()) text += "the keys of the first:\n" + as_arguments(result.best.front().overrides);
   return text;
 }
 

@@ -8,6 +8,7 @@
 #include "nanotron/base/error.hpp"
 #include "nanotron/model/cost.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
+#include "simulation/grid_options.hpp"
 #include "simulation/tables.hpp"
 
 namespace nanotron::simulation {
@@ -26,10 +27,7 @@ class Sizes {
 
   // Whole nodes that would be too few at the peak of the machine; the largest size where it is more than that.
   int fewest_nodes() const {
-    std::vector<std::string> open = overrides_;
-    open.insert(open.end(), {"parallel.dp=1", "parallel.tp=1", "parallel.pp=1", "parallel.cp=1", "parallel.ep=1",
-                             "parallel.zero_stage=0", "parallel.zero_size=0", "parallel.pp_layers=''"});
-    deck::Config config = trainer::read_deck_text(text_, name_, open);
+    deck::Config config = trainer::read_deck_text(text_, name_, on_one_rank(overrides_));
     trainer::resolve(config, 1);
     const double flops = target_.tokens * model::training_flops_per_token(config);
     const double of_node = node() * machine_.peak(config.precision.compute) * target_.days * seconds_per_day;

@@ -12,6 +12,7 @@
 #include "nanotron/simulation/grid_search.hpp"
 #include "nanotron/simulation/step_prediction.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
+#include "simulation/expert_options.hpp"
 #include "support/small_deck.hpp"
 #include "support/test_folder.hpp"
 
@@ -113,6 +114,38 @@ TEST(GridSearch, SendsRowsOfExpertsByNodeWhereThatIsFaster) {
     EXPECT_TRUE(std::ranges::find(c.overrides, "parallel.ep_messages=by_node") != c.overrides.end());
   }
   EXPECT_GT(by_node, 0) << describe(result, machine);
+}
+
+// Attention over two tensor-parallel ranks of four: experts of half the width need all tokens on both, whole ones half
+// of them.
+TEST(GridSearch, KeepsExpertsWholeOnTensorParallelRanksWhereThatIsFaster) {
+  const std::string path = (test::test_folder() / "../input/machines/h100.nml").string();
+  const deck::Machine machine = deck::read_machine(path, deck::read_deck_file(path));
+  const std::string text =
+      "&run steps = 1 /\n"
+      "&model hidden_size = 2048, num_hidden_layers = 2, num_attention_heads = 8, intermediate_size = 256, "
+      "vocab_size = 4096 /\n"
+      "&moe num_experts = 8, num_experts_per_tok = 2, moe_intermediate_size = 512, receive_factor = 1.5 /\n"
+      "&parallel ep = 2, dp = 2, ep_overlap = .true. /\n"
+      "&precision compute = 'bf16' /\n"
+      "&data path = 'none', sequence_length = 4096, global_batch_size = 4, micro_batch_size = 2 /\n";
+  const SearchResult result =
+      search_grids(text, "deck", {}, 4, machine, {.best = 400, .examined = 400, .seconds = 30.0});
+  int whole = 0, faster = 0;
+  for (const GridCandidate& c : result.best) {
+    if (c.config.parallel.expert_tp != 1) continue;
+    ++whole;
+    EXPECT_EQ(c.config.parallel.ep % c.config.parallel.tp, 0);
+    EXPECT_TRUE(std::ranges::find(c.overrides, "parallel.expert_tp=1") != c.overrides.end());
+    EXPECT_EQ(ep_text(c.config.parallel), std::to_string(c.config.parallel.ep) + "t");
+    deck::Config sharded = c.config;
+    sharded.parallel.expert_tp = 0;
+    sharded.parallel.ep /= sharded.parallel.tp;
+    faster += predict_step(sharded, machine).seconds > c.prediction.seconds ? 1 : 0;
+  }
+  EXPECT_GT(whole, 0) << describe(result, machine);
+  EXPECT_GT(faster, 0) << describe(result, machine);
+  EXPECT_NE(describe(result, machine).find("of the first:\n  --set parallel.dp="), std::string::npos);
 }
 
 }  // namespace
