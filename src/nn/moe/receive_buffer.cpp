@@ -20,13 +20,14 @@ double normal_quantile(double q) {
 
 }  // namespace
 
-double received_quantile(double q, index_t even, index_t ranks) {
-  const double of_choices = (1.0 - 1.0 / static_cast<double>(ranks)) / static_cast<double>(even);
-  return 1.0 + normal_quantile(q) * std::sqrt(of_choices + received_overdispersion * received_overdispersion);
+double received_quantile(double q, double even, index_t ranks, double c) {
+  const double of_choices = (1.0 - 1.0 / static_cast<double>(ranks)) / even;
+  return 1.0 + normal_quantile(q) * std::sqrt(of_choices + c * c);
 }
 
 double receive_buffer_factor(const deck::MoeConfig& moe, index_t even, index_t ranks) {
-  return moe.receive_quantile > 0.0 ? received_quantile(moe.receive_quantile, even, ranks) : moe.receive_factor;
+  return moe.receive_quantile > 0.0 ? received_quantile(moe.receive_quantile, static_cast<double>(even), ranks)
+                                    : moe.receive_factor;
 }
 
 }  // namespace nanotron::nn

@@ -213,6 +213,7 @@ ExitCode train_as(PreparedRun& run) {
                          .stated_peak = peaks.stated_peak},
                 .energy = gather_energy(meter, run.grid)},
                run.grid, run.log);
+  if (const std::string text = training.trainer().summary(); !text.empty()) run.log.info("{}", text);
   if (run.copies) run.copies->remove_all();  // the state is in a checkpoint
   report_resources(run, device, memory.largest);
   return conclude(run, step, reason, stop, progress);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/moe/routing.hpp"
+#include "nanotron/nn/moe/receive_buffer.hpp"
 #include "nanotron/nn/received_rows.hpp"
 #include "nanotron/tensor/pinned_memory.hpp"
 #include "trainer/state/statistics_parts.hpp"
@@ -87,6 +90,22 @@ class PlannedRouters final : public StatisticsMonitor {
   ChoiceBiases<M> biases_;
 };
 
+// What the ranks received, against what moe%receive_quantile assumes, and the factor that would have been enough: that
+// of the quantile with the measured overdispersion, and at least the largest load. No rank receives more than all rows.
+std::string received_text(const deck::MoeConfig& moe, index_t ranks, const nn::ReceivedLoads& loads, double largest) {
+  if (loads.dispatches == 0.0) return {};
+  const double overdispersion = loads.overdispersion(ranks), even = loads.dispatches / loads.inverse_even;
+  const double q = moe.receive_quantile > 0.0 ? moe.receive_quantile : 0.99999;
+  const double enough = std::max(nn::received_quantile(q, even, ranks, overdispersion), largest);
+  return fmt::format(
+      "received rows of experts over an even load of {:.0f}, {:.0f} dispatches to a rank: 99.9 % at most {:.2f}, "
+      "largest "
+      "{:.2f}; overdispersion {:.3f}, assumed by moe%receive_quantile: {:g}\n"
+      "moe%receive_factor = {:.2f} holds the quantile {:g} of this load",
+      even, loads.dispatches, std::min(loads.quantile(0.999), largest), largest, overdispersion,
+      nn::received_overdispersion, std::min(std::ceil(100.0 * enough) / 100.0, static_cast<double>(ranks)), q);
+}
+
 // `sums` has one row per layer. With E experts, K assignments per token, n_e assignments of expert e in a sequence of s
 // positions and S tokens, T tokens in the step:
 //
@@ -107,6 +126,7 @@ class Routers final : public StatisticsMonitor {
         device_(device),
         sums_(sums),
         biases_(std::move(biases)),
+        ranks_(config.parallel.ep),
         received_(config.parallel.ep > 1 ? received : nullptr),
         copy_(sums.size()),
         host_(copy_.span().data(), sums.extent(0), sums.extent(1)) {}
@@ -159,6 +179,17 @@ class Routers final : public StatisticsMonitor {
     clear(device_, sums_);
   }
 
+  std::string summary() override {
+    if (received_ == nullptr) return {};
+    nn::ReceivedLoads loads = received_->loads();
+    double largest = received_->largest();
+    static_assert(sizeof loads == (4 + std::tuple_size_v<decltype(loads.histogram)>)*sizeof(double));
+    NANOTRON_CHECK_MPI(
+        MPI_Allreduce(MPI_IN_PLACE, &loads, sizeof loads / sizeof(double), MPI_DOUBLE, MPI_SUM, grid_.world().mpi()));
+    NANOTRON_CHECK_MPI(MPI_Allreduce(MPI_IN_PLACE, &largest, 1, MPI_DOUBLE, MPI_MAX, grid_.world().mpi()));
+    return received_text(moe_, ranks_, loads, largest);
+  }
+
  private:
   deck::MoeConfig moe_;
   double layers_, length_;
@@ -166,6 +197,7 @@ class Routers final : public StatisticsMonitor {
   Device& device_;
   Matrix<double> sums_;
   ChoiceBiases<M> biases_;
+  index_t ranks_;               // that share the experts
   nn::ReceivedRows* received_;  // null: no other rank sends any
   double load_ = 0.0;
   PinnedArray<double> copy_;

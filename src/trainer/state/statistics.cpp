@@ -48,6 +48,11 @@ class Statistics final : public StatisticsMonitor {
   void after_update() override {
     for (const Monitor& m : monitors_) m.monitor->after_update();
   }
+  std::string summary() override {
+    std::string all;
+    for (const Monitor& m : monitors_) all += m.monitor->summary();
+    return all;
+  }
 
  private:
   struct Monitor {

@@ -7,7 +7,8 @@
 //   rows ~ normal(N, N (1 - 1 / e) + (c N)^2)
 //
 // N (1 - 1 / e): of tokens that choose a rank at random. c = 0.1, overdispersion: tokens of a sequence choose alike,
-// and a balance loss leaves the ranks unequal. A run measures the load (received_load in metrics.h5).
+// and a balance loss leaves the ranks unequal. A run measures the load (received_load in metrics.h5), and its c
+// (nn/received_rows.hpp).
 
 #include "nanotron/base/types.hpp"
 
@@ -19,8 +20,8 @@ namespace nanotron::nn {
 
 inline constexpr double received_overdispersion = 0.1;
 
-/// The q quantile of the rows over N = even. ranks: e.
-double received_quantile(double q, index_t even, index_t ranks);
+/// The q quantile of the rows over N = even. ranks: e; c: overdispersion.
+double received_quantile(double q, double even, index_t ranks, double c = received_overdispersion);
 
 /// Rows of the buffer over those of an even load: receive_factor or that of receive_quantile; 0: the worst case.
 double receive_buffer_factor(const deck::MoeConfig& moe, index_t even, index_t ranks);

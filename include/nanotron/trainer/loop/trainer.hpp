@@ -52,6 +52,8 @@ class Trainer {
   index_t sample_cursor() const { return counters_.sample_cursor; }
   /// The state, after all communication of weights has finished. Collective.
   TrainingState<T>& state();
+  /// Of the statistics of all its steps. Collective.
+  std::string summary() { return statistics_->summary(); }
   double exposed_communication_seconds() const { return state_.reducers.exposed_seconds(); }
 
  private:

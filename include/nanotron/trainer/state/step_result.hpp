@@ -32,6 +32,8 @@ class StatisticsMonitor {
   virtual void collect(double terms, std::span<double> values) = 0;
   /// After an update of the weights: queues what the model derives from the statistics collected last.
   virtual void after_update() {}
+  /// Of all steps so far, for the end of a run; empty if there is none. Collective over the world.
+  virtual std::string summary() { return {}; }
 };
 
 template <class T>
