@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/comm/collectives.hpp"
 #include "nanotron/deck/config.hpp"
 
 namespace nanotron::trainer {
@@ -174,11 +175,31 @@ std::string run_report(const RunTotals& totals, const std::vector<RankPhases>& r
   return text;
 }
 
+namespace {
+
+// What the groups of context parallelism moved, which depends on the documents; empty without any.
+std::string context_traffic_text(const RunTotals& totals, comm::ProcessGrid& grid) {
+  if (grid.shape().cp == 1 || totals.steps == 0) return "";
+  std::int64_t bytes = 0, calls = 0;
+  for (comm::Group* group : {&grid.cp(), &grid.cp_all_to_all(), &grid.cp_ring()}) {
+    bytes += static_cast<std::int64_t>(group->traffic().bytes);
+    calls += static_cast<std::int64_t>(group->traffic().calls);
+  }
+  const double each = static_cast<double>(totals.steps) * grid.shape().size();
+  return fmt::format("context parallelism: {:.4g} MiB in {:.4g} operations for each rank and step",
+                     static_cast<double>(comm::sum(grid.world(), bytes)) / each / 1048576.0,
+                     static_cast<double>(comm::sum(grid.world(), calls)) / each);
+}
+
+}  // namespace
+
 void report_times(const deck::Config& config, Timers& timers, const RunTotals& totals, comm::ProcessGrid& grid,
                   Log& log) {
   if (config.output.timers) log.summary("{}", timers.table(totals.seconds));
   const std::string report = run_report(totals, gather_phases(timers, grid));
   if (!report.empty()) log.info("{}", report);
+  const std::string context = context_traffic_text(totals, grid);
+  if (!context.empty()) log.info("{}", context);
 }
 
 }  // namespace nanotron::trainer
