@@ -40,6 +40,22 @@ TEST_P(RecomputeDispatch, HasTheSameBits) {
   }
 }
 
+// Layers that are computed again as a whole receive their rows once more with all else, and not a third time.
+TEST_P(RecomputeDispatch, BesideLayersThatAreComputedAgain) {
+  deck::Config config = config_of();
+  const auto extra = [&](const deck::Config& kept) {
+    deck::Config again = kept;
+    again.parallel.recompute_dispatch = true;
+    return test::run_training(again, test::world(), 1).counted.expert_parallel -
+           test::run_training(kept, test::world(), 1).counted.expert_parallel;
+  };
+  const std::uint64_t of_all = extra(config);
+  config.parallel.recompute = deck::Recompute::full;
+  config.parallel.recompute_layers = "0";
+  expect_same_bits(config);
+  EXPECT_EQ(extra(config) * static_cast<std::uint64_t>(config.model.num_hidden_layers), of_all);
+}
+
 TEST_P(RecomputeDispatch, InTurnsInNarrowRowsAndByNode) {
   deck::Config turns = config_of();
   turns.parallel.ep_overlap = true;

@@ -38,6 +38,9 @@ class LayerRecompute {
 /// "full", or "full in 12 of 48 layers".
 std::string recompute_text(const ParallelConfig& parallel, std::int64_t layers);
 
+/// Whether all of these layers (deck/layer_set.hpp) are computed again as a whole; false with errors at the keys of it.
+bool recomputes_all(const Config& config, const std::string& layers, const Findings& findings);
+
 /// Checks parallel%recompute_layers.
 void check_recompute(const Config& config, Findings& findings);
 

@@ -5,14 +5,16 @@
 namespace nanotron::nn {
 
 /// What a part of the model communicates per micro-batch. output: the part of forward that recomputation in backward
-/// does not repeat; not in `forward`.
+/// does not repeat; not in `forward`. again: what backward repeats of forward unless recomputation does; not in
+/// `backward`.
 struct PassTraffic {
-  comm::StepTraffic forward{}, backward{}, output{};
+  comm::StepTraffic forward{}, backward{}, output{}, again{};
 
   PassTraffic& operator+=(const PassTraffic& other) {
     forward += other.forward;
     backward += other.backward;
     output += other.output;
+    again += other.again;
     return *this;
   }
 };

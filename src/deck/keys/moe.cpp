@@ -62,8 +62,9 @@ std::vector<Parameter> moe_rows() {
         "Capacity of an expert per sequence: capacity_factor * num_experts_per_tok * sequence_length / num_experts "
         "tokens, rounded up. Later tokens are dropped. 0: no limit (dropless)."),
     KEY(receive_factor).at_least(0).may_change().says(
-        "Size of the buffer for the tokens that a rank's experts receive, relative to an even load; the run ends if "
-        "more arrive. 0: a buffer for the worst case."),
+        "Size of the buffer for the tokens that a rank's experts receive, and with ep_messages = 'by_node' of that for "
+        "those that it forwards, relative to an even load; the run ends if more arrive. 0: buffers for the worst "
+        "case."),
     KEY(receive_quantile).at_least(0).below(1).may_change().omitted().says(
         "Instead of receive_factor: the buffer holds this quantile of the rows of one dispatch, such as 0.999999, if "
         "routers are balanced (doc/numerics.md); --plan prints the factor. The run ends if more arrive. 0: not used."),

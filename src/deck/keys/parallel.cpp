@@ -128,8 +128,8 @@ std::vector<Parameter> parallel_rows() {
         "GEMMs exist for one such tile only, and backward computes them again (as DeepSpeed's TiledMLP). 0: all tokens "
         "at once."),
     KEY(recompute_dispatch).of_training().says(
-        "Whether backward receives the input rows of experts again, by another dispatch, instead of keeping them; not "
-        "with recompute = 'full', whose layers receive them again with all else."),
+        "Whether backward receives the input rows of experts again, by another dispatch, instead of keeping them. "
+        "Layers of recompute = 'full' receive them again with all else."),
     KEY(offload_layers).at_least(0).at_most(100000).in("layers").says(
         "Layers of each virtual stage, the first ones, whose activations are copied to page-locked memory of the host "
         "after forward and back before backward, beside other layers. They share the memory of three layers on the "

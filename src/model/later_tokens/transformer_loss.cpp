@@ -61,7 +61,8 @@ comm::StepTraffic Transformer<T>::appended_traffic() const {
   for (index_t d = 1; d <= depths; ++d) {
     const LayerTraffic layer = layer_of(appended_stage(d), 0).traffic();
     sum += layer.forward + layer.backward;
-    if (d < depths && recompute_of(appended_stage(d), 0) == deck::Recompute::full) sum += layer.recompute;
+    const bool is_full = recompute_of(appended_stage(d), 0) == deck::Recompute::full;
+    if (!is_full || d < depths) sum += is_full ? layer.recompute : layer.again;
     sum += tp_region_->sum_traffic() + tp_region_->gather_traffic() + head_->loss.traffic(tokens()) +
            tp_region_->sum_traffic() + tp_region_->gather_traffic();
   }

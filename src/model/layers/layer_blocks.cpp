@@ -44,7 +44,8 @@ LayerTraffic LayerBlocks<T>::traffic() const {
           .recompute = blocks.forward + (mlp_join_.reads_output() ? blocks.output : none),
           .backward = blocks.backward + inputs,
           .backward_input = blocks.backward + (feed_forward_->is_in_tiles() ? tp_region_->regather_traffic() : none),
-          .backward_weight = 2 * tp_region_->gather_traffic() + inputs};
+          .backward_weight = 2 * tp_region_->gather_traffic() + inputs,
+          .again = blocks.again};
 }
 
 // The all-gather of a block's input overlaps the computation of dn. The reduction of dn over the tensor-parallel group

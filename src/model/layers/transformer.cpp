@@ -199,8 +199,8 @@ LayerTraffic Transformer<T>::traffic(index_t stage) const {
     const LayerTraffic layer = layer_of(stage, l).traffic();
     sum.forward += layer.forward;
     sum.backward += layer.backward;
-    if (recompute_of(stage, l) == deck::Recompute::full) sum.backward += layer.recompute;
-    sum.backward_input += layer.backward_input;
+    sum.backward += recompute_of(stage, l) == deck::Recompute::full ? layer.recompute : layer.again;
+    sum.backward_input += layer.backward_input + layer.again;
     sum.backward_weight += layer.backward_weight;
   }
   comm::StepTraffic ends;

@@ -19,6 +19,12 @@ Range sent_assignments(const MoeParts<T>& parts, index_t tokens) {
   return {slice.begin * parts.routing.top_k, slice.end * parts.routing.top_k};
 }
 
+// With recompute_dispatch, except in layers of recompute = 'full', which share the input rows.
+template <class T>
+bool receives_again(const RoutedActivations<T>& act) {
+  return act.input.extent(0) == 0;
+}
+
 }  // namespace
 
 template <class T>
@@ -33,7 +39,7 @@ PassTraffic Moe<T>::traffic(const TensorParallelRegion<T>& region) const {
                          comm::StepTraffic{.context_parallel = comm::all_reduce_bytes(counts, parts_->cp->size())},
              .output = sum} +
          parts_->exchanges.front()->traffic() +
-         PassTraffic{.backward =
+         PassTraffic{.again =
                          s.recompute_dispatch ? parts_->exchanges.front()->dispatch_traffic() : comm::StepTraffic{}};
 }
 
@@ -77,7 +83,7 @@ TokenRoutes Moe<T>::routes(const RoutedActivations<T>& act, index_t tokens) cons
 // Where rows arrive.
 template <class T>
 Matrix<T> Moe<T>::input(const RoutedActivations<T>& act, const RoutedWorkspace<T>& work) const {
-  return parts_->sizes.recompute_dispatch ? work.output : act.input;
+  return receives_again(act) ? work.output : act.input;
 }
 
 template <class T>
@@ -338,7 +344,7 @@ void Moe<T>::backward_rows_weight(Device& device, const FeedForwardActivations<T
   w_.down->backward_weight(device, plan, act.doutput, act.hidden);
   exchange(*w.routed).progress();
   w_.biases.backward_down(device, plan, act.doutput, act.row_weights, w.routed->bias_sums);
-  if (!parts_->sizes.recompute_dispatch) w_.gate_up->backward_weight(device, plan, act.gate_up, act.input);
+  if (!receives_again(act)) w_.gate_up->backward_weight(device, plan, act.gate_up, act.input);
   exchange(*w.routed).progress();
   w_.biases.backward_gate_up(device, plan, act.gate_up, w.routed->bias_sums);
 }
@@ -355,7 +361,7 @@ void Moe<T>::receive_again(Device& device, const RoutedActivations<T>& act, cons
 template <class T>
 void Moe<T>::backward_input_weight(Device& device, Matrix<const T> n, const FeedForwardActivations<T>& act,
                                    const FeedForwardWorkspace<T>& work) const {
-  if (parts_->sizes.recompute_dispatch) {
+  if (receives_again(*act.routed)) {
     exchange(*work.routed)
         .start_dispatch(device, *act.routed->rows, routes(*act.routed, static_cast<index_t>(n.extent(0))), n, {},
                         input(*act.routed, *work.routed), {});
@@ -363,7 +369,7 @@ void Moe<T>::backward_input_weight(Device& device, Matrix<const T> n, const Feed
   if (w_.shared) w_.shared->gate_up.backward_weight(device, act.routed->shared_gate_up, n);
   kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, act.routed->dlogits, n, 1.0,
                       MatrixRef<M>(w_.router.gradient), parts_->orders.tokens);
-  if (parts_->sizes.recompute_dispatch) receive_again(device, *act.routed, *work.routed);
+  if (receives_again(*act.routed)) receive_again(device, *act.routed, *work.routed);
   if (w_.router.bias.extent(0) == 0) return;
   const MatrixRef<const T> dlogits(act.routed->dlogits);
   kernels::bias_backward<T>(device, dlogits.column_block(0, parts_->routing.experts), w_.router.bias_gradient,

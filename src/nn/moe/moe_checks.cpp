@@ -9,6 +9,7 @@
 #include "nanotron/deck/expert_ranks.hpp"
 #include "nanotron/deck/later_tokens.hpp"
 #include "nanotron/deck/layer_kinds.hpp"
+#include "nanotron/deck/layer_recompute.hpp"
 #include "nanotron/deck/table/parameters.hpp"
 #include "nanotron/nn/vocab/vocab_loss.hpp"
 #include "nanotron/tensor/layout_checks.hpp"
@@ -265,11 +266,12 @@ void check_recomputed_dispatch(const deck::Config& c, deck::Findings& f) {
   if (!p.recompute_dispatch || !f.is_valid({key, "parallel.ep", "parallel.recompute"})) return;
   if (c.model.moe.num_experts == 0 || p.ep == 1) {
     f.error({key}, "recompute_dispatch is of rows that travel between ranks, and ep = 1 has none", "ep > 1", change);
-  } else if (p.recompute == deck::Recompute::full) {
-    f.error({key, "parallel.recompute"},
-            "recompute_dispatch is of layers that are not computed again as a whole, and cannot be had beside those of "
-            "recompute = 'full'",
-            "recompute = 'selective' or 'none'", change);
+  } else if (f.is_valid({"moe.expert_layers"}) && deck::recomputes_all(c, deck::routed_layers(c.model), f)) {
+    f.error(
+        {key, "parallel.recompute"},
+        "recompute_dispatch is of layers that are not computed again as a whole, and recompute = 'full' does that in "
+        "all layers with experts",
+        "recompute = 'selective' or 'none', or fewer layers of 'full'", change);
   }
 }
 

@@ -52,7 +52,8 @@ void take_full(Arena& arena, MemoryKind kind, const MoeSizes& s, int ranks, Rout
   act.source = arena.take<std::int64_t>(kind, s.assignments());
   act.gate = arena.take<M>(kind, s.columns > s.experts ? s.tokens : 0);
   act.dlogits = arena.take<T>(kind, s.tokens, s.columns);
-  act.input = arena.take<T>(kind, s.recompute_dispatch ? 0 : s.rows, s.hidden);
+  const bool receives_again = s.recompute_dispatch && kind == MemoryKind::activations;
+  act.input = arena.take<T>(kind, receives_again ? 0 : s.rows, s.hidden);
   act.row_weights = arena.take<M>(kind, s.rows);
   act.gate_up = arena.take<T>(kind, s.rows, 2 * s.width);
   act.shared_gate_up = arena.take<T>(kind, s.tokens, 2 * s.shared_width);

@@ -13,6 +13,7 @@ namespace nanotron::model {
 /// backward, or its two parts.
 struct LayerTraffic {
   comm::StepTraffic forward{}, recompute{}, backward{}, backward_input{}, backward_weight{};
+  comm::StepTraffic again{};  // in backward, of a layer that does not recompute
 };
 
 /// What adds x to a block's output: the block's last GEMM if it computes the whole output, one pass less; or the norm

@@ -48,7 +48,7 @@ struct MoeSizes {
   deck::ExpertGemms gemms = deck::ExpertGemms::library;
   ExpertCuts cuts{};
   NodeRowSizes by_node{};
-  bool recompute_dispatch = false;  // input rows are not kept: backward receives them again
+  bool recompute_dispatch = false;  // no layer keeps its input rows: backward receives them again
   index_t assignments() const { return tokens * top_k; }
 };
 
@@ -83,20 +83,20 @@ struct ExpertRows {
 template <class T>
 struct RoutedActivations {
   using M = master_t<T>;
-  Matrix<M> probabilities;                  // (tokens, experts)
-  Vector<M> z;                              // (tokens)
-  Vector<M> score_sums;                     // (tokens), of sigmoid scores
-  Vector<std::int64_t> assignments;         // (tokens x top_k)
-  Vector<M> weights;                        // (tokens x top_k)
-  Vector<std::int64_t> row_of_assignment;   // (tokens x top_k); or kernels::no_row, row_of_other_rank
-  Vector<std::int64_t> source;              // (tokens x top_k): which assignment each sent row is
-  Vector<M> gate;                           // (tokens), of a gated shared expert
-  Matrix<T> dlogits;                        // (tokens, columns): from backward_input to backward_input_weight
-  Matrix<T> input;                          // (R, hidden): the experts' input rows; none with recompute_dispatch
-  Vector<M> row_weights;                    // (R)
-  Matrix<T> gate_up;                        // (R, gate | up); overwritten by its gradient in backward
-  Matrix<T> hidden;                         // (R, width), weighted
-  Matrix<T> doutput;                        // (R, hidden): from backward_inside to backward_output_weight
+  Matrix<M> probabilities;                 // (tokens, experts)
+  Vector<M> z;                             // (tokens)
+  Vector<M> score_sums;                    // (tokens), of sigmoid scores
+  Vector<std::int64_t> assignments;        // (tokens x top_k)
+  Vector<M> weights;                       // (tokens x top_k)
+  Vector<std::int64_t> row_of_assignment;  // (tokens x top_k); or kernels::no_row, row_of_other_rank
+  Vector<std::int64_t> source;             // (tokens x top_k): which assignment each sent row is
+  Vector<M> gate;                          // (tokens), of a gated shared expert
+  Matrix<T> dlogits;                       // (tokens, columns): from backward_input to backward_input_weight
+  Matrix<T> input;        // (R, hidden): the experts' input rows; none where backward receives them again
+  Vector<M> row_weights;  // (R)
+  Matrix<T> gate_up;      // (R, gate | up); overwritten by its gradient in backward
+  Matrix<T> hidden;       // (R, width), weighted
+  Matrix<T> doutput;      // (R, hidden): from backward_inside to backward_output_weight
   Matrix<T> shared_gate_up, shared_hidden;  // (tokens, gate | up), (tokens, width), of the shared expert: as above
   std::shared_ptr<ExpertRows> rows;
 };

@@ -62,7 +62,10 @@ TEST(EpChecks, RecomputedDispatch) {
   EXPECT_EQ(decks.message(experts, {again}), "");
   EXPECT_EQ(decks.message(experts, {again, "parallel.recompute=selective"}), "");
   expect_refused({again, "parallel.ep=1"}, "ep = 1 has none");
-  expect_refused({again, "parallel.recompute=full"}, "not computed again as a whole");
+  const std::string full = "parallel.recompute=full";
+  expect_refused({again, full}, "not computed again as a whole");
+  expect_refused({again, full, "parallel.recompute_layers=0-99"}, "layer");
+  EXPECT_EQ(decks.message(experts, {again, full, "parallel.recompute_layers=0"}), "");
 }
 
 // The hosts of 8 ranks in groups of 4.
