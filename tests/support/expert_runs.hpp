@@ -34,7 +34,7 @@ inline bool knows_bytes_of_experts(const deck::Config& config) {
 
 // What each rank sent is what was predicted. To experts all ranks together send it: what one of them sends, the routing
 // says. Where tokens are dropped they send less, and where pairs are short: their padding is predicted. Messages by
-// node are predicted for tokens that choose at random.
+// node are predicted for tokens that choose at random; those of small models choose alike, but each goes to one node.
 inline void expect_predicted_traffic(const deck::Config& config, const Numbers& ours) {
   EXPECT_EQ(ours.counted.tensor_parallel, ours.predicted.tensor_parallel);
   EXPECT_EQ(ours.counted.context_parallel, ours.predicted.context_parallel);
@@ -43,7 +43,7 @@ inline void expect_predicted_traffic(const deck::Config& config, const Numbers& 
   const std::uint64_t sent = over_world(ours.counted.expert_parallel),
                       foreseen = over_world(ours.predicted.expert_parallel);
   const bool sends_all = config.model.moe.capacity_factor == 0.0 && config.preference.beta == 0.0;
-  const double margin = knows_bytes_of_experts(config) ? 0.0 : 0.15 * static_cast<double>(foreseen);
+  const double margin = knows_bytes_of_experts(config) ? 0.0 : 0.5 * static_cast<double>(foreseen);
   EXPECT_LE(static_cast<double>(sent), static_cast<double>(foreseen) + margin);
   if (sends_all) {
     EXPECT_GE(static_cast<double>(sent), static_cast<double>(foreseen) - margin);
