@@ -4,6 +4,7 @@
 
 #include "nanotron/base/process.hpp"
 #include "nanotron/base/timer.hpp"
+#include "nanotron/comm/message_nodes.hpp"
 #include "nanotron/comm/session/mpi_session.hpp"
 #include "nanotron/model/architectures.hpp"
 #include "nanotron/simulation/step_prediction.hpp"
@@ -15,7 +16,6 @@
 #include "nanotron/trainer/plan/start_plan.hpp"
 #include "nanotron/trainer/report/pipeline_text.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
-#include "nanotron/trainer/start/message_nodes.hpp"
 #include "nanotron/trainer/start/network_variables.hpp"
 #include "nanotron/trainer/start/train.hpp"
 #include "nanotron/trainer/state/run_resources.hpp"
@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
     }
     if (line->action == apps::Action::plan) {
       const auto machine = trainer::load_machine(world.get(), line->machine);
-      const deck::Config run = trainer::with_message_nodes(config, machine);
+      const deck::Config run = comm::with_message_nodes(config, machine);
       std::string plan = trainer::describe_plan(run, machine);
       if (machine) plan += simulation::describe_prediction(run, *machine);
       if (line->ranks > 0) plan += trainer::describe_start(config, machine);

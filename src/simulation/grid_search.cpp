@@ -9,6 +9,7 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/timer.hpp"
+#include "nanotron/comm/message_nodes.hpp"
 #include "nanotron/deck/layer_recompute.hpp"
 #include "nanotron/model/cost.hpp"
 #include "nanotron/parallel/pipeline/pipeline_partition.hpp"
@@ -17,7 +18,6 @@
 #include "nanotron/simulation/step_prediction.hpp"
 #include "nanotron/trainer/plan/plan.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
-#include "nanotron/trainer/start/message_nodes.hpp"
 #include "simulation/expert_options.hpp"
 #include "simulation/grid_options.hpp"
 #include "simulation/tables.hpp"
@@ -64,7 +64,7 @@ class Search {
     try {
       deck::Config config = trainer::read_deck_text(text_, name_, all, nullptr, ranks);
       trainer::resolve(config, ranks);
-      return trainer::with_message_nodes(std::move(config), machine_);
+      return comm::with_message_nodes(std::move(config), machine_);
     } catch (const Error&) {
       return std::nullopt;
     }

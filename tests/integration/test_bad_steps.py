@@ -23,7 +23,10 @@ from runs import Case, check, state_at
 STEPS, BATCH, LENGTH, BAD = 30, 8, 16, 22  # the bad batch is that of step 22; checkpoints every 5 steps
 GRIDS = {"tp": ["parallel.tp=2"], "dp": ["parallel.tp=1", "parallel.dp=2"], "pp": ["parallel.tp=1", "parallel.pp=2"],
          "zero": ["parallel.tp=1", "parallel.dp=2", "parallel.zero_stage=2"],
-         "zero 3": ["parallel.tp=1", "parallel.dp=2", "parallel.zero_stage=3"]}
+         "zero 3": ["parallel.tp=1", "parallel.dp=2", "parallel.zero_stage=3"],
+         # The check reads the weights of every step, so that forward finds them gathered.
+         "zero, host": ["parallel.tp=1", "parallel.dp=2", "parallel.zero_stage=2", "optimizer.state_memory=host",
+                        "run.check_memory_every=1"]}
 SAME = ["precision.reproducible=layout", "precision.compute=fp64", "data.shuffle=none", "optimizer.learning_rate=0.02"]
 
 
@@ -81,7 +84,7 @@ def bad_step(folder, policy):
     check(reference[0]["state"]["sample_cursor"] == cursor, f"{policy}: the cursor", str(reference[0]["state"]))
     check(bad["left_out_from"] == [(back if policy == "roll_back" else BAD - 1) * BATCH], "the samples left out", str(bad))
     check(bad["next_step"] == [back + 1], f"{policy}: the next step", str(bad))
-    for grid in ("dp", "pp", "zero", "zero 3"):
+    for grid in ("dp", "pp", "zero", "zero 3", "zero, host"):
         with Run(folder / "bad.h5", rule) as other:
             other.go(policy, grid)
             the_same(f"{policy} on {grid}", reference, numbers(other))

@@ -131,6 +131,12 @@ void Transformer<T>::forget_gathered_weights() {
 }
 
 template <class T>
+void Transformer<T>::gather_weights_in_use() {
+  weights_.gather_in_use();
+  recipe_->weights_changed();
+}
+
+template <class T>
 void Transformer<T>::use_weights(index_t stage, index_t layer, const SourceUse& use) {
   const index_t local = first_layer(stage) + layer;
   if (recipe_->reads_weights(local)) weights_.use(use);

@@ -145,7 +145,7 @@ class GatheredOnce final : public SectionWeights<T> {
         arrived_(shards_.units().end) {}
 
   void round() override {
-    finish();
+    wait_for(started_);
     for (index_t u = shards_.units().begin; u < shards_.units().end; ++u) shards_.round(u);
   }
   void gather() override {
@@ -153,7 +153,7 @@ class GatheredOnce final : public SectionWeights<T> {
     start(shards_.units().end);
   }
   void gather_in_use() override {
-    finish();
+    wait_for(started_);
     started_ = arrived_ = shards_.units().begin;
   }
   void use(index_t unit, index_t next) override {
@@ -325,12 +325,17 @@ void UnitWeights<T>::refresh_after_update(RestOfUpdate* rest) {
     rest_->queue(table_.sources());
     for (Part& part : parts_) part.weights->round();
   }
-  for (Part& part : parts_) part.weights->gather_in_use();
+  gather_in_use();
+}
+
+template <class T>
+void UnitWeights<T>::update(index_t source) {
+  if (rest_ != nullptr) rest_->queue(source);
 }
 
 template <class T>
 void UnitWeights<T>::use(const SourceUse& use) {
-  if (rest_ != nullptr) rest_->queue(gathers_ ? std::max(use.source, use.next) : use.source);
+  update(gathers_ ? std::max(use.source, use.next) : use.source);
   for (Part& part : parts_) {
     const auto [unit, next] = in(part.section, use);
     if (unit != no_unit) part.weights->use(unit, next);
@@ -340,6 +345,11 @@ void UnitWeights<T>::use(const SourceUse& use) {
 template <class T>
 void UnitWeights<T>::forget() {
   for (Part& part : parts_) part.weights->forget();
+}
+
+template <class T>
+void UnitWeights<T>::gather_in_use() {
+  for (Part& part : parts_) part.weights->gather_in_use();
 }
 
 template <class T>

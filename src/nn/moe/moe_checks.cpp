@@ -237,7 +237,7 @@ void check_pairs(const deck::Config& c, deck::Findings& f) {
   }
 }
 
-// Rows that go once to each node. What they need of the hosts: src/trainer/start/message_nodes.cpp.
+// Rows that go once to each node. What they need of the hosts: src/comm/message_nodes.cpp.
 void check_messages(const deck::Config& c, deck::Findings& f) {
   const deck::ParallelConfig& p = c.parallel;
   if (!f.is_valid({"parallel.ep_messages", "parallel.ep_nodes", "parallel.ep"})) return;

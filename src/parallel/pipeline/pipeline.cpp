@@ -173,6 +173,7 @@ void Pipeline<T>::forward(const std::vector<Step>& steps, std::size_t at) {
              m = static_cast<std::size_t>(action.micro_batch);
   if (receives(action)) {
     NANOTRON_REQUIRE(input_.is_there && input_.step == at, "the input of action {} was not asked for", at);
+    stages_->prepare(action.virtual_stage);
     wait(input_.request);
     input_.is_there = false;
   } else if (stage > 0) {

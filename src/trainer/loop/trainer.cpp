@@ -169,7 +169,7 @@ StepResult Trainer<T>::train_step() {
   r.first_sample = r.left_out_from = counters_.sample_cursor;
   r.learning_rate = learning_rate_(counters_.step);
   do {
-    state_.model.forget_gathered_weights();
+    state_.forget_gathered_weights();
     faults_.before_forward();
     state_.begin_step();
     schedule_->forward_backward(loaded_.loss_scale());
@@ -206,7 +206,7 @@ template <class T>
 void Trainer<T>::update_curvature() {
   if (!state_.optimizer->wants_curvature()) return;
   const nn::ParameterBuffers<T>& p = state_.model.parameters();
-  state_.model.forget_gathered_weights();
+  state_.forget_gathered_weights();
   state_.draws_targets = true;
   state_.begin_step();
   schedule_->forward_backward(loaded_.loss_scale());

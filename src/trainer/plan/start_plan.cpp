@@ -7,12 +7,12 @@
 
 #include "nanotron/base/process.hpp"
 #include "nanotron/comm/grid_groups.hpp"
+#include "nanotron/comm/message_nodes.hpp"
 #include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/deck/named_files.hpp"
 #include "nanotron/io/checkpoint/manifest.hpp"
 #include "nanotron/model/parameters/parameter_table.hpp"
 #include "nanotron/trainer/plan/roofline.hpp"
-#include "nanotron/trainer/start/message_nodes.hpp"
 #include "trainer/report/start_report.hpp"
 
 namespace nanotron::trainer {
@@ -34,8 +34,8 @@ class StartCalls {
         ranks_(shape_.size()),
         of_node_(std::min(ranks_of_node, ranks_)),
         is_gpu_(processor == Processor::gpu) {
-    if (!looks_for_message_nodes(config.parallel)) return;
-    config_.parallel.ep_nodes = nodes_of_experts(config, hosts());
+    if (!comm::looks_for_message_nodes(config.parallel)) return;
+    config_.parallel.ep_nodes = comm::nodes_of_experts(config, hosts());
     shape_ = comm::shape_of(config_);
     looks_for_nodes_ = true;
   }

@@ -7,12 +7,12 @@
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/comm/communicator.hpp"
+#include "nanotron/comm/message_nodes.hpp"
 #include "nanotron/deck/expert_ranks.hpp"
 #include "nanotron/deck/read_deck.hpp"
 #include "nanotron/parallel/pipeline/pipeline_partition.hpp"
 #include "nanotron/trainer/data/run_data.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
-#include "nanotron/trainer/start/message_nodes.hpp"
 
 namespace nanotron::trainer {
 namespace {
@@ -83,7 +83,7 @@ deck::Config load_config(MPI_Comm world, const std::string& path, const std::vec
     config.model.vocab_size = vocabulary_of_data(config, world);
     resolve(config, size);  // the checks that need vocab_size
   }
-  if (ranks == GridRanks::of_world) find_message_nodes(config, world);
+  if (ranks == GridRanks::of_world) comm::find_message_nodes(config, world);
   return config;
 }
 

@@ -41,6 +41,7 @@ class RankStages final : public parallel::PipelineStages<T> {
   }
   Matrix<T> gradient_buffer(index_t i) override { return model_.hidden_gradient(i); }
 
+  void prepare(index_t virtual_stage) override { model_.update_weights(virtual_stage); }
   void forward(const Action& a, index_t slot) override {
     const index_t first = a.micro_batch * parts_;
     for (index_t part = 0; part < parts_; ++part) {

@@ -31,7 +31,6 @@ template <class T>
 class Transformer {
  public:
   using M = master_t<T>;
-
   /// Takes all its memory from the arena (planning or real). device must outlive it.
   Transformer(const TransformerSetup& setup, Device& device, Arena& arena);
 
@@ -43,11 +42,13 @@ class Transformer {
   /// Statistics of routers, summed since the caller last zeroed them: a row per layer stored here; none of dense ones.
   Matrix<double> statistics() const { return statistics_; }
   index_t tokens() const { return micro_batches_.of(0, 0).tokens(); }  // of a micro-batch on this rank
-  /// Casts (and, where sharded, all-gathers) the master weights into the weights that GEMMs read. Call it after every
-  /// change of the master weights. finish_weights: call it before anything but the functions below reads parameters().
+  /// Casts (where sharded, all-gathers) the master weights into the weights that GEMMs read. Call it after each change
+  /// of the master weights. finish_weights: call it before anything but the functions below reads parameters().
   void refresh_compute_weights();
   Vector<bf16> compute_copy() const { return weights_.copy(); }
-  void refresh_after_update(RestOfUpdate*rest = nullptr), forget_gathered_weights();  // see UnitWeights
+  void refresh_after_update(RestOfUpdate* = nullptr), forget_gathered_weights(),
+      gather_weights_in_use();  // UnitWeights
+  void update_weights(index_t stage) { weights_.update(source_of(stage, layers(stage) - 1)); }
   void finish_weights() { weights_.finish(); }
 
   index_t layers(index_t stage) const { return setup_.stages[static_cast<std::size_t>(stage)].layers.size(); }
@@ -86,8 +87,7 @@ class Transformer {
   index_t steps_after_loss() const, source_after_loss(index_t step) const;
   void backward_after_loss(const Slot& slot, index_t step, Matrix<T> dx);
 
-  /// Call it for layer = layers(stage) - 1, ..., 0. dx: gradient of the layer's output on entry, of its input on
-  /// return.
+  /// Call it for layer = layers(stage) - 1, ..., 0. dx: gradient of the layer's output -> of its input.
   void backward_layer(const Slot& slot, index_t layer, Matrix<T> dx);
   /// The same in two parts, see DecoderLayer; the second in any order of layers. Needs Recompute::none and
   /// Backward::two_parts.
@@ -96,8 +96,8 @@ class Transformer {
   /// For the stage with the embedding, last. dx: gradient of input(slot), overwritten.
   void backward_embedding(const Slot& slot, Vector<const std::int32_t> inputs, Matrix<T> dx);
 
-  /// Generation: batch.tokens() inputs at batch.positions -> last (batch.sequences, local vocabulary), the logits of
-  /// each sequence's last token. Keys and values are added to the cache of each layer.
+  /// Generation: batch.tokens() inputs at batch.positions -> last (batch.sequences, local vocabulary), logits of the
+  /// last tokens. Keys and values are added to the cache of each layer.
   void forward_cached(const nn::TokenBatch& batch, Vector<const std::int32_t> inputs,
                       const std::vector<nn::KeyValueCache<T>>& caches, Matrix<T> last);
   nn::CacheColumns cache_columns() const;  // of each layer's cache

@@ -68,11 +68,15 @@ class UnitWeights {
   /// refresh() after an update that wrote copy(). Null or the rest of this update, until finish() or the next refresh:
   /// the weights of a source are updated before use().
   void refresh_after_update(RestOfUpdate* rest = nullptr);
+  /// Queues the rest of an update up to this source; nothing is gathered. use() does it too.
+  void update(index_t source);
   /// Call it before the weights of a source are read. May start the all-gather of `next`.
   void use(const SourceUse& use);
   /// Where units are gathered per use, the next use of every unit gathers it again. Without this call a unit
   /// that is still gathered is not gathered again, so that two equal computations communicate differently.
   void forget();
+  /// The same of all units, also where they are gathered once after an update.
+  void gather_in_use();
   /// Waits for all gathers, and for the rest of an update. Call it before anything but the layers reads the buffers.
   void finish();
   comm::StepTraffic traffic(std::span<const SourceUse> uses) const;

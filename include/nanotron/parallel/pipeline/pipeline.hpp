@@ -26,6 +26,8 @@ class PipelineStages {
   /// i in [0, gradient_buffers(schedule, rank)).
   virtual Matrix<T> gradient_buffer(index_t i) = 0;
 
+  /// Queues what forward() needs besides its input. Called before a wait for the input.
+  virtual void prepare(index_t /*virtual_stage*/) {}
   virtual void forward(const Action& action, index_t slot) = 0;
   /// For Work::backward and Work::backward_input.
   virtual void backward(const Action& action, index_t slot, Matrix<T> dx) = 0;

@@ -57,6 +57,10 @@ struct TrainingState {
   /// memory a part of it: the rest goes beside the next forward. The compute weights follow with refresh_weights().
   void queue_update(Device& device, double learning_rate);
   void refresh_weights() { model.refresh_after_update(updates_beside_forward ? rest_.get() : nullptr); }
+  /// Call it before each computation of a batch, so that equal ones communicate alike (UnitWeights::forget).
+  void forget_gathered_weights() {
+    updates_beside_forward ? model.gather_weights_in_use() : model.forget_gathered_weights();
+  }
   /// Call it before anything but forward and backward reads or writes weights and states, on the device or the host.
   void finish_update(Device& device);
   /// Begins a step of the reducers: now; or, where the rest of an update reads gradients, with the first

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/comm/message_nodes.hpp"
 #include "nanotron/trainer/start/deck_features.hpp"
-#include "nanotron/trainer/start/message_nodes.hpp"
 #include "support/run_decks.hpp"
 
 namespace nanotron::trainer {
@@ -72,15 +72,15 @@ TEST(EpChecks, RecomputedDispatch) {
 TEST(EpChecks, NodesAreEqualAndOneAfterTheOther) {
   deck::Config config;
   config.parallel.dp = 8, config.parallel.ep = 4;
-  EXPECT_EQ(nodes_of_experts(config, {"a", "a", "b", "b", "c", "c", "d", "d"}), 2);
-  EXPECT_EQ(nodes_of_experts(config, {"a", "a", "a", "a", "b", "b", "b", "b"}), 1);
-  EXPECT_EQ(nodes_of_experts(config, {"a", "b", "c", "d", "e", "f", "g", "h"}), 4);
+  EXPECT_EQ(comm::nodes_of_experts(config, {"a", "a", "b", "b", "c", "c", "d", "d"}), 2);
+  EXPECT_EQ(comm::nodes_of_experts(config, {"a", "a", "a", "a", "b", "b", "b", "b"}), 1);
+  EXPECT_EQ(comm::nodes_of_experts(config, {"a", "b", "c", "d", "e", "f", "g", "h"}), 4);
   for (const std::vector<std::string>& hosts : {std::vector<std::string>{"a", "a", "a", "b", "c", "c", "d", "d"},
                                                 {"a", "b", "a", "b", "c", "c", "d", "d"},
                                                 {"a", "a", "b", "b", "c", "c", "c", "c"},
                                                 {"a", "b", "b", "a", "c", "d", "e", "f"}}) {
     try {
-      nodes_of_experts(config, hosts);
+      comm::nodes_of_experts(config, hosts);
       ADD_FAILURE() << hosts[0] << hosts[1] << hosts[2] << hosts[3];
     } catch (const Error& e) {
       EXPECT_NE(std::string(e.what()).find("same number of neighbouring"), std::string::npos) << e.what();

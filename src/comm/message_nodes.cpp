@@ -1,4 +1,4 @@
-#include "nanotron/trainer/start/message_nodes.hpp"
+#include "nanotron/comm/message_nodes.hpp"
 
 #include <fmt/format.h>
 
@@ -10,11 +10,11 @@
 #include "nanotron/comm/communicator.hpp"
 #include "nanotron/comm/grid_shape.hpp"
 
-namespace nanotron::trainer {
+namespace nanotron::comm {
 namespace {
 
 // "0 1 0 1"
-std::string hosts_text(const comm::HostMap& hosts, const std::vector<int>& ranks) {
+std::string hosts_text(const HostMap& hosts, const std::vector<int>& ranks) {
   constexpr std::size_t shown = 32;
   std::string text;
   for (std::size_t i = 0; i < ranks.size() && i < shown; ++i)
@@ -23,7 +23,7 @@ std::string hosts_text(const comm::HostMap& hosts, const std::vector<int>& ranks
 }
 
 // Nodes of equally many consecutive ranks; 0: they are not.
-int equal_nodes(const comm::HostMap& hosts, const std::vector<int>& ranks) {
+int equal_nodes(const HostMap& hosts, const std::vector<int>& ranks) {
   std::size_t nodes = 1;
   for (std::size_t i = 1; i < ranks.size(); ++i)
     nodes += hosts.host_of(ranks[i]) != hosts.host_of(ranks[i - 1]) ? 1 : 0;
@@ -48,11 +48,11 @@ bool looks_for_message_nodes(const deck::ParallelConfig& p) {
   return p.ep_messages == deck::ExpertMessages::by_node && p.ep_nodes == 0;
 }
 
-int nodes_of_experts(const deck::Config& config, const comm::HostMap& hosts) {
-  const comm::GridShape shape = comm::shape_of(config);
+int nodes_of_experts(const deck::Config& config, const HostMap& hosts) {
+  const GridShape shape = shape_of(config);
   int nodes = 0;
   for (int rank = 0; rank < shape.size(); ++rank) {
-    const std::vector<int> group = comm::ranks_of_group(shape, comm::coordinate_of(shape, rank), comm::GroupKind::ep);
+    const std::vector<int> group = ranks_of_group(shape, coordinate_of(shape, rank), GroupKind::ep);
     if (group.front() != rank) continue;
     const int here = equal_nodes(hosts, group);
     if (here > 0 && (nodes == 0 || here == nodes)) {
@@ -72,9 +72,9 @@ int nodes_of_experts(const deck::Config& config, const comm::HostMap& hosts) {
 
 void find_message_nodes(deck::Config& config, MPI_Comm world) {
   if (!looks_for_message_nodes(config.parallel)) return;
-  const std::vector<std::string> names = comm::texts_at_root(world, host_name());
-  const std::string hosts = comm::text_of_root(world, [&] { return comm::HostMap(names).packed(); });
-  config.parallel.ep_nodes = nodes_of_experts(config, comm::HostMap::unpacked(hosts));
+  const std::vector<std::string> names = texts_at_root(world, host_name());
+  const std::string hosts = text_of_root(world, [&] { return HostMap(names).packed(); });
+  config.parallel.ep_nodes = nodes_of_experts(config, HostMap::unpacked(hosts));
 }
 
 deck::Config with_message_nodes(deck::Config config, const std::optional<deck::Machine>& machine) {
@@ -86,10 +86,10 @@ deck::Config with_message_nodes(deck::Config config, const std::optional<deck::M
                                 .change = "--machine FILE, or --set parallel.ep_nodes"});
   }
   std::vector<std::string> names;
-  for (int rank = 0; rank < comm::shape_of(config).size(); ++rank)
+  for (int rank = 0; rank < shape_of(config).size(); ++rank)
     names.push_back(fmt::format("{}", rank / machine->node.ranks));
   config.parallel.ep_nodes = nodes_of_experts(config, names);
   return config;
 }
 
-}  // namespace nanotron::trainer
+}  // namespace nanotron::comm

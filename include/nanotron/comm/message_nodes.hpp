@@ -10,11 +10,11 @@
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/machine.hpp"
 
-namespace nanotron::trainer {
+namespace nanotron::comm {
 
 /// Hosts of each expert-parallel group of a resolved deck. Error(deck_error) unless all groups have equally many, and
 /// each of these equally many consecutive ranks.
-int nodes_of_experts(const deck::Config& config, const comm::HostMap& hosts);
+int nodes_of_experts(const deck::Config& config, const HostMap& hosts);
 
 /// parallel%ep_nodes is 0, and a run finds it.
 bool looks_for_message_nodes(const deck::ParallelConfig& parallel);
@@ -24,4 +24,4 @@ bool looks_for_message_nodes(const deck::ParallelConfig& parallel);
 void find_message_nodes(deck::Config& config, MPI_Comm world);
 deck::Config with_message_nodes(deck::Config config, const std::optional<deck::Machine>& machine);
 
-}  // namespace nanotron::trainer
+}  // namespace nanotron::comm
