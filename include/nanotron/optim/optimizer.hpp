@@ -74,9 +74,9 @@ class Optimizer {
   virtual void update(Device& device, const UpdatedWeights<M>& weights, Vector<const M> gradient, double learning_rate,
                       Vector<const kernels::UpdateScalars> scalars) = 0;
 
-  /// With states in host memory update() queues that of 1-D parameters only. The rest follows, on the same device,
-  /// before the next update and before anything else writes what it reads: that of sources (model::ParameterTable) up
-  /// to this one, a source's before its weights are read.
+  /// With states in host memory update() of AdamW and its kin queues that of 1-D parameters only. The rest follows, on
+  /// the same device, before the next update and before anything else writes what it reads: that of sources
+  /// (model::ParameterTable) up to this one, a source's before its weights are read.
   virtual void continue_update(Device&, index_t /*source*/) {}
   /// Call it after the whole of an update, before anything else reads or writes the states.
   virtual void finish_update(Device&) {}

@@ -66,8 +66,9 @@ std::vector<Parameter> moe_rows() {
         "those that it forwards, relative to an even load; the run ends if more arrive. 0: buffers for the worst "
         "case."),
     KEY(receive_quantile).at_least(0).below(1).may_change().omitted().says(
-        "Instead of receive_factor: the buffer holds this quantile of the rows of one dispatch, such as 0.999999, if "
-        "routers are balanced (doc/numerics.md); --plan prints the factor. The run ends if more arrive. 0: not used."),
+        "Instead of receive_factor: the buffer holds this quantile of the rows of one dispatch, if routers are "
+        "balanced (doc/parallelism_formulas.md). A step has thousands of dispatches: 0.999999999999, for example. "
+        "--plan prints the factor, and the share of steps that exceed it. The run ends if more arrive. 0: not used."),
   };
 }
 // clang-format on

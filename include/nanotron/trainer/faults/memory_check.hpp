@@ -20,7 +20,7 @@ class MemoryCheck {
   MemoryCheck(const deck::Config& config, comm::ProcessGrid& grid, Device& device, const TrainingState<T>& state);
 
   bool is_due(std::int64_t step) const { return every_ > 0 && step % every_ == 0; }
-  /// Call it after the update of a step; call Transformer::finish_weights() before.
+  /// Call it after the update of a step; call TrainingState::finish_update() before.
   void keep(std::int64_t step);
   /// Ends the run on every rank of the world (end_for_hardware) where a tensor is not as keep() saw it. Collective;
   /// waits for the device.

@@ -19,7 +19,7 @@ class ReplicaComparison {
   /// Whether run%check_replicas_every requires a comparison now.
   bool is_due(std::int64_t step) const { return tensor_parallel_.is_due(step); }
   /// Error(system_error) on every rank of the world when something differs anywhere; hosts of ranks with different
-  /// bits than most of their group are excluded (faulty_hosts.hpp). Call Transformer::finish_weights() before.
+  /// bits than most of their group are excluded (faulty_hosts.hpp). Call TrainingState::finish_update() before.
   /// Collective.
   void require_equal(std::int64_t step);
 
