@@ -28,8 +28,8 @@ std::string receive_buffer_text(const deck::Config& c) {
   const std::int64_t draws = deck::routed_layer_count(c.model) * c.parallel.ep * c.data.global_batch_size /
                              (deck::sequences_at_once(c) * c.parallel.dp);
   return fmt::format(
-      "receive buffer: {:.3f} of an even load of {} rows, quantile {:g}; balanced routers exceed it in {:.2g} of the "
-      "steps ({} dispatches to a rank in a group)\n",
+      "receive buffer: {:.3f} of an even load of {} rows, quantile {:.15g}; balanced routers exceed it in {:.2g} of "
+      "the steps ({} dispatches to a rank in a group)\n",
       nn::receive_buffer_factor(moe, even, c.parallel.ep), even, moe.receive_quantile,
       -std::expm1(static_cast<double>(draws) * std::log(moe.receive_quantile)), draws);
 }

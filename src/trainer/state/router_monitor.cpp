@@ -101,7 +101,7 @@ std::string received_text(const deck::MoeConfig& moe, index_t ranks, const nn::R
       "received rows of experts over an even load of {:.0f}, {:.0f} dispatches to a rank: 99.9 % at most {:.2f}, "
       "largest "
       "{:.2f}; overdispersion {:.3f}, assumed by moe%receive_quantile: {:g}\n"
-      "moe%receive_factor = {:.2f} holds the quantile {:g} of this load",
+      "moe%receive_factor = {:.2f} holds the quantile {:.15g} of this load",
       even, loads.dispatches, std::min(loads.quantile(0.999), largest), largest, overdispersion,
       nn::received_overdispersion, std::min(std::ceil(100.0 * enough) / 100.0, static_cast<double>(ranks)), q);
 }
