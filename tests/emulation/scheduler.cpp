@@ -136,7 +136,8 @@ void Scheduler::record(Stream& stream, const std::shared_ptr<Event>& event) {
   event->point_ = std::make_shared<Event::Point>(Event::Point{.passed = false, .number = queued_});
   push(stream, {.task = {[] { return std::string("an event"); },
                          [point = event->point_] {
-                           *point = {.passed = true, .time = Event::Clock::now()};
+                           point->passed = true;
+                           point->time = Event::Clock::now();
                            return Progress::done;
                          }},
                 .has_begun = true});
