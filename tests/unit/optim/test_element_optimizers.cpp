@@ -10,9 +10,9 @@
 
 #include "nanotron/deck/config.hpp"
 #include "nanotron/optim/optimizer.hpp"
-#include "support/device_values.hpp"
 #include "unit/kernels/kernel_test.hpp"
 #include "unit/kernels/optim/scalars.hpp"
+#include "unit/optim/state_values.hpp"
 
 namespace nanotron::optim {
 namespace {
@@ -94,18 +94,7 @@ class Trial {
     device_.fence();
     optimizer->set_steps(optimizer->steps() + 1);
   }
-  std::vector<std::vector<double>> states() const {
-    std::vector<std::vector<double>> all;
-    for (const Moment<M>& m : optimizer->moments()) {
-      std::visit(
-          [&](const auto& v) {
-            all.emplace_back();
-            for (const auto x : test::values_of(v)) all.back().push_back(static_cast<double>(static_cast<M>(x)));
-          },
-          m.values);
-    }
-    return all;
-  }
+  std::vector<std::vector<double>> states() const { return test::state_values<M>(optimizer->moments()); }
 
   model::ParameterTable table;
   std::unique_ptr<Optimizer<M>> optimizer;

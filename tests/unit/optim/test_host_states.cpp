@@ -8,10 +8,10 @@
 #include "nanotron/deck/config.hpp"
 #include "nanotron/optim/optimizer.hpp"
 #include "nanotron/optim/weight_average.hpp"
-#include "support/device_values.hpp"
 #include "support/orders.hpp"
 #include "unit/kernels/kernel_test.hpp"
 #include "unit/kernels/optim/scalars.hpp"
+#include "unit/optim/state_values.hpp"
 
 namespace nanotron::optim {
 namespace {
@@ -72,14 +72,7 @@ class Trial {
     std::vector<std::vector<double>> all{{p_.host.begin(), p_.host.end()}, {}};
     for (const bf16 x : copy_.host) all.back().push_back(static_cast<double>(static_cast<float>(x)));
     for (const auto& moments : {optimizer_->moments(), average_->states()}) {
-      for (const Moment<M>& m : moments) {
-        std::visit(
-            [&](const auto& v) {
-              all.emplace_back();
-              for (const auto x : test::values_of(v)) all.back().push_back(static_cast<double>(static_cast<M>(x)));
-            },
-            m.values);
-      }
+      for (std::vector<double>& values : test::state_values<M>(moments)) all.push_back(std::move(values));
     }
     return all;
   }

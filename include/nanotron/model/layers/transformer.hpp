@@ -46,8 +46,8 @@ class Transformer {
   /// of the master weights. finish_weights: call it before anything but the functions below reads parameters().
   void refresh_compute_weights();
   Vector<bf16> compute_copy() const { return weights_.copy(); }
-  void refresh_after_update(RestOfUpdate* = nullptr), forget_gathered_weights(),
-      gather_weights_in_use();  // UnitWeights
+  void refresh_after_update(RestOfUpdate* rest = nullptr);  // as the next two: see UnitWeights
+  void forget_gathered_weights(), gather_weights_in_use();
   void update_weights(index_t stage) { weights_.update(source_of(stage, layers(stage) - 1)); }
   void finish_weights() { weights_.finish(); }
 
