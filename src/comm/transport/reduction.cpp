@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "nanotron/base/fp16.hpp"
+#include "nanotron/base/independent_iterations.hpp"
 
 namespace nanotron::comm {
 namespace {
@@ -26,17 +27,17 @@ struct Min {
   }
 };
 
-// Two sources: the most common case. Iteration i touches only index i, so ivdep is valid in place too.
+// Two sources: the most common case. Iteration i touches only index i, so they are independent in place too.
 template <class T, class A, class Op>
 void reduce_two(const T* first, const T* second, std::size_t n, T* result, T* copy) {
   if (copy == nullptr) {
-#pragma GCC ivdep
+    NANOTRON_INDEPENDENT_ITERATIONS
     for (std::size_t i = 0; i < n; ++i) {
       result[i] = static_cast<T>(Op::template apply<A>(A(first[i]), A(second[i])));
     }
     return;
   }
-#pragma GCC ivdep
+  NANOTRON_INDEPENDENT_ITERATIONS
   for (std::size_t i = 0; i < n; ++i) {
     const T value = static_cast<T>(Op::template apply<A>(A(first[i]), A(second[i])));
     result[i] = value;

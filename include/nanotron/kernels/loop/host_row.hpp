@@ -3,6 +3,7 @@
 // The loops within one row, by one core of the host: sums run over 32 lanes that are then folded in halves, so that the
 // order is the same on every machine and in every build, and the compiler vectorises without -ffast-math.
 
+#include "nanotron/base/independent_iterations.hpp"
 #include "nanotron/kernels/loop/chunk.hpp"
 
 namespace nanotron::kernels {
@@ -15,7 +16,7 @@ struct HostRow {
   /// f(i) for i < n, where no iteration reads what another one writes.
   template <class F>
   void for_each(index_t n, F&& f) const {
-#pragma GCC ivdep
+    NANOTRON_INDEPENDENT_ITERATIONS
     for (index_t i = 0; i < n; ++i) f(i);
   }
   /// f(c, Width) for chunks of T that cover [0, n).
@@ -44,7 +45,7 @@ struct HostRow {
     M lane[n][lanes] = {};
     index_t i = 0;
     for (; i + lanes <= count; i += lanes) {
-#pragma GCC ivdep
+      NANOTRON_INDEPENDENT_ITERATIONS
       for (int l = 0; l < lanes; ++l) {
         const Chunk<M, n> values = f(i + l);
         for (int k = 0; k < n; ++k) lane[k][l] += values[k];
@@ -79,7 +80,7 @@ struct HostRow {
     for (int l = 0; l < lanes; ++l) lane[l] = start;
     index_t i = 0;
     for (; i + lanes <= n; i += lanes) {
-#pragma GCC ivdep
+      NANOTRON_INDEPENDENT_ITERATIONS
       for (int l = 0; l < lanes; ++l) lane[l] = combine(lane[l], f(i + l));
     }
     for (int l = 0; i + l < n; ++l) lane[l] = combine(lane[l], f(i + l));

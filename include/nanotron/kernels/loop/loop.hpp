@@ -15,6 +15,7 @@
 #include <type_traits>
 
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/independent_iterations.hpp"
 #include "nanotron/kernels/loop/row.hpp"
 #include "nanotron/tensor/kernel_region.hpp"
 
@@ -111,7 +112,7 @@ void for_each_element(const Device& device, const char* label, index_t n, const 
                          [=](const index_t p) {
                            const F body = f;  // a local copy: its members then live in registers
                            const index_t end = n < (p + 1) * piece ? n : (p + 1) * piece;
-#pragma GCC ivdep
+                           NANOTRON_INDEPENDENT_ITERATIONS
                            for (index_t i = p * piece; i < end; ++i) body(i);
                          });
   } else {
