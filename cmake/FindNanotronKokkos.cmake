@@ -95,7 +95,7 @@ else()
     set(NANOTRON_KOKKOS_VERSION "${_major}.${_minor}.${_patch}")
   endif()
   set(NANOTRON_KOKKOS_DEVICES "")
-  foreach(_device IN ITEMS SERIAL OPENMP THREADS CUDA)
+  foreach(_device IN ITEMS SERIAL OPENMP THREADS CUDA HIP)
     if("${_lines}" MATCHES "#define KOKKOS_ENABLE_${_device}(;|$)")
       list(APPEND NANOTRON_KOKKOS_DEVICES ${_device})
     endif()
@@ -111,6 +111,14 @@ endif()
 if(NANOTRON_ENABLE_CUDA AND NOT "CUDA" IN_LIST NANOTRON_KOKKOS_DEVICES)
   message(FATAL_ERROR "NANOTRON_ENABLE_CUDA needs a Kokkos with the CUDA backend; the one found "
     "(${NANOTRON_KOKKOS_VERSION}) has: ${NANOTRON_KOKKOS_DEVICES}. Set Kokkos_ROOT to its folder.")
+endif()
+
+if(NANOTRON_ENABLE_HIP)
+  if(NOT "HIP" IN_LIST NANOTRON_KOKKOS_DEVICES)
+    message(FATAL_ERROR "NANOTRON_ENABLE_HIP needs a Kokkos with the HIP backend; the one found "
+      "(${NANOTRON_KOKKOS_VERSION}) has: ${NANOTRON_KOKKOS_DEVICES}. Set Kokkos_ROOT to its folder.")
+  endif()
+  set(NANOTRON_HIP_ARCHITECTURES "${Kokkos_ARCH}")
 endif()
 
 # nvcc 12.9 and newer drops [[no_unique_address]] from what the host compiler sees and keeps it for the device: kernels read

@@ -16,7 +16,7 @@ find_package(NanotronHdf5 REQUIRED)    # nanotron::hdf5
 find_package(NanotronKokkos REQUIRED)  # nanotron::kokkos
 
 # GEMMs of the host: empty targets in a build for (emulated) GPUs -----------------------------------
-if(NANOTRON_ENABLE_CUDA OR NANOTRON_EMULATE_GPU)
+if(NOT NANOTRON_GPU STREQUAL "none")
   add_library(nanotron::cblas INTERFACE IMPORTED)
   add_library(nanotron::dnnl INTERFACE IMPORTED)
   set(NANOTRON_BLAS_NAME "none")
@@ -56,14 +56,19 @@ add_library(nanotron::xxhash UNKNOWN IMPORTED)
 set_target_properties(nanotron::xxhash PROPERTIES IMPORTED_LOCATION "${XXHASH_LIBRARY}"
   INTERFACE_INCLUDE_DIRECTORIES "${XXHASH_INCLUDE_DIR}")
 
-# GPU libraries: empty targets without CUDA --------------------------------------------------------
-add_library(nanotron_cublas INTERFACE)
-add_library(nanotron::cublas ALIAS nanotron_cublas)
+# GPU libraries: empty targets without a GPU -------------------------------------------------------
+add_library(nanotron_gpublas INTERFACE)
+add_library(nanotron::gpublas ALIAS nanotron_gpublas)
 add_library(nanotron_nccl INTERFACE)
 add_library(nanotron::nccl ALIAS nanotron_nccl)
 if(NANOTRON_ENABLE_CUDA)
-  target_link_libraries(nanotron_cublas INTERFACE CUDA::cublas CUDA::cublasLt CUDA::cudart)
+  target_link_libraries(nanotron_gpublas INTERFACE CUDA::cublas CUDA::cublasLt CUDA::cudart)
   # 2.26: NCCL_LAUNCH_ORDER_IMPLICIT, without which groups that overlap could wait for each other.
   find_package(NanotronNccl 2.26 REQUIRED)
   target_link_libraries(nanotron_nccl INTERFACE NCCL::nccl CUDA::cudart)
+elseif(NANOTRON_ENABLE_HIP)
+  find_package(NanotronRocblas REQUIRED)
+  target_link_libraries(nanotron_gpublas INTERFACE ROC::rocblas)
+  find_package(NanotronRccl REQUIRED)
+  target_link_libraries(nanotron_nccl INTERFACE RCCL::rccl)
 endif()

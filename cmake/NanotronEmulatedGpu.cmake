@@ -1,24 +1,41 @@
-# NANOTRON_EMULATE_GPU: the real headers of CUDA and NCCL, the functions of tests/emulation. No CUDA compiler, no driver.
+# NANOTRON_EMULATE_GPU: the real headers of CUDA and NCCL, or of HIP, the functions of tests/emulation. No compiler for GPUs, no
+# driver. With HIP the headers of RCCL and rocBLAS are those of tests/emulation/hip, which take NCCL's.
 find_path(NANOTRON_CUDA_INCLUDE_DIR cuda_runtime_api.h HINTS "$ENV{CUDA_HOME}" /usr/local/cuda PATH_SUFFIXES include)
 find_path(NANOTRON_NCCL_INCLUDE_DIR nccl.h HINTS "$ENV{NCCL_ROOT}" "${NANOTRON_CUDA_INCLUDE_DIR}" PATH_SUFFIXES include)
-if(NOT NANOTRON_CUDA_INCLUDE_DIR OR NOT NANOTRON_NCCL_INCLUDE_DIR)
-  message(FATAL_ERROR "The emulated GPU needs the headers of CUDA and NCCL: set CUDA_HOME and NCCL_ROOT.")
+set(_emulation "${PROJECT_SOURCE_DIR}/tests/emulation")
+set(_sources scheduler device_memory closure runtime nccl nccl_connections nccl_parts nccl_memory)
+if(NANOTRON_GPU STREQUAL "hip")
+  find_path(NANOTRON_HIP_INCLUDE_DIR hip/hip_runtime_api.h HINTS "$ENV{ROCM_PATH}" /opt/rocm PATH_SUFFIXES include)
+  if(NOT NANOTRON_HIP_INCLUDE_DIR OR NOT NANOTRON_NCCL_INCLUDE_DIR)
+    message(FATAL_ERROR "The emulated AMD GPU needs the headers of HIP and NCCL: set ROCM_PATH (Debian: libamdhip64-dev) "
+      "and NCCL_ROOT.")
+  endif()
+  list(APPEND _sources rocblas)
+  set(_includes "${_emulation}/hip" "${_emulation}/hip/nccl" "${NANOTRON_HIP_INCLUDE_DIR}" "${NANOTRON_NCCL_INCLUDE_DIR}")
+  set(_definitions NANOTRON_WITH_HIP __HIP_PLATFORM_AMD__)
+  set(_options -Wno-unused-result)  # of tests, which look at what the calls did
+else()
+  if(NOT NANOTRON_CUDA_INCLUDE_DIR OR NOT NANOTRON_NCCL_INCLUDE_DIR)
+    message(FATAL_ERROR "The emulated GPU needs the headers of CUDA and NCCL: set CUDA_HOME and NCCL_ROOT.")
+  endif()
+  list(APPEND _sources cublas cudnn)
+  set(_includes "${NANOTRON_CUDA_INCLUDE_DIR}" "${NANOTRON_NCCL_INCLUDE_DIR}")
+  set(_definitions NANOTRON_WITH_CUDA NANOTRON_WITH_CUDNN)
+  set(_options "")
 endif()
-add_library(nanotron_emulated_gpu STATIC
-  "${PROJECT_SOURCE_DIR}/tests/emulation/scheduler.cpp" "${PROJECT_SOURCE_DIR}/tests/emulation/device_memory.cpp"
-  "${PROJECT_SOURCE_DIR}/tests/emulation/closure.cpp" "${PROJECT_SOURCE_DIR}/tests/emulation/runtime.cpp" "${PROJECT_SOURCE_DIR}/tests/emulation/nccl.cpp"
-  "${PROJECT_SOURCE_DIR}/tests/emulation/nccl_connections.cpp" "${PROJECT_SOURCE_DIR}/tests/emulation/nccl_parts.cpp"
-  "${PROJECT_SOURCE_DIR}/tests/emulation/nccl_memory.cpp"
-  "${PROJECT_SOURCE_DIR}/tests/emulation/cublas.cpp" "${PROJECT_SOURCE_DIR}/tests/emulation/cudnn.cpp")
-target_include_directories(nanotron_emulated_gpu PUBLIC
-  "${PROJECT_SOURCE_DIR}/tests" "${PROJECT_SOURCE_DIR}/tests/emulation/cudnn")
-target_include_directories(nanotron_emulated_gpu SYSTEM PUBLIC
-  "${NANOTRON_CUDA_INCLUDE_DIR}" "${NANOTRON_NCCL_INCLUDE_DIR}")
+list(TRANSFORM _sources PREPEND "${_emulation}/")
+list(TRANSFORM _sources APPEND ".cpp")
+add_library(nanotron_emulated_gpu STATIC ${_sources})
+target_include_directories(nanotron_emulated_gpu PUBLIC "${PROJECT_SOURCE_DIR}/tests")
+if(NANOTRON_GPU STREQUAL "cuda")
+  target_include_directories(nanotron_emulated_gpu PUBLIC "${_emulation}/cudnn")
+endif()
+target_include_directories(nanotron_emulated_gpu SYSTEM PUBLIC ${_includes})
+target_compile_definitions(nanotron_emulated_gpu PUBLIC NANOTRON_WITH_GPU NANOTRON_EMULATED_GPU ${_definitions})
 target_link_libraries(nanotron_emulated_gpu PUBLIC nanotron::kokkos nanotron::fmt nanotron::xxhash)
 target_compile_features(nanotron_emulated_gpu PUBLIC cxx_std_20)
-target_compile_options(nanotron_emulated_gpu PRIVATE -O2)  # also where all else is compiled quickly
+target_compile_options(nanotron_emulated_gpu PUBLIC ${_options} PRIVATE -O2)  # also where all else is compiled quickly
 target_include_directories(nanotron_emulated_gpu PRIVATE "${PROJECT_SOURCE_DIR}/include")
 # Kokkos_Core.hpp of tests/emulation/kokkos comes before Kokkos' own, which it includes.
-target_include_directories(nanotron_options INTERFACE "${PROJECT_SOURCE_DIR}/tests/emulation/kokkos")
+target_include_directories(nanotron_options INTERFACE "${_emulation}/kokkos")
 target_link_libraries(nanotron_options INTERFACE nanotron_emulated_gpu)
-target_compile_definitions(nanotron_options INTERFACE NANOTRON_WITH_CUDA NANOTRON_WITH_CUDNN NANOTRON_EMULATED_GPU)

@@ -6,21 +6,41 @@ if(NOT NANOTRON_ENABLE_CUDA)
   set(NANOTRON_COLD_OPTIONS "$<$<CONFIG:Release>:-O1>")
 endif()
 
-# nanotron_add_layer(<layer> [COLD] [WITHOUT_KOKKOS] [OPTIONS <compile option>...] [DEPENDS <layer>...] [LIBRARIES <target>...])
-#   Static library nanotron_<layer> of all sources under src/<layer>; those in a folder cuda/ only in a
-#   build for (emulated) GPUs, those in host/ only in one without. It is linked to the layers it names and, through
-#   them, to those they use, so that a call of another layer does not link. COLD: with NANOTRON_COLD_OPTIONS, and with NANOTRON_UNITY
+# nanotron_without_kernels(<target>): none of its sources has a kernel: a compiler for GPUs that compiles every source twice
+# compiles these for the host alone.
+function(nanotron_without_kernels target)
+  if(NANOTRON_ENABLE_HIP)
+    target_compile_options(${target} PRIVATE --offload-host-only)
+  endif()
+endfunction()
+
+# nanotron_keep_sources(<variable>): of sources below a folder those of this build: of host/ without a GPU; of gpu/ with
+# an (emulated) GPU, with those of cuda/ or hip/.
+function(nanotron_keep_sources variable)
+  set(kept ${${variable}})
+  set(folders host gpu cuda hip)
+  if(NANOTRON_GPU STREQUAL "none")
+    list(REMOVE_ITEM folders host)
+  else()
+    list(REMOVE_ITEM folders gpu ${NANOTRON_GPU})
+  endif()
+  foreach(folder IN LISTS folders)
+    list(FILTER kept EXCLUDE REGEX "(^|/)${folder}/")
+  endforeach()
+  set(${variable} ${kept} PARENT_SCOPE)
+endfunction()
+
+# nanotron_add_layer(<layer> [COLD] [WITHOUT_KOKKOS] [WITHOUT_KERNELS] [OPTIONS <compile option>...] [DEPENDS <layer>...] [LIBRARIES <target>...])
+#   Static library nanotron_<layer> of all sources under src/<layer>; of those in folders gpu/, cuda/, hip/ and host/
+#   only those of this build (nanotron_keep_sources). It is linked to the layers it names and, through them, to those
+#   they use, so that a call of another layer does not link. COLD: with NANOTRON_COLD_OPTIONS, and with NANOTRON_UNITY
 #   a dozen sources at a time.
-#   WITHOUT_KOKKOS: its sources are compiled as quickly without the precompiled header. OPTIONS: for the sources of this layer alone.
+#   WITHOUT_KERNELS, and COLD: as nanotron_without_kernels. WITHOUT_KOKKOS: its sources are compiled as quickly without the precompiled header. OPTIONS: for the sources of this layer alone.
 function(nanotron_add_layer layer)
-  cmake_parse_arguments(arg "COLD;WITHOUT_KOKKOS" "" "OPTIONS;DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(arg "COLD;WITHOUT_KOKKOS;WITHOUT_KERNELS" "" "OPTIONS;DEPENDS;LIBRARIES" ${ARGN})
   set(folder "${PROJECT_SOURCE_DIR}/src/${layer}")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE "${folder}" "${folder}/*.cpp")
-  if(NANOTRON_ENABLE_CUDA OR NANOTRON_EMULATE_GPU)
-    list(FILTER sources EXCLUDE REGEX "(^|/)host/")
-  else()
-    list(FILTER sources EXCLUDE REGEX "(^|/)cuda/")
-  endif()
+  nanotron_keep_sources(sources)
   list(TRANSFORM sources PREPEND "${folder}/")
   set(target nanotron_${layer})
   list(TRANSFORM arg_DEPENDS PREPEND nanotron_)
@@ -34,6 +54,9 @@ function(nanotron_add_layer layer)
       if(NANOTRON_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # takes such a source for a header
         target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
       endif()
+    endif()
+    if(arg_COLD OR arg_WITHOUT_KERNELS)
+      nanotron_without_kernels(${target})
     endif()
     if(arg_WITHOUT_KOKKOS)
       target_compile_options(${target} PRIVATE ${arg_OPTIONS})
@@ -73,6 +96,7 @@ function(nanotron_add_programs)
   target_include_directories(nanotron_apps_shared PUBLIC "${PROJECT_SOURCE_DIR}/src/apps")
   target_link_libraries(nanotron_apps_shared PUBLIC nanotron::simulation nanotron::cli11)
   nanotron_precompile(nanotron_apps_shared ${NANOTRON_COLD_OPTIONS})
+  nanotron_without_kernels(nanotron_apps_shared)
   nanotron_cuda_sources(${shared})
   file(GLOB mains CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/apps/*.cpp")
   foreach(main IN LISTS mains)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a machine with a GPU is asked, in one command: is it right, how fast is it, where does the time go.
+# What a machine with a GPU of NVIDIA or AMD is asked, in one command: is it right, how fast is it, where does the time go.
 #
 #   tests/gpu.sh [options] correctness   kernels in all types against the host's values, golden runs, a machine file, training,
 #                                        NCCL, several ranks on one GPU, compute-sanitizer
@@ -10,7 +10,7 @@
 #                                        a folder of at most 50 MiB with all of this for a machine that has a driver,
 #                                        cuBLAS, NCCL and cuDNN and nothing else; from a CUDA build, made here or at --build
 #
-#   --preset <name>      programs of build/<name>/bin (cuda); in a bundle its own
+#   --preset <name>      programs of build/<name>/bin (cuda; hip for AMD GPUs); in a bundle its own
 #   --bin <folder>       programs of this folder
 #   --out <folder>       write the table there too, and all logs in one archive
 #   --deck <file>        of speed (several times), profile and the machine file; else the largest of input/qwen2_1b5.deck,
@@ -109,7 +109,8 @@ smi="$(find_tool nvidia-smi || true)" first="${CUDA_VISIBLE_DEVICES:-0}"
 query=("$smi" "--id=${first%%,*}" "--format=csv,noheader,nounits")  # of the GPU that rank 0 takes
 "$bin/nanotron_hpc" --build-info >"$logs/build_info.log" 2>&1 || true
 # An emulated GPU continues while the host sleeps; here it is to be one for all ranks. What takes seconds takes minutes there.
-[ "$(about cuda)" != none ] || { export NANOTRON_WAIT=sleep NANOTRON_EMULATED_SHARED_GPU=1 && slower=20; }
+vendor="$(vendor_of_build)"
+[ "$vendor" != emulated ] || { export NANOTRON_WAIT=sleep NANOTRON_EMULATED_SHARED_GPU=1 && slower=20; }
 [ ${#decks[@]} -gt 0 ] || [ "$what" = experts ] || choose_decks
 head_of_report
 "$what"

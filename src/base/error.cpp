@@ -5,9 +5,7 @@
 #include <array>
 #include <string_view>
 
-#ifdef NANOTRON_WITH_CUDA
-#include <cuda_runtime_api.h>
-#endif
+#include "nanotron/base/gpu_api.hpp"
 
 namespace nanotron {
 
@@ -80,21 +78,27 @@ void check_mpi(int status, const char* call, const char* file, int line) {
   library_failed("MPI", std::string(text, static_cast<std::size_t>(length)), call, file, line);
 }
 
-void check_cuda(int status, const char* call, const char* file, int line) {
+void check_gpu(int status, const char* call, const char* file, int line) {
   if (status == 0) return;
-#ifdef NANOTRON_WITH_CUDA
-  const auto error = static_cast<cudaError_t>(status);
-  library_failed("CUDA", fmt::format("{}: {}", cudaGetErrorName(error), cudaGetErrorString(error)), call, file, line);
+#ifdef NANOTRON_WITH_GPU
+  const auto error = static_cast<gpuError_t>(status);
+  library_failed(NANOTRON_GPU_API, fmt::format("{}: {}", gpuGetErrorName(error), gpuGetErrorString(error)), call, file,
+                 line);
 #else
-  library_failed("CUDA", fmt::format("status {}", status), call, file, line);
+  library_failed("the GPU", fmt::format("status {}", status), call, file, line);
 #endif
 }
 
 void check_nccl(int status, const char* call, const char* file, int line) {
   if (status == 0) return;
-  static constexpr std::array<const char*, 8> words{
-      "success",          "unhandled CUDA error", "unhandled system error", "internal error",
-      "invalid argument", "invalid usage",        "a remote rank failed",   "in progress"};
+  static constexpr std::array<const char*, 8> words{"success",
+                                                    "unhandled error of the GPU",
+                                                    "unhandled system error",
+                                                    "internal error",
+                                                    "invalid argument",
+                                                    "invalid usage",
+                                                    "a remote rank failed",
+                                                    "in progress"};
   library_failed("NCCL", word_for(words, status) + "; NCCL_DEBUG=WARN shows more", call, file, line);
 }
 
@@ -118,6 +122,25 @@ void check_cublas(int status, const char* call, const char* file, int line) {
                                                      "not supported",
                                                      "license error"};
   library_failed("cuBLAS", word_for(words, status), call, file, line);
+}
+
+void check_rocblas(int status, const char* call, const char* file, int line) {
+  if (status == 0) return;
+  static constexpr std::array<const char*, 14> words{"success",
+                                                     "invalid handle",
+                                                     "not implemented",
+                                                     "invalid pointer",
+                                                     "invalid size",
+                                                     "memory error",
+                                                     "internal error",
+                                                     "",
+                                                     "",
+                                                     "",
+                                                     "",
+                                                     "invalid value",
+                                                     "continue",
+                                                     "check numerics failed"};
+  library_failed("rocBLAS", word_for(words, status), call, file, line);
 }
 
 void require_failed(const char* condition, const char* file, int line, const std::string& message) {

@@ -13,12 +13,8 @@
 
 #include "nanotron/base/build_info.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/gpu_api.hpp"
 #include "nanotron/base/process.hpp"
-
-#ifdef NANOTRON_WITH_CUDA
-#include <cuda_runtime_api.h>
-#include <dlfcn.h>
-#endif
 
 namespace nanotron {
 namespace {
@@ -39,40 +35,6 @@ std::string command_line() {
   std::replace(text.begin(), text.end(), '\0', ' ');
   return text;
 }
-
-#ifdef NANOTRON_WITH_CUDA
-// All three count alike: 92801 is 9.28.1.
-std::string version_text(std::size_t version) {
-  return version == 0 ? "none" : fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-}
-
-// Asks the library that the process has, not the headers that it was built with.
-std::string nccl_version() {
-  const auto ask = reinterpret_cast<int (*)(int*)>(dlsym(RTLD_DEFAULT, "ncclGetVersion"));
-  if (ask == nullptr) return "linked statically";
-  int version = 0;
-  ask(&version);
-  return version_text(static_cast<std::size_t>(version));
-}
-
-std::string cublas_version() {
-  const auto ask = reinterpret_cast<std::size_t (*)()>(dlsym(RTLD_DEFAULT, "cublasLtGetVersion"));
-  return ask == nullptr ? "linked statically" : version_text(ask());
-}
-
-std::string cudnn_version() {
-#ifdef NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
-  void* const library = dlopen("libcudnn.so.9", RTLD_LAZY);
-  if (library == nullptr) return "libcudnn.so.9 was not found";
-  const auto ask = reinterpret_cast<std::size_t (*)()>(dlsym(library, "cudnnGetVersion"));
-  return ask == nullptr ? "libcudnn.so.9 has no cudnnGetVersion" : version_text(ask());
-#elif defined(NANOTRON_WITH_CUDNN)
-  return "linked statically";
-#else
-  return "none: built without cuDNN's headers or its frontend";
-#endif
-}
-#endif
 
 // "0-3: node1; 4-7: node2".
 std::string folded(const std::vector<std::string>& places) {
@@ -104,26 +66,21 @@ Provenance build_provenance() {
                   {"blas", info::blas},
                   {"onednn", info::dnnl_version},
                   {"cuda", info::cuda}};
-#ifdef NANOTRON_WITH_CUDA
-  int driver = 0;
-  if (cudaDriverGetVersion(&driver) == cudaSuccess) {
-    rows.emplace_back("cuda_driver", fmt::format("{}.{}", driver / 1000, driver % 1000 / 10));
-  }
-  rows.emplace_back("nccl", nccl_version());
-  rows.emplace_back("cublas", cublas_version());
-  rows.emplace_back("cudnn", cudnn_version());
+#ifdef NANOTRON_WITH_GPU
+  const Provenance libraries = gpu_libraries();
+  rows.insert(rows.end(), libraries.begin(), libraries.end());
 #endif
   return rows;
 }
 
 std::string place_of_process() {
   std::string place = host_name();
-#ifdef NANOTRON_WITH_CUDA
+#ifdef NANOTRON_WITH_GPU
   int device = 0;
-  cudaDeviceProp properties{};
+  gpuDeviceProp properties{};
   char bus[32] = "";
-  if (cudaGetDevice(&device) == cudaSuccess && cudaGetDeviceProperties(&properties, device) == cudaSuccess &&
-      cudaDeviceGetPCIBusId(bus, sizeof bus, device) == cudaSuccess) {
+  if (gpuGetDevice(&device) == gpuSuccess && gpuGetDeviceProperties(&properties, device) == gpuSuccess &&
+      gpuDeviceGetPCIBusId(bus, sizeof bus, device) == gpuSuccess) {
     place += fmt::format(", GPU {} ({})", bus, properties.name);
   }
 #endif
@@ -139,7 +96,7 @@ Provenance run_provenance(const std::vector<std::string>& places) {
                   {"hosts", folded(places)}};
   for (const char* name : {"SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_PARTITION", "SLURM_JOB_NODELIST",
                            "SLURM_RESTART_COUNT", "PBS_JOBID", "PBS_JOBNAME", "PBS_QUEUE", "PJM_JOBID", "PJM_JOBNAME",
-                           "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}) {
+                           "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}) {
     if (const char* value = std::getenv(name)) rows.emplace_back(name, value);
   }
   return rows;

@@ -100,7 +100,7 @@ void* allocate_device(std::size_t bytes) {
 void free_device(void* memory) {
   if (memory == nullptr) return;
   const auto range = device.find(reinterpret_cast<std::uintptr_t>(memory));
-  if (range == device.end()) fault("cudaFree of what is not an allocation");
+  if (range == device.end()) fault("gpuFree of what is not an allocation");
   munmap(memory, whole_pages(range->second));
   device.erase(range);
 }
@@ -125,7 +125,7 @@ void* allocate_pinned(std::size_t bytes) {
 
 void free_pinned(void* memory) {
   if (memory != nullptr && pinned.erase(reinterpret_cast<std::uintptr_t>(memory)) == 0) {
-    fault("cudaFreeHost of what is not pinned");
+    fault("gpuFreeHost of what is not pinned");
   }
   std::free(memory);
 }

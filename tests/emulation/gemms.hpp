@@ -1,6 +1,6 @@
 #pragma once
 
-// What the emulated cuBLASLt was asked for.
+// What the emulated cuBLASLt or rocBLAS was asked for.
 
 namespace nanotron::emulation {
 

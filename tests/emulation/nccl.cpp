@@ -7,7 +7,8 @@
 //   operations of a communicator run in the order in which they were issued, whatever their streams
 //   operations of a process begin in the order in which they were issued, whatever their communicators: with
 //     NCCL_LAUNCH_ORDER_IMPLICIT=1 each launch waits for the beginning of the one before (src/enqueue.cc of 2.30.7,
-//     ncclLaunchPrepare and ncclLaunchFinish: launchOrder)
+//     ncclLaunchPrepare and ncclLaunchFinish: launchOrder). Not so RCCL: a launch waits for its own streams alone
+//     (src/enqueue.cc of 2.21.5, ncclLaunchPrepare)
 //   all ranks issue the same collective with the same count; a send and its receive have the same size
 //   ranks that share two communicators launch their collectives in one order
 //   communicators are made and destroyed by all their ranks
@@ -33,11 +34,17 @@ namespace {
 
 using Parts = std::vector<std::shared_ptr<Part>>;
 
+#ifdef NANOTRON_WITH_HIP
+constexpr bool has_launch_order = false;
+#else
+constexpr bool has_launch_order = true;
+#endif
+
 int groups_open = 0;
-std::map<std::pair<ncclComm*, cudaStream_t>, Parts> grouped;
+std::map<std::pair<ncclComm*, gpuStream_t>, Parts> grouped;
 
 // One operation: parts that run together.
-void issue(ncclComm* comm, cudaStream_t handle, Parts parts) {
+void issue(ncclComm* comm, gpuStream_t handle, Parts parts) {
   Scheduler& scheduler = Scheduler::instance();
   Stream& stream = handle == nullptr ? scheduler.default_stream() : *reinterpret_cast<Stream*>(handle);
   static std::uint64_t launched = 0, begun = 0;
@@ -45,7 +52,8 @@ void issue(ncclComm* comm, cudaStream_t handle, Parts parts) {
   auto left = std::make_shared<Parts>(std::move(parts));
   scheduler.launch(stream, {[comm, left] { return left->empty() ? "NCCL" : left->front()->describe(*comm); },
                             [comm, left, number, place, has_begun = false]() mutable {
-                              if (comm->done != number || (!has_begun && place != begun)) return Progress::waits;
+                              if (comm->done != number) return Progress::waits;
+                              if (has_launch_order && !has_begun && place != begun) return Progress::waits;
                               if (!std::exchange(has_begun, true)) ++begun;
                               const DeviceAccess access;
                               std::erase_if(*left,
@@ -56,7 +64,7 @@ void issue(ncclComm* comm, cudaStream_t handle, Parts parts) {
                             }});
 }
 
-ncclResult_t add(ncclComm* comm, cudaStream_t stream, std::shared_ptr<Part> part) {
+ncclResult_t add(ncclComm* comm, gpuStream_t stream, std::shared_ptr<Part> part) {
   if (groups_open > 0) {
     grouped[{comm, stream}].push_back(std::move(part));
   } else {
@@ -66,7 +74,7 @@ ncclResult_t add(ncclComm* comm, cudaStream_t stream, std::shared_ptr<Part> part
   return ncclSuccess;
 }
 
-ncclResult_t collective(Call call, const void* send, void* recv, ncclComm* comm, cudaStream_t stream) {
+ncclResult_t collective(Call call, const void* send, void* recv, ncclComm* comm, gpuStream_t stream) {
   call.offset = offset_in_window(*comm, call.kind == Kind::reduce_scatter ? send : recv);
   need_collective(*comm, call);
   return add(comm, stream, make_collective(call, send, recv, *comm));
@@ -167,26 +175,26 @@ ncclResult_t ncclGroupEnd() {
 }
 
 ncclResult_t ncclAllReduce(const void* send, void* recv, size_t n, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
-                           cudaStream_t stream) {
+                           gpuStream_t stream) {
   return collective({.kind = Kind::all_reduce, .type = type, .op = op, .count = n}, send, recv, comm, stream);
 }
 ncclResult_t ncclAllGather(const void* send, void* recv, size_t n, ncclDataType_t type, ncclComm_t comm,
-                           cudaStream_t stream) {
+                           gpuStream_t stream) {
   return collective({.kind = Kind::all_gather, .type = type, .count = n}, send, recv, comm, stream);
 }
 ncclResult_t ncclReduceScatter(const void* send, void* recv, size_t n, ncclDataType_t type, ncclRedOp_t op,
-                               ncclComm_t comm, cudaStream_t stream) {
+                               ncclComm_t comm, gpuStream_t stream) {
   return collective({.kind = Kind::reduce_scatter, .type = type, .op = op, .count = n}, send, recv, comm, stream);
 }
 ncclResult_t ncclBroadcast(const void* send, void* recv, size_t n, ncclDataType_t type, int root, ncclComm_t comm,
-                           cudaStream_t stream) {
+                           gpuStream_t stream) {
   return collective({.kind = Kind::broadcast, .type = type, .count = n, .root = root}, send, recv, comm, stream);
 }
-ncclResult_t ncclSend(const void* data, size_t n, ncclDataType_t type, int to, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclSend(const void* data, size_t n, ncclDataType_t type, int to, ncclComm_t comm, gpuStream_t stream) {
   need_send(*comm, to);
   return add(comm, stream, make_send(data, n * size_of(type), to));
 }
-ncclResult_t ncclRecv(void* data, size_t n, ncclDataType_t type, int from, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclRecv(void* data, size_t n, ncclDataType_t type, int from, ncclComm_t comm, gpuStream_t stream) {
   need_receive(*comm, from);
   return add(comm, stream, make_receive(data, n * size_of(type), from));
 }

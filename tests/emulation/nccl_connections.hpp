@@ -14,6 +14,14 @@
 
 namespace nanotron::emulation {
 
+/// RCCL connects rings and trees with the communicator (src/init.cc of 2.21.5, initTransportsRank), where all ranks
+/// wait for each other anyway; its sends and receives as NCCL's (src/group.cc, groupLaunch).
+#ifdef NANOTRON_WITH_HIP
+inline constexpr bool connects_collectives_late = false;
+#else
+inline constexpr bool connects_collectives_late = true;
+#endif
+
 /// A communicator of this process that exists, and what it has connected.
 struct Connected {
   int ranks, max_blocks;

@@ -89,7 +89,7 @@ ncclResult_t ncclCommMemStats(ncclComm_t comm, int, std::uint64_t* bytes) {
 }
 
 ncclResult_t ncclMemAlloc(void** memory, size_t bytes) {
-  if (cudaMalloc(memory, bytes) != cudaSuccess) return ncclUnhandledCudaError;
+  if (gpuMalloc(memory, bytes) != gpuSuccess) return ncclUnhandledCudaError;
   allocations[static_cast<std::byte*>(*memory)] = bytes;
   return ncclSuccess;
 }

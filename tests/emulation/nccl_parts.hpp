@@ -2,9 +2,6 @@
 
 // Communicators of the emulated NCCL and the parts of an operation: a collective, a send, a receive.
 
-#include <cuda_runtime_api.h>
-#include <nccl.h>
-
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -12,6 +9,8 @@
 #include <string>
 
 #include "emulation/scheduler.hpp"
+#include "nanotron/base/gpu_api.hpp"
+#include "nanotron/comm/transport/nccl_api.hpp"
 
 namespace nanotron::emulation {
 

@@ -1,10 +1,11 @@
-// The functions of the CUDA runtime that the program calls, on an emulated GPU (scheduler.hpp, device_memory.hpp).
-#include <cuda_runtime_api.h>
+// The functions of the CUDA runtime, or of HIP, that the program calls, on an emulated GPU (scheduler.hpp,
+// device_memory.hpp).
 #include <fmt/format.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <list>
@@ -15,6 +16,7 @@
 #include "emulation/device_memory.hpp"
 #include "emulation/gemms.hpp"
 #include "emulation/scheduler.hpp"
+#include "nanotron/base/gpu_api.hpp"
 
 using namespace nanotron::emulation;
 
@@ -25,14 +27,14 @@ struct EventHandle {
   bool has_time = true;
 };
 
-nanotron::emulation::Stream& of(cudaStream_t stream) {
+nanotron::emulation::Stream& of(gpuStream_t stream) {
   return stream == nullptr ? Scheduler::instance().default_stream()
                            : *reinterpret_cast<nanotron::emulation::Stream*>(stream);
 }
 
-EventHandle& of(cudaEvent_t event) { return *reinterpret_cast<EventHandle*>(event); }
+EventHandle& of(gpuEvent_t event) { return *reinterpret_cast<EventHandle*>(event); }
 
-void launch(cudaStream_t stream, std::string name, std::function<void()> run) {
+void launch(gpuStream_t stream, std::string name, std::function<void()> run) {
   Scheduler::instance().launch(of(stream), kernel(std::move(name), std::move(run)));
 }
 
@@ -73,7 +75,7 @@ class Queued {
 };
 Queued reads, writes;  // of copies to the device, and to the host
 
-void copy_to_pinned(const Copy& copy, cudaStream_t stream) {
+void copy_to_pinned(const Copy& copy, gpuStream_t stream) {
   if (!reads.overlaps(copy.to, copy.to_bytes())) {
     for (std::size_t r = 0; r < copy.rows; ++r) std::memset(copy.to + r * copy.to_pitch, 0xff, copy.width);
   }
@@ -84,7 +86,7 @@ void copy_to_pinned(const Copy& copy, cudaStream_t stream) {
   });
 }
 
-void copy_from_pinned(const Copy& copy, cudaStream_t stream) {
+void copy_from_pinned(const Copy& copy, gpuStream_t stream) {
   const bool is_watched = !writes.overlaps(copy.from, copy.from_bytes());
   const std::uint64_t hash = is_watched ? hash_of(copy) : 0;
   const Queued::Entry entry = reads.add(copy.from, copy.from_bytes());
@@ -98,7 +100,7 @@ void copy_from_pinned(const Copy& copy, cudaStream_t stream) {
 // From pageable memory: what the source holds now is copied. Into it: done at return. Pinned memory is read and written
 // when the stream gets there: until then it is poisoned as a destination, and must not change as a source. Of a copy
 // of what another copy writes, the order of the streams alone says that it may.
-void copy_in_order(const Copy& copy, cudaStream_t stream) {
+void copy_in_order(const Copy& copy, gpuStream_t stream) {
   if (copy.width == 0 || copy.rows == 0) return;
   const bool to_device = is_device(copy.to), from_device = is_device(copy.from);
   if (to_device) require_device(copy.to, copy.to_bytes(), "a copy");
@@ -124,6 +126,11 @@ int number_of_gpus() {
   return gpus != nullptr ? std::atoi(gpus) : 1;
 }
 
+// A GPU for each process, or with NANOTRON_EMULATED_SHARED_GPU one for all.
+std::uint64_t gpu_of_process() {
+  return std::getenv("NANOTRON_EMULATED_SHARED_GPU") != nullptr ? 1 : static_cast<std::uint64_t>(getpid());
+}
+
 // For each function that CUDA refuses without a GPU.
 void require_gpu(const char* function) {
   if (number_of_gpus() == 0) fault(fmt::format("{} is called where there is no GPU", function));
@@ -137,170 +144,175 @@ Copy flat(void* to, const void* from, std::size_t bytes) {
 
 extern "C" {
 
-cudaError_t cudaGetDeviceCount(int* count) {
+gpuError_t gpuGetDeviceCount(int* count) {
   *count = number_of_gpus();
-  return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
+  return *count > 0 ? gpuSuccess : gpuErrorNoDevice;
 }
-cudaError_t cudaGetDevice(int* device) {
+gpuError_t gpuGetDevice(int* device) {
   require_gpu(__func__);
   *device = 0;
-  return cudaSuccess;
+  return gpuSuccess;
 }
-cudaError_t cudaSetDevice(int) {
+gpuError_t gpuSetDevice(int) {
   require_gpu(__func__);
-  return cudaSuccess;
+  return gpuSuccess;
 }
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+gpuError_t gpuGetDeviceProperties(gpuDeviceProp* properties, int) {
   require_gpu(__func__);
   *properties = {};
   std::strcpy(properties->name, "emulated GPU");
   properties->major = 9;
   properties->multiProcessorCount = nanotron::emulation::multiprocessors;
-  // A GPU for each process, or with NANOTRON_EMULATED_SHARED_GPU one for all.
-  const bool shared = std::getenv("NANOTRON_EMULATED_SHARED_GPU") != nullptr;
-  const std::uint64_t id = shared ? 1 : static_cast<std::uint64_t>(getpid());
+#ifndef NANOTRON_WITH_HIP
+  const std::uint64_t id = gpu_of_process();
   std::memcpy(properties->uuid.bytes, &id, sizeof id);
-  return cudaSuccess;
+#endif
+  return gpuSuccess;
 }
-cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int) {
+gpuError_t gpuDeviceGetPCIBusId(char* id, int length, int) {
   require_gpu(__func__);
   if (length > 0) id[0] = '\0';
-  return cudaSuccess;
+#ifdef NANOTRON_WITH_HIP  // by which RCCL tells GPUs apart
+  std::snprintf(id, static_cast<std::size_t>(length), "%016llx", static_cast<unsigned long long>(gpu_of_process()));
+#endif
+  return gpuSuccess;
 }
-cudaError_t cudaDriverGetVersion(int* version) {
+gpuError_t gpuDriverGetVersion(int* version) {
   const char* const driver = std::getenv("NANOTRON_EMULATED_DRIVER");
-  *version = driver != nullptr ? std::atoi(driver) : CUDART_VERSION;
-  return cudaSuccess;
+  *version = driver != nullptr ? std::atoi(driver) : NANOTRON_GPU_VERSION;
+  return gpuSuccess;
 }
-const char* cudaGetErrorName(cudaError_t error) { return error == cudaSuccess ? "cudaSuccess" : "an emulated error"; }
-const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
-cudaError_t cudaGetLastError(void) { return static_cast<cudaError_t>(Scheduler::instance().take_error()); }
+const char* gpuGetErrorName(gpuError_t error) { return error == gpuSuccess ? "no error" : "an emulated error"; }
+const char* gpuGetErrorString(gpuError_t error) { return gpuGetErrorName(error); }
+gpuError_t gpuGetLastError(void) { return static_cast<gpuError_t>(Scheduler::instance().take_error()); }
 
-cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+gpuError_t gpuMalloc(void** memory, std::size_t bytes) {
   require_gpu(__func__);
   *memory = allocate_device(bytes);
-  return *memory != nullptr || bytes == 0 ? cudaSuccess : cudaErrorMemoryAllocation;
+  return *memory != nullptr || bytes == 0 ? gpuSuccess : gpuErrorMemoryAllocation;
 }
-cudaError_t cudaFree(void* memory) {
+gpuError_t gpuFree(void* memory) {
   require_gpu(__func__);
   Scheduler::instance().synchronize_all();
   free_device(memory);
-  return cudaSuccess;
+  return gpuSuccess;
 }
+#ifdef NANOTRON_WITH_HIP
+hipError_t hipHostMalloc(void** memory, std::size_t bytes, unsigned) {
+#else
 cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
+#endif
   require_gpu(__func__);
   *memory = allocate_pinned(bytes);
-  return cudaSuccess;
+  return gpuSuccess;
 }
-cudaError_t cudaFreeHost(void* memory) {
+gpuError_t gpuFreeHost(void* memory) {
   require_gpu(__func__);
   Scheduler::instance().synchronize_all();
   free_pinned(memory);
-  return cudaSuccess;
+  return gpuSuccess;
 }
 
-cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+gpuError_t gpuDeviceGetStreamPriorityRange(int* least, int* greatest) {
   require_gpu(__func__);
   *least = 0;
   *greatest = -5;
-  return cudaSuccess;
+  return gpuSuccess;
 }
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+gpuError_t gpuStreamCreateWithPriority(gpuStream_t* stream, unsigned flags, int) {
   require_gpu(__func__);
-  *stream = reinterpret_cast<cudaStream_t>(Scheduler::instance().create((flags & cudaStreamNonBlocking) == 0));
-  return cudaSuccess;
+  *stream = reinterpret_cast<gpuStream_t>(Scheduler::instance().create((flags & gpuStreamNonBlocking) == 0));
+  return gpuSuccess;
 }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
-  return cudaStreamCreateWithPriority(stream, flags, 0);
+gpuError_t gpuStreamCreateWithFlags(gpuStream_t* stream, unsigned flags) {
+  return gpuStreamCreateWithPriority(stream, flags, 0);
 }
-cudaError_t cudaStreamCreate(cudaStream_t* stream) {
-  return cudaStreamCreateWithPriority(stream, cudaStreamDefault, 0);
-}
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+gpuError_t gpuStreamCreate(gpuStream_t* stream) { return gpuStreamCreateWithPriority(stream, gpuStreamDefault, 0); }
+gpuError_t gpuStreamDestroy(gpuStream_t stream) {
   require_gpu(__func__);
   Scheduler::instance().destroy(&of(stream));
-  return cudaSuccess;
+  return gpuSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+gpuError_t gpuStreamSynchronize(gpuStream_t stream) {
   require_gpu(__func__);
   Scheduler::instance().synchronize(of(stream));
-  return cudaSuccess;
+  return gpuSuccess;
 }
-cudaError_t cudaDeviceSynchronize(void) {
+gpuError_t gpuDeviceSynchronize(void) {
   require_gpu(__func__);
   Scheduler::instance().synchronize_all();
-  return cudaSuccess;
+  return gpuSuccess;
 }
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+gpuError_t gpuStreamWaitEvent(gpuStream_t stream, gpuEvent_t event, unsigned) {
   require_gpu(__func__);
   Scheduler::instance().wait(of(stream), of(event).event);
-  return cudaSuccess;
+  return gpuSuccess;
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+gpuError_t gpuEventCreateWithFlags(gpuEvent_t* event, unsigned flags) {
   require_gpu(__func__);
-  *event = reinterpret_cast<cudaEvent_t>(new EventHandle{.has_time = (flags & cudaEventDisableTiming) == 0});
-  return cudaSuccess;
+  *event = reinterpret_cast<gpuEvent_t>(new EventHandle{.has_time = (flags & gpuEventDisableTiming) == 0});
+  return gpuSuccess;
 }
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
+gpuError_t gpuEventDestroy(gpuEvent_t event) {
   require_gpu(__func__);
   delete &of(event);
-  return cudaSuccess;
+  return gpuSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+gpuError_t gpuEventRecord(gpuEvent_t event, gpuStream_t stream) {
   require_gpu(__func__);
   Scheduler::instance().record(of(stream), of(event).event);
-  return cudaSuccess;
+  return gpuSuccess;
 }
-cudaError_t cudaEventQuery(cudaEvent_t event) {
+gpuError_t gpuEventQuery(gpuEvent_t event) {
   require_gpu(__func__);
   Scheduler::instance().poll();
-  if (of(event).event->is_passed()) return cudaSuccess;
-  Scheduler::instance().set_error(cudaErrorNotReady);
-  return cudaErrorNotReady;
+  if (of(event).event->is_passed()) return gpuSuccess;
+  Scheduler::instance().set_error(gpuErrorNotReady);
+  return gpuErrorNotReady;
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+gpuError_t gpuEventSynchronize(gpuEvent_t event) {
   require_gpu(__func__);
   Scheduler::instance().synchronize(*of(event).event);
-  return cudaSuccess;
+  return gpuSuccess;
 }
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+gpuError_t gpuEventElapsedTime(float* milliseconds, gpuEvent_t begin, gpuEvent_t end) {
   require_gpu(__func__);
   for (const EventHandle* handle : {&of(begin), &of(end)}) {
     if (!handle->has_time || handle->event->time() == Event::Clock::time_point{}) {
-      return handle->event->is_passed() ? cudaErrorInvalidResourceHandle : cudaErrorNotReady;
+      return handle->event->is_passed() ? gpuErrorInvalidResourceHandle : gpuErrorNotReady;
     }
   }
   *milliseconds = std::chrono::duration<float, std::milli>(of(end).event->time() - of(begin).event->time()).count();
-  return cudaSuccess;
+  return gpuSuccess;
 }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+gpuError_t gpuMemcpyAsync(void* to, const void* from, std::size_t bytes, gpuMemcpyKind, gpuStream_t stream) {
   require_gpu(__func__);
   copy_in_order(flat(to, from, bytes), stream);
-  return cudaSuccess;
+  return gpuSuccess;
 }
-cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
-                              std::size_t width, std::size_t rows, cudaMemcpyKind, cudaStream_t stream) {
+gpuError_t gpuMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
+                            std::size_t rows, gpuMemcpyKind, gpuStream_t stream) {
   require_gpu(__func__);
-  constexpr std::size_t largest_pitch = 2147483647;  // cudaDeviceProp::memPitch
+  constexpr std::size_t largest_pitch = 2147483647;  // gpuDeviceProp::memPitch
   if (std::max(to_pitch, from_pitch) > largest_pitch || std::min(to_pitch, from_pitch) < width)
-    return cudaErrorInvalidPitchValue;
+    return gpuErrorInvalidPitchValue;
   copy_in_order({static_cast<std::byte*>(to), static_cast<const std::byte*>(from), width, rows, to_pitch, from_pitch},
                 stream);
-  return cudaSuccess;
+  return gpuSuccess;
 }
-cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
+gpuError_t gpuMemcpy(void* to, const void* from, std::size_t bytes, gpuMemcpyKind) {
   require_gpu(__func__);
   copy_in_order(flat(to, from, bytes), nullptr);
-  Scheduler::instance().synchronize(of(cudaStream_t{nullptr}));
-  return cudaSuccess;
+  Scheduler::instance().synchronize(of(gpuStream_t{nullptr}));
+  return gpuSuccess;
 }
-cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
+gpuError_t gpuMemsetAsync(void* memory, int value, std::size_t bytes, gpuStream_t stream) {
   require_gpu(__func__);
-  require_device(memory, bytes, "cudaMemsetAsync");
+  require_device(memory, bytes, "gpuMemsetAsync");
   launch(stream, "memset", [=] { std::memset(memory, value, bytes); });
-  return cudaSuccess;
+  return gpuSuccess;
 }
 
 }  // extern "C"

@@ -31,8 +31,8 @@ namespace nanotron::emulation {
 namespace {
 
 std::uint64_t connections() {
-  const char* value = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  return value != nullptr ? std::strtoull(value, nullptr, 10) : 8;
+  const char* value = std::getenv(variable_of_queues);
+  return value != nullptr ? std::strtoull(value, nullptr, 10) : usual_queues;
 }
 
 constexpr double longest_look = 0.01;  // seconds
@@ -126,9 +126,9 @@ void Scheduler::launch(Stream& stream, Task task) {
 }
 
 void Scheduler::launch_kernel(Stream& stream, const std::string& name, std::function<void()> f) {
-  if (std::exchange(refuses_, false)) return set_error(9);  // cudaErrorInvalidConfiguration
-  const char* loading = std::getenv("CUDA_MODULE_LOADING");
-  if (loading == nullptr || std::string_view(loading) != "EAGER") load_module(name);
+  if (std::exchange(refuses_, false)) return set_error(9);  // gpuErrorInvalidConfiguration
+  const char* loading = std::getenv(variable_of_loading);
+  if (loading == nullptr || std::string_view(loading) != loads_at_start) load_module(name);
   launch(stream, kernel(name, std::move(f)));
 }
 

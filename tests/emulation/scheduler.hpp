@@ -27,6 +27,17 @@
 
 namespace nanotron::emulation {
 
+// What the runtime reads from the environment: how many hardware queues its streams share, and when modules are loaded.
+#ifdef NANOTRON_WITH_HIP
+inline constexpr const char *variable_of_queues = "GPU_MAX_HW_QUEUES",
+                            *variable_of_loading = "HIP_ENABLE_DEFERRED_LOADING", *loads_at_start = "0";
+inline constexpr int usual_queues = 4;
+#else
+inline constexpr const char *variable_of_queues = "CUDA_DEVICE_MAX_CONNECTIONS",
+                            *variable_of_loading = "CUDA_MODULE_LOADING", *loads_at_start = "EAGER";
+inline constexpr int usual_queues = 8;
+#endif
+
 /// Ends the process with exit code 99 and the words, which name the rule that was broken. Tests look for them.
 [[noreturn]] void fault(const std::string& words);
 
@@ -98,7 +109,7 @@ class Scheduler {
   void launch_kernel(Stream& stream, const std::string& name, std::function<void()> f);
   /// The next kernel is not launched, as with a grid or shared memory that a GPU does not have.
   void refuse_next_launch() { refuses_ = true; }
-  /// What cudaGetLastError() gives: a cudaError_t, cleared by taking it.
+  /// What gpuGetLastError() gives: a gpuError_t, cleared by taking it.
   void set_error(int error) { error_ = error; }
   int take_error() { return std::exchange(error_, 0); }
   /// At the first use of `kernel` its module is loaded, which may need the whole device: the host waits for it. A

@@ -1,6 +1,5 @@
 // ranks: 1 2 3 4
 // Collectives over NCCL in many orders, between kernels that write their input and read their result.
-#include <nccl.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -9,6 +8,7 @@
 #include "nanotron/base/process.hpp"
 #include "nanotron/base/types.hpp"
 #include "nanotron/comm/collectives.hpp"
+#include "nanotron/comm/transport/nccl_api.hpp"
 #include "support/world.hpp"
 
 namespace nanotron::comm {
@@ -103,13 +103,13 @@ TEST_F(NcclCollectives, OfSymmetricMemory) {
   all_gather(copies, mine, n, all, stream());  // in place: only where the parts go is symmetric
   all_reduce(group_, all, n * size(), ReduceOp::sum, stream());
   std::vector<double> host(n * size());
-  NANOTRON_CHECK_CUDA(
-      cudaMemcpyAsync(host.data(), memory, n * size() * sizeof(double), cudaMemcpyDeviceToHost, stream_.get()));
-  NANOTRON_CHECK_CUDA(cudaStreamSynchronize(stream_.get()));
+  NANOTRON_CHECK_GPU(
+      gpuMemcpyAsync(host.data(), memory, n * size() * sizeof(double), gpuMemcpyDeviceToHost, stream_.get()));
+  NANOTRON_CHECK_GPU(gpuStreamSynchronize(stream_.get()));
   for (std::size_t r = 0; r < size(); ++r) {
     EXPECT_EQ(host[r * n + 3], static_cast<double>(size()) * value(static_cast<int>(r), 3));
   }
-  cudaDeviceSynchronize();
+  gpuDeviceSynchronize();
   for (Group* const group : {&group_, &copies}) group->register_memory({});
   EXPECT_EQ(ncclMemFree(memory), ncclSuccess);
 }
@@ -153,7 +153,7 @@ TEST_F(NcclCollectives, TwoGroups) {
     second.wait();
     while (!first.test()) {
     }
-    EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "what is not done yet is no error of a launch";
+    EXPECT_EQ(gpuGetLastError(), gpuSuccess) << "what is not done yet is no error of a launch";
     EXPECT_EQ(a.values(stream_.get())[0], pairs.size()) << order;
     EXPECT_EQ(b.values(stream_.get())[0], group_.size()) << order;
   }
@@ -194,7 +194,7 @@ TEST(GpuOfRank, ARankWithoutAGpuIsTheErrorOfAll) {
     EXPECT_NE(std::string(error.what()).find(fmt::format("rank {} on host", last)), std::string::npos) << error.what();
   }
   unsetenv("NANOTRON_EMULATED_GPUS");
-  EXPECT_STREQ(std::getenv("CUDA_MODULE_LOADING"), "EAGER");
+  EXPECT_STREQ(std::getenv(emulation::variable_of_loading), emulation::loads_at_start);
 }
 
 TEST(Transports, AnOldDriverIsRefusedForMessages) {

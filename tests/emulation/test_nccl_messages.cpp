@@ -67,7 +67,7 @@ TEST_F(NcclRing, BothWaysInTwoLanes) {
       }
     }
     for (Request& send : sends) send.wait();
-    cudaStreamSynchronize(stream_.get());
+    gpuStreamSynchronize(stream_.get());
   }
 }
 

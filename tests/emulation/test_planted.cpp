@@ -1,11 +1,11 @@
 // ranks: none
 // Faults between ranks, planted: each test ends by a fault, whose words CMakeLists.txt expects.
-#include <nccl.h>
 
 #include <array>
 
 #include "emulation/gpu_test.hpp"
 #include "nanotron/comm/collectives.hpp"
+#include "nanotron/comm/transport/nccl_api.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
 #include "support/world.hpp"
 
@@ -23,7 +23,7 @@ class Planted : public testing::Test {
   void use_once(Group& group) {
     const DeviceArray<double> a(4);
     all_reduce(group, a.data(), 4, ReduceOp::sum, stream());
-    cudaDeviceSynchronize();
+    gpuDeviceSynchronize();
   }
   double* register_window(std::size_t bytes) {
     void* memory = nullptr;
@@ -40,14 +40,14 @@ TEST_F(Planted, SkippedCollective) {
   use_once(group_);
   const DeviceArray<double> a(4);
   if (is_first()) all_reduce(group_, a.data(), 4, ReduceOp::sum, stream());
-  cudaDeviceSynchronize();
+  gpuDeviceSynchronize();
   MPI_Barrier(test::world());
 }
 
 TEST_F(Planted, AnotherCount) {
   const DeviceArray<double> a(4);
   all_reduce(group_, a.data(), is_first() ? 4 : 3, ReduceOp::sum, stream());
-  cudaDeviceSynchronize();
+  gpuDeviceSynchronize();
 }
 
 // Of two messages of one lane, the second one's receive is posted first.
@@ -63,7 +63,7 @@ TEST_F(Planted, SwappedReceives) {
     requests.push_back(start_receive(group_, small.data(), 4, Neighbour::previous, stream()));
   }
   for (Request& request : requests) request.wait();
-  cudaDeviceSynchronize();
+  gpuDeviceSynchronize();
 }
 
 // Two groups whose blocking collectives the ranks issue in different orders on one stream.
@@ -73,7 +73,7 @@ TEST_F(Planted, CollectivesInDifferentOrders) {
   const DeviceArray<double> a(4), b(4);
   all_reduce(is_first() ? group_ : other, a.data(), 4, ReduceOp::sum, stream());
   all_reduce(is_first() ? other : group_, b.data(), 4, ReduceOp::sum, stream());
-  cudaDeviceSynchronize();
+  gpuDeviceSynchronize();
 }
 
 // The same with a stream for each: it might go well on a GPU, and for years.
@@ -82,13 +82,13 @@ TEST_F(Planted, LaunchesInDifferentOrders) {
   for (Group* const group : {&group_, &other}) use_once(*group);
   const test::OwnStream second;
   const DeviceArray<double> a(4), b(4);
-  const auto sum = [&](Group& group, const DeviceArray<double>& data, cudaStream_t on) {
+  const auto sum = [&](Group& group, const DeviceArray<double>& data, gpuStream_t on) {
     all_reduce(group, data.data(), 4, ReduceOp::sum, Stream(on));
   };
   if (is_first()) sum(group_, a, stream_.get());
   sum(other, b, second.get());
   if (!is_first()) sum(group_, a, stream_.get());
-  cudaDeviceSynchronize();
+  gpuDeviceSynchronize();
   MPI_Barrier(test::world());
 }
 
@@ -118,7 +118,7 @@ TEST_F(Planted, FirstMessagesInACircle) {
 
 // A stream waits for what the peer sends after it has received what a stream beside it computes.
 TEST_F(Planted, OneHardwareQueue) {
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
+  setenv(emulation::variable_of_queues, "1", 1);
   Group group(Communicator::duplicate(test::world()), Transport::nccl);
   const DeviceArray<double> out(4), in(4);
   group.open_messages();
@@ -126,7 +126,7 @@ TEST_F(Planted, OneHardwareQueue) {
   start_receive(group, in.data(), 4, Neighbour::previous, Stream(waiting.get())).wait();
   launch(beside.get(), [p = out.data()] { p[0] = 1.0; });
   start_send(group, out.data(), 4, Neighbour::next, Stream(beside.get())).wait();
-  cudaDeviceSynchronize();
+  gpuDeviceSynchronize();
 }
 
 TEST_F(Planted, HostMemory) {
@@ -146,18 +146,18 @@ TEST_F(Planted, WindowsOfOtherSizes) { register_window(is_first() ? 8192 : 4096)
 TEST_F(Planted, OffsetsThatDiffer) {
   double* const memory = register_window(8192);
   all_reduce(group_, memory + (is_first() ? 4 : 8), 4, ReduceOp::sum, stream());
-  cudaDeviceSynchronize();
+  gpuDeviceSynchronize();
 }
 
 TEST_F(Planted, WindowOfOtherMemory) {
   void* memory = nullptr;
-  cudaMalloc(&memory, 4096);
+  gpuMalloc(&memory, 4096);
   group_.register_memory({{static_cast<std::byte*>(memory), 4096}, deck::MemoryRegistration::symmetric});
 }
 
 // A receive waits for what a kernel computes whose module is loaded at its first launch.
 TEST_F(Planted, LazyLoading) {
-  unsetenv("CUDA_MODULE_LOADING");
+  unsetenv(emulation::variable_of_loading);
   const DeviceArray<double> out(4), in(4);
   Request receive = start_receive(group_, in.data(), 4, Neighbour::previous, stream());
   emulation::Scheduler::instance().launch_kernel(*reinterpret_cast<emulation::Stream*>(stream_.get()),
@@ -165,7 +165,7 @@ TEST_F(Planted, LazyLoading) {
   Request send = start_send(group_, out.data(), 4, Neighbour::next, stream());
   receive.wait();
   send.wait();
-  cudaDeviceSynchronize();
+  gpuDeviceSynchronize();
 }
 
 // The same with a GEMM, whose kernel cuBLASLt loads at its first use, CUDA_MODULE_LOADING = EAGER or not.

@@ -9,7 +9,7 @@
 
 #include "emulation/device_memory.hpp"
 #include "emulation/gpu_test.hpp"
-#include "nanotron/base/cuda_calls.hpp"
+#include "nanotron/base/gpu_calls.hpp"
 #include "nanotron/tensor/device.hpp"
 
 namespace nanotron::emulation {
@@ -24,16 +24,16 @@ std::string order_of_two_streams(std::uint64_t seed, bool with_event) {
   Scheduler::instance().reseed(seed);
   OwnStream a, b;
   std::string ran;
-  cudaEvent_t event = nullptr;
-  cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+  gpuEvent_t event = nullptr;
+  gpuEventCreateWithFlags(&event, gpuEventDisableTiming);
   for (const char letter : {'a', 'b', 'c'}) launch(a.get(), [&ran, letter] { ran += letter; });
   if (with_event) {
-    cudaEventRecord(event, a.get());
-    cudaStreamWaitEvent(b.get(), event, 0);
+    gpuEventRecord(event, a.get());
+    gpuStreamWaitEvent(b.get(), event, 0);
   }
   for (const char letter : {'x', 'y'}) launch(b.get(), [&ran, letter] { ran += letter; });
-  cudaDeviceSynchronize();
-  cudaEventDestroy(event);
+  gpuDeviceSynchronize();
+  gpuEventDestroy(event);
   return ran;
 }
 
@@ -55,19 +55,19 @@ TEST(Streams, AnEventIsWaitedForAsItWasRecordedWhenTheWaitWasQueued) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     Scheduler::instance().reseed(seed);
     OwnStream a, b, c;
-    cudaEvent_t event = nullptr;
-    cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    gpuEvent_t event = nullptr;
+    gpuEventCreateWithFlags(&event, gpuEventDisableTiming);
     int at = 0;
     bool early = false;
     launch(a.get(), [&] { ++at; });
-    cudaEventRecord(event, a.get());
-    cudaStreamWaitEvent(b.get(), event, 0);
+    gpuEventRecord(event, a.get());
+    gpuStreamWaitEvent(b.get(), event, 0);
     launch(b.get(), [&] { early = at == 0; });
-    cudaEventRecord(event, c.get());  // another point, of an empty stream
-    cudaStreamSynchronize(b.get());
+    gpuEventRecord(event, c.get());  // another point, of an empty stream
+    gpuStreamSynchronize(b.get());
     EXPECT_FALSE(early) << seed;
-    cudaDeviceSynchronize();
-    cudaEventDestroy(event);
+    gpuDeviceSynchronize();
+    gpuEventDestroy(event);
   }
 }
 
@@ -79,7 +79,7 @@ TEST(Streams, TheDefaultStreamIsInOrderWithBlockingOnes) {
     launch(a.get(), [&] { ran += 'a'; });
     Scheduler::instance().launch(Scheduler::instance().default_stream(), kernel("d", [&] { ran += 'd'; }));
     launch(a.get(), [&] { ran += 'b'; });
-    cudaDeviceSynchronize();
+    gpuDeviceSynchronize();
     EXPECT_EQ(ran, "adb") << seed;
   }
 }
@@ -92,7 +92,7 @@ TEST(Streams, NothingHasToRunBeforeItIsWaitedFor) {
     bool ran = false;
     launch(a.get(), [&] { ran = true; });
     late += ran ? 0 : 1;
-    cudaStreamSynchronize(a.get());
+    gpuStreamSynchronize(a.get());
     EXPECT_TRUE(ran);
   }
   EXPECT_GT(late, 10);
@@ -113,7 +113,7 @@ TEST(Memory, PageableSourcesAreReadAtTheCall) {
     OwnStream stream;
     const DeviceArray<int> device(1);
     int value = 5;
-    cudaMemcpyAsync(device.data(), &value, sizeof value, cudaMemcpyHostToDevice, stream.get());
+    gpuMemcpyAsync(device.data(), &value, sizeof value, gpuMemcpyHostToDevice, stream.get());
     value = 6;
     EXPECT_EQ(device.values(stream.get())[0], 5);
   }
@@ -141,13 +141,13 @@ TEST(FoundDeathTest, ReusedPinnedBuffer) {
           OwnStream stream;
           const DeviceArray<int> device(1);
           void* memory = nullptr;
-          cudaMallocHost(&memory, sizeof(int));
+          gpuMallocHost(&memory, sizeof(int));
           auto* pinned = static_cast<int*>(memory);
           *pinned = 1;
-          cudaMemcpyAsync(device.data(), pinned, sizeof(int), cudaMemcpyHostToDevice, stream.get());
+          gpuMemcpyAsync(device.data(), pinned, sizeof(int), gpuMemcpyHostToDevice, stream.get());
           *pinned = 2;
-          cudaStreamSynchronize(stream.get());
-          cudaFreeHost(memory);
+          gpuStreamSynchronize(stream.get());
+          gpuFreeHost(memory);
         }
       },
       found, "a pinned buffer was changed before the copy from it ran");
@@ -178,7 +178,7 @@ TEST(FoundDeathTest, AReferenceInAKernel) {
 TEST(Memory, WhatAKernelMayCapture) {
   const Kokkos::View<double*, Kokkos::DefaultExecutionSpace::memory_space> managed("managed", 512);
   void* pinned = nullptr;
-  cudaMallocHost(&pinned, sizeof(double));
+  gpuMallocHost(&pinned, sizeof(double));
   const double* const end = managed.data() + managed.size();
   for (int small = 0; small < 1000; ++small) {
     Kokkos::parallel_for("all of it", Range(0, 1),
@@ -187,7 +187,7 @@ TEST(Memory, WhatAKernelMayCapture) {
                          });
   }
   Kokkos::fence();
-  cudaFreeHost(pinned);
+  gpuFreeHost(pinned);
 }
 
 // Without the fence before it, a read-back finds poison in at least one order.
@@ -198,15 +198,15 @@ TEST(FoundDeathTest, MissingFenceBeforeAReadBack) {
     OwnStream stream;
     const DeviceArray<double> device(std::vector<double>{4});
     void* memory = nullptr;
-    cudaMallocHost(&memory, sizeof(double));
-    cudaMemcpyAsync(memory, device.data(), sizeof(double), cudaMemcpyDeviceToHost, stream.get());
+    gpuMallocHost(&memory, sizeof(double));
+    gpuMemcpyAsync(memory, device.data(), sizeof(double), gpuMemcpyDeviceToHost, stream.get());
     double early = 0, late = 0;
     std::memcpy(&early, memory, sizeof early);
-    cudaStreamSynchronize(stream.get());
+    gpuStreamSynchronize(stream.get());
     std::memcpy(&late, memory, sizeof late);
     poisoned += early != early ? 1 : 0;
     EXPECT_EQ(late, 4);
-    cudaFreeHost(memory);
+    gpuFreeHost(memory);
   }
   EXPECT_GT(poisoned, 5);
 }
@@ -221,7 +221,7 @@ TEST(FoundDeathTest, DroppedWait) {
     launch(writer.get(), [p = from.data()] { *p = 1; });
     launch(reader.get(), [p = from.data(), q = to.data()] { *q = *p; });
     wrong += to.values(reader.get())[0] != 1 ? 1 : 0;
-    cudaDeviceSynchronize();
+    gpuDeviceSynchronize();
   }
   EXPECT_GT(wrong, 2);
 }
@@ -234,16 +234,16 @@ TEST(Launches, ThatFailAreToldByTheNextLookAtAnEvent) {
   const OwnStream other;
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     Scheduler::instance().reseed(seed);
-    cudaEvent_t event = nullptr;
-    cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    gpuEvent_t event = nullptr;
+    gpuEventCreateWithFlags(&event, gpuEventDisableTiming);
     launch(other.get(), [] {});
-    cudaEventRecord(event, other.get());
+    gpuEventRecord(event, other.get());
     EXPECT_NO_THROW(is_passed(event));
     Scheduler::instance().refuse_next_launch();
     launch(other.get(), [] {});
     EXPECT_THROW(is_passed(event), Error);
     EXPECT_NO_THROW(device.fence());
-    cudaEventDestroy(event);
+    gpuEventDestroy(event);
   }
 }
 

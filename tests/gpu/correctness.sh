@@ -97,6 +97,7 @@ correctness_of_nccl() {
 }
 
 correctness_by_sanitizer() {
+  if [ "$vendor" = amd ]; then return; fi  # it is NVIDIA's
   local sanitizer small='RmsNorm*:LayerNorm*:Swiglu*:Gelu*:Embedding*:CrossEntropy*:Adamw*:ExactSum*:RoutingKernels*'
   if ! sanitizer="$(find_tool compute-sanitizer)"; then
     failed=1

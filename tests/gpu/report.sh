@@ -6,6 +6,14 @@ say() { printf '%s\n' "$*" | tee -a "$report"; }
 value() { sed -n "s/^.*\"$2\": *\"\{0,1\}\([^\",]*\(, [^\",]*\)*\)\"\{0,1\},\{0,1\}$/\1/p" "$1" | head -n 1; }
 # about <key>: of --build-info
 about() { sed -n "s/^$1: //p" "$logs/build_info.log"; }
+# nvidia, amd, or emulated, also for a build for CPUs
+vendor_of_build() {
+  case "$(about cuda)|$(about hip)" in
+    none\|*", for "*) echo amd ;;
+    none\|*) echo emulated ;;
+    *) echo nvidia ;;
+  esac
+}
 # find_tool <name>: its path, in PATH or where the toolkit and the images of NVIDIA have it
 find_tool() {
   command -v "$1" && return
@@ -49,8 +57,14 @@ beside() {
 
 # The head of every report: what was measured, where, with what.
 head_of_report() {
-  local gpu="none that nvidia-smi knows" dirty="" cudnn
+  local gpu="none that nvidia-smi knows" dirty="" cudnn api libraries
   [ -z "$smi" ] || gpu="$("$smi" --query-gpu=name,memory.total,driver_version,clocks.max.sm,power.limit --format=csv,noheader 2>&1 | paste -sd ';')"
+  api="CUDA $(about cuda), driver for CUDA $(about cuda_driver)"
+  libraries="NCCL $(about nccl), cuBLAS $(about cublas)"
+  if [ -n "$(about hip)" ]; then
+    api="HIP $(about hip), driver for HIP $(about hip_driver)" libraries="RCCL $(about rccl), rocBLAS $(about rocblas)"
+    [ "$vendor" != amd ] || gpu="$(rocm-smi --showproductname --showdriverversion --csv 2>&1 | paste -sd ';' || true)"
+  fi
   [ "$(about git_dirty)" = no ] || dirty=", with changes"
   say "# $what, $started"
   say ""
@@ -59,14 +73,15 @@ head_of_report() {
   say "| commit | $(about git_hash)$dirty, version $(about version) |"
   say "| GPU: name, memory, driver, clock and power at most | $gpu |"
   say "| host | $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2>/dev/null | head -n 1), $(getconf _NPROCESSORS_ONLN) cores, $(awk '/MemTotal/ { printf "%.0f GiB", $2 / 1048576 }' /proc/meminfo 2>/dev/null) |"
-  say "| build | $(about build_type), $(about compiler), CUDA $(about cuda), driver for CUDA $(about cuda_driver), Kokkos $(about kokkos), $(about mpi | sed 's/, package.*//') |"
-  say "| libraries | NCCL $(about nccl), cuBLAS $(about cublas) |"
+  say "| build | $(about build_type), $(about compiler), $api, Kokkos $(about kokkos), $(about mpi | sed 's/, package.*//') |"
+  say "| libraries | $libraries |"
   cudnn="$(about cudnn)"
   case "$cudnn" in
+    "") say "| attention in bf16 | $([ -z "$(about hip)" ] && echo 'cuDNN none: not a build for GPUs' || echo 'batched GEMMs') |" ;;
     none* | *"not found"*)
       failed=1
       say "| attention in bf16 | MISSING: cuDNN: $cudnn. The program's own kernels, which are slower |" ;;
-    *) say "| attention in bf16 | cuDNN ${cudnn:-none: not a build for GPUs} |" ;;
+    *) say "| attention in bf16 | cuDNN $cudnn |" ;;
   esac
   if [ -n "${NANOTRON_NOT_OPENED:-}" ]; then
     failed=1

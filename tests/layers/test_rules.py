@@ -108,7 +108,7 @@ def readers_of_headers(root):
 def own_sources(header, texts):
     stem = re.escape(Path(header).stem)
     return [source for source in texts if layer_of(source) == layer_of(header)
-            and re.fullmatch(rf"{stem}(_cuda|_host)?\.cpp", Path(source).name)]
+            and re.fullmatch(rf"{stem}(_gpu|_cuda|_hip|_host)?\.cpp", Path(source).name)]
 
 
 def lonely_headers(root):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # timeout: 120
-"""Which sources a layer is made of: those in host/ or in cuda/ by the kind of build, wherever the checkout lies.
+"""Which sources a layer is made of: those in host/, gpu/, cuda/ or hip/ by the kind of build, wherever the checkout lies.
 
     test_sources.py <folder of the programs>
 """
@@ -22,18 +22,19 @@ nanotron_add_layer(one)
 get_target_property(sources nanotron_one SOURCES)
 file(WRITE "${{PROJECT_BINARY_DIR}}/sources" "${{sources}}")
 """
-FILES = ("both.cpp", "room/both.cpp", "host/of_host.cpp", "room/host/of_host.cpp", "cuda/of_cuda.cpp",
-         "room/cuda/of_cuda.cpp", "room/ghost/both.cpp")
+FILES = ("both.cpp", "room/both.cpp", "room/ghost/both.cpp",
+         *(f"{place}{name}/of_{name}.cpp" for place in ("", "room/") for name in ("host", "gpu", "cuda", "hip")))
+KEPT = {"none": {"host"}, "cuda": {"gpu", "cuda"}, "hip": {"gpu", "hip"}}
 
 
-def sources_of(checkout, cuda):
+def sources_of(checkout, gpu):
     checkout.mkdir(parents=True)
     (checkout / "CMakeLists.txt").write_text(PROJECT)
     for name in FILES:
         path = checkout / "src/one" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    done = subprocess.run(["cmake", "-S", checkout, "-B", checkout / "build", f"-DNANOTRON_ENABLE_CUDA={cuda}"],
+    done = subprocess.run(["cmake", "-S", checkout, "-B", checkout / "build", f"-DNANOTRON_GPU={gpu}"],
                           text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     if done.returncode != 0:
         sys.exit(f"FAILED: cmake in {checkout}\n{done.stdout}")
@@ -44,12 +45,12 @@ def sources_of(checkout, cuda):
 
 def main():
     with tempfile.TemporaryDirectory(prefix="nanotron_sources_") as folder:
-        for place in ("plain", "cuda/host"):
-            for cuda, other in (("OFF", "of_cuda"), ("ON", "of_host")):
-                found = sources_of(Path(folder).resolve() / place / cuda, cuda)
-                expected = sorted(name for name in FILES if other not in name)
+        for place in ("plain", "cuda/host", "gpu/hip"):
+            for gpu, kept in KEPT.items():
+                found = sources_of(Path(folder).resolve() / place / gpu, gpu)
+                expected = sorted(name for name in FILES if Path(name).stem in {f"of_{k}" for k in kept} | {"both"})
                 if found != expected:
-                    sys.exit(f"FAILED: in {place}, CUDA {cuda}: expected {expected}, found {found}")
+                    sys.exit(f"FAILED: in {place}, GPU {gpu}: expected {expected}, found {found}")
     print("sources: by the folders below the layer, not by those above the checkout")
     return 0
 

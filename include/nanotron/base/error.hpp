@@ -50,18 +50,23 @@ std::string reason(const Error& error);
 namespace detail {
 // Each throws Error(system_error) with the library's message unless status means success.
 void check_mpi(int status, const char* call, const char* file, int line);
-void check_cuda(int status, const char* call, const char* file, int line);
+void check_gpu(int status, const char* call, const char* file, int line);
 void check_nccl(int status, const char* call, const char* file, int line);
 void check_cublas(int status, const char* call, const char* file, int line);
+void check_rocblas(int status, const char* call, const char* file, int line);
 [[noreturn]] void require_failed(const char* condition, const char* file, int line, const std::string& message);
 }  // namespace detail
 
 }  // namespace nanotron
 
 #define NANOTRON_CHECK_MPI(call) ::nanotron::detail::check_mpi((call), #call, __FILE__, __LINE__)
-#define NANOTRON_CHECK_CUDA(call) ::nanotron::detail::check_cuda(static_cast<int>(call), #call, __FILE__, __LINE__)
+/// Names the call as CUDA or HIP does (base/gpu_api.hpp).
+#define NANOTRON_CHECK_GPU(call) NANOTRON_CHECK_GPU_CALL(call)
+#define NANOTRON_CHECK_GPU_CALL(call) ::nanotron::detail::check_gpu(static_cast<int>(call), #call, __FILE__, __LINE__)
 #define NANOTRON_CHECK_NCCL(call) ::nanotron::detail::check_nccl(static_cast<int>(call), #call, __FILE__, __LINE__)
 #define NANOTRON_CHECK_CUBLAS(call) ::nanotron::detail::check_cublas(static_cast<int>(call), #call, __FILE__, __LINE__)
+#define NANOTRON_CHECK_ROCBLAS(call) \
+  ::nanotron::detail::check_rocblas(static_cast<int>(call), #call, __FILE__, __LINE__)
 
 /// An internal invariant, checked in every build: NANOTRON_REQUIRE(n > 0, "n = {}", n).
 #define NANOTRON_REQUIRE(condition, ...)                                                              \

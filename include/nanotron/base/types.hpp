@@ -7,10 +7,15 @@
 #include <type_traits>
 #include <utility>
 
-#if defined(__CUDACC__)
+#if defined(__CUDACC__) || defined(__HIPCC__)
 #define NANOTRON_FUNCTION __host__ __device__
 #else
 #define NANOTRON_FUNCTION
+#endif
+
+// Defined while functions are compiled for a GPU, not for the host.
+#if defined(__CUDA_ARCH__) || (defined(__HIP_DEVICE_COMPILE__) && __HIP_DEVICE_COMPILE__)
+#define NANOTRON_ON_GPU
 #endif
 
 /// macro(T) for the types a model can be computed in, and for those of its master weights: explicit instantiations.
@@ -59,6 +64,16 @@ struct bf16 {
   }
 };
 static_assert(sizeof(bf16) == 2 && std::is_trivial_v<bf16>);
+
+/// Threads of a GPU that run in step: a warp of NVIDIA's, a wavefront of AMD's CDNA. And whether a build has the
+/// kernels for tensor cores (src/kernels/mma; mma.sync): AMD's matrix cores have other instructions (MFMA).
+#if defined(NANOTRON_WITH_HIP)
+inline constexpr int gpu_warp_size = 64;
+inline constexpr bool has_mma_kernels = false;
+#else
+inline constexpr int gpu_warp_size = 32;
+inline constexpr bool has_mma_kernels = true;
+#endif
 
 /// What a model can be computed in. fp8: bf16, with FP8 operands in the GEMMs of its linear layers.
 enum class ScalarType { fp64, fp32, bf16, fp8 };

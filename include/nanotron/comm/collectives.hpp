@@ -64,7 +64,7 @@ class Request {
   /// Makes progress without waiting; true when the operation is complete. On the host, call it between
   /// kernels to overlap communication with computation. Cheap (< 1 us) if no progress is possible.
   bool test();
-  /// On the host: returns when the result is complete. On a GPU: work queued afterwards on the CUDA stream that
+  /// On the host: returns when the result is complete. On a GPU: work queued afterwards on the stream that
   /// the operation was started with sees the result; the host does not wait.
   void wait();
 

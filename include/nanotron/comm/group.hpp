@@ -15,19 +15,23 @@
 #include "nanotron/comm/operation_log.hpp"
 #include "nanotron/deck/keys/parallel.hpp"
 
-struct CUstream_st;
+#if defined(NANOTRON_WITH_HIP)
+using StreamHandle = struct ihipStream_t*;
+#else
+using StreamHandle = struct CUstream_st*;
+#endif
 
 namespace nanotron::comm {
 
-/// The CUDA stream that a collective is ordered with; not owned. Null on the host.
+/// The GPU stream that a collective is ordered with; not owned. Null on the host.
 class Stream {
  public:
   Stream() = default;
-  explicit Stream(CUstream_st* handle) : handle_(handle) {}
-  CUstream_st* get() const { return handle_; }
+  explicit Stream(StreamHandle handle) : handle_(handle) {}
+  StreamHandle get() const { return handle_; }
 
  private:
-  CUstream_st* handle_ = nullptr;
+  StreamHandle handle_ = nullptr;
 };
 
 enum class ReduceOp { sum, max, min };
@@ -43,10 +47,11 @@ const char* name_of(Transport transport);
 /// (tensor/sum_order.hpp). The tree goes through host memory.
 enum class Sums { any_order, tree };
 
-/// The transport for parallel%backend. On the host always mpi, and Error(deck_error) for 'nccl'. In a CUDA build 'auto'
-/// and 'nccl' are nccl, 'mpi' is staged_mpi. Ranks may share a GPU with 'mpi', and where NCCL_MULTI_RANK_GPU_ENABLE=1
-/// lets NCCL itself do it (2.30, src/init.cc). Otherwise Error on all ranks: system_error where other hosts have a GPU
-/// for each rank, else deck_error. Collective; in a CUDA build call it after the GPU is selected.
+/// The transport for parallel%backend. On the host always mpi, and Error(deck_error) for 'nccl'. In a build for GPUs
+/// 'auto' and 'nccl' are nccl, 'mpi' is staged_mpi. Ranks may share a GPU with 'mpi', and where
+/// NCCL_MULTI_RANK_GPU_ENABLE=1 lets NCCL itself do it (2.30, src/init.cc). Otherwise Error on all ranks: system_error
+/// where other hosts have a GPU for each rank, else deck_error. Collective; in a build for GPUs call it after the GPU
+/// is selected.
 Transport choose_transport(deck::Backend backend, const Communicator& world);
 
 /// Whether two ranks of a host use the same GPU. Collective, as choose_transport().

@@ -1,15 +1,15 @@
 #pragma once
 
-// Where the work of one rank runs: an execution space instance (a CUDA stream on a GPU), the handles of the
+// Where the work of one rank runs: an execution space instance (a stream on a GPU), the handles of the
 // GEMM libraries bound to it, and the timers its regions report to. Passed explicitly, never a global.
-// exec() is Kokkos' default instance: all Devices of a rank share its CUDA stream.
+// exec() is Kokkos' default instance: all Devices of a rank share its stream.
 
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "nanotron/base/cuda_calls.hpp"
 #include "nanotron/base/error.hpp"
+#include "nanotron/base/gpu_calls.hpp"
 #include "nanotron/base/timer.hpp"
 #include "nanotron/comm/group.hpp"
 #include "nanotron/tensor/tensor.hpp"
@@ -18,12 +18,19 @@
 namespace nanotron {
 
 struct AttentionPlans;  // cuDNN handle and plans
-struct GemmHandles;     // cuBLASLt and cuBLAS handles, cached plans; oneDNN engine and primitives
+struct GemmHandles;     // cuBLASLt, cuBLAS or rocBLAS handles, cached plans; oneDNN engine and primitives
 
-#ifdef NANOTRON_WITH_CUDA
-inline comm::Stream stream_of(const ExecutionSpace& exec) { return comm::Stream(exec.cuda_stream()); }
+#ifdef NANOTRON_WITH_GPU
+inline gpuStream_t gpu_stream(const ExecutionSpace& exec) {
+#ifdef NANOTRON_WITH_HIP
+  return exec.hip_stream();
+#else
+  return exec.cuda_stream();
+#endif
+}
+inline comm::Stream stream_of(const ExecutionSpace& exec) { return comm::Stream(gpu_stream(exec)); }
 /// Like a Kokkos fence, but Error(system_error) if work before it failed: Kokkos would end the process.
-inline void wait_for(const ExecutionSpace& exec) { NANOTRON_CHECK_CUDA(cudaStreamSynchronize(exec.cuda_stream())); }
+inline void wait_for(const ExecutionSpace& exec) { NANOTRON_CHECK_GPU(gpuStreamSynchronize(gpu_stream(exec))); }
 #else
 inline comm::Stream stream_of(const ExecutionSpace&) { return {}; }
 inline void wait_for(const ExecutionSpace&) {}
@@ -48,7 +55,7 @@ class Device {
   Device& operator=(const Device&) = delete;
 
   const ExecutionSpace& exec() const { return exec_.value(); }
-  /// The CUDA stream of exec(), for collectives.
+  /// The stream of exec(), for collectives.
   const comm::Stream& stream() const { return stream_; }
   Timers& timers() const { return timers_; }
   GemmMode gemm_mode() const { return gemm_mode_; }
@@ -95,7 +102,7 @@ class Device {
   Vector<std::byte> gemm_workspace_;
 };
 
-/// This rank's GPU, as CUDA names it ("NVIDIA H200"); empty in a host build.
+/// This rank's GPU, as CUDA or HIP names it ("NVIDIA H200"); empty in a host build.
 std::string device_name();
 
 /// Its PCI bus id, as NVML names devices: "00000000:3b:00.0"; empty in a host build.

@@ -1,6 +1,6 @@
 #pragma once
 
-// What differs between builds with and without GPUs: implemented in cuda/ or host/.
+// What differs between builds with and without GPUs: implemented in gpu/ or host/.
 
 #include <cstddef>
 #include <functional>
@@ -24,13 +24,14 @@ std::unique_ptr<Channel> make_device_channel(const Communicator& communicator, T
                                              const std::function<std::unique_ptr<Channel>()>& make_host);
 std::unique_ptr<Messages> make_device_messages(const Communicator& communicator, Transport transport, int blocks);
 
-/// Before MPI_Init, in which an MPI that knows GPUs may begin to use them: the variables that CUDA reads at its start.
+/// Before MPI_Init, in which an MPI that knows GPUs may begin to use them: the variables that the GPU's runtime reads
+/// at its start.
 void prepare_environment();
 
 /// The transport of a group of one rank: that of the memory that kernels use.
 Transport transport_of_device();
 
-/// Copies within GPU memory, queued on the CUDA stream.
+/// Copies within GPU memory, queued on the stream.
 void copy_on_device(const void* from, void* to, std::size_t bytes, const Stream& stream);
 
 /// From any thread: what a transport of GPU memory knows to have failed in the background, empty if nothing; and the

@@ -35,7 +35,7 @@ struct MemoryRows {
 };
 
 /// Pieces of device memory pass through one pinned buffer; where the host reaches device memory, they stay where they
-/// are. Implemented in cuda/ and host/.
+/// are. Implemented in gpu/ and host/.
 class Staging {
  public:
   /// Returns when all queued work is done. Holds staging_bytes() on the host.

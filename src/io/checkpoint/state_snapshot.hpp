@@ -18,7 +18,7 @@ struct PartCopy {
 };
 
 /// Copies of parts in one allocation on the host (page-locked in a build for GPUs), made beside the work of the device.
-/// Implemented in cuda/ and host/.
+/// Implemented in gpu/ and host/.
 class HostCopies {
  public:
   HostCopies();

@@ -1,7 +1,7 @@
 #pragma once
 
-// The backends that attention.cpp calls: attention_host.cpp (tiles in cache) or attention_cuda.cpp
-// (fused kernels, batched GEMMs).
+// The backends that attention.cpp calls: attention_host.cpp (tiles in cache) , attention_cuda.cpp
+// (fused kernels, batched GEMMs) or attention_hip.cpp (batched GEMMs).
 
 #include "kernels/attention/attention_fused.hpp"
 

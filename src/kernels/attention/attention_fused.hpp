@@ -1,6 +1,6 @@
 #pragma once
 
-// What the fused kernels of a GPU do (cuda/attention_cudnn.cpp, mma/attention_mma.cpp); a plan asks too.
+// What the fused kernels of an NVIDIA GPU do (cuda/attention_cudnn.cpp, mma/attention_mma.cpp); a plan asks too.
 
 #include <algorithm>
 #include <cstddef>
@@ -15,12 +15,12 @@ namespace nanotron::kernels::fused {
 
 /// What a GPU has. In a plan: a GPU build without the headers of cuDNN plans without it, a CPU build with it.
 struct Available {
-#if defined(NANOTRON_WITH_CUDA) && !defined(NANOTRON_WITH_CUDNN)
+#if defined(NANOTRON_WITH_GPU) && !defined(NANOTRON_WITH_CUDNN)
   bool cudnn = false;
 #else
   bool cudnn = true;
 #endif
-  bool tensor_cores = true;  // of Ampere or later
+  bool tensor_cores = has_mma_kernels;  // of Ampere or later
 };
 
 enum class Mask { none, causal };

@@ -1,7 +1,7 @@
 #pragma once
 
-// The backends that gemm.cpp calls: gemm_host.cpp (BLAS, oneDNN) or gemm_cuda.cpp (cuBLASLt,
-// cuBLAS).
+// The backends that gemm.cpp calls: gemm_host.cpp (BLAS, oneDNN), gemm_cuda.cpp (cuBLASLt,
+// cuBLAS) or gemm_hip.cpp (rocBLAS).
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
@@ -20,11 +20,12 @@ struct GemmProblem {
 template <class T, class C>
 void multiply(Device& device, const GemmProblem& problem, const T* a, const T* b, C* c);
 
-// gemm_cuda.cpp: C = alpha op(A) op(B) + beta D; D and C have the same leading dimension, and may be the same.
+// gemm_cuda.cpp, gemm_hip.cpp
+// C = alpha op(A) op(B) + beta D; D and C have the same leading dimension, and may be the same.
 template <class T>
 void multiply_add(Device& device, const GemmProblem& problem, const T* a, const T* b, const T* d, T* c);
 
-// gemm_fixed_order_host.cpp, gemm_fixed_order_cuda.cpp
+// gemm_fixed_order_host.cpp, gemm_fixed_order_gpu.cpp
 template <class T, class C>
 void multiply_in_order(Device& device, const GemmProblem& problem, const SumOrder& order, const T* a, const T* b, C* c);
 template <class T, class C>
@@ -32,7 +33,7 @@ void multiply_batch_in_order(Device& device, const GemmProblem& problem, const T
                              C* const* c, index_t count);
 template <class T>
 std::size_t fixed_order_workspace_bytes(index_t k);
-// gemm_host.cpp, gemm_cuda.cpp
+// gemm_host.cpp, gemm_cuda.cpp, gemm_hip.cpp
 /// alignment: of all pointers, in bytes.
 template <class T, class C>
 void multiply_batch(Device& device, const GemmProblem& problem, std::size_t alignment, const T* const* a,
@@ -55,7 +56,7 @@ struct PeakShape {
 };
 PeakShape peak_shape();
 
-// GEMM in a fixed order of k: what host/ and cuda/ share.
+// GEMM in a fixed order of k: what host/ and gpu/ share.
 
 /// `order`, or one shard of `depth` terms if it is empty. Error (system_error) if it is not for `depth` terms.
 inline SumOrder order_or_whole(const SumOrder& order, index_t depth) {

@@ -28,7 +28,7 @@ constexpr index_t rows_with_tiles = 8;
 
 // A plan without a GPU is one of Hopper.
 bool has_block_scales() {
-  if constexpr (built_for == Processor::gpu) return !Kokkos::is_initialized() || detail::has_block_scales();
+  if constexpr (detail::has_fp8_gemms) return !Kokkos::is_initialized() || detail::has_block_scales();
   return true;
 }
 
@@ -86,7 +86,7 @@ void multiply(Device& device, const Fp8Operand<A>& a, const Fp8Operand<e4m3>& b,
   if (c.rows == 0 || c.columns == 0) return;
   const KernelRegion kernel(device, "gemm_fp8", work_of(a, b, beta, c));
   if (device.is_planning()) return device.launch_planned();
-  if constexpr (built_for == Processor::gpu) {
+  if constexpr (detail::has_fp8_gemms) {
     if (is_aligned(c) && is_aligned(d) && k > 0 && has_scales(a, b, c.rows)) {
       const detail::GemmProblem p{Op::none, Op::transpose, c.rows, c.columns, k, k, k, c.leading, 1.0, beta};
       return detail::multiply_fp8<A, C>(device, p, a.codes.data(), {a.scale, a.scaling}, b.codes.data(),
@@ -122,7 +122,8 @@ std::size_t gemm_fp8_workspace_bytes(Processor processor, const Fp8GemmSizes& s)
   const std::size_t library = gemm_workspace_bytes<bf16>(GemmMode::library, processor, s.m, s.n, padded);
   const bool has_scales =
       s.scaling_of_a == Fp8Scaling::tensor || (s.m_step % rows_with_tiles == 0 && has_block_scales());
-  if (processor == Processor::gpu && s.n % fp8_padding == 0 && has_scales) return library;
+  const bool is_planned_for = detail::has_fp8_gemms || built_for == Processor::cpu;
+  if (processor == Processor::gpu && is_planned_for && s.n % fp8_padding == 0 && has_scales) return library;
   return library + bytes_of_values(s.m, padded) + bytes_of_values(s.n, padded);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// The GEMM of FP8 operands on tensor cores that gemm_fp8.cpp calls in a CUDA build.
+// The GEMM of FP8 operands on tensor cores that gemm_fp8.cpp calls in a CUDA build. rocBLAS has none for these formats:
+// MI300 has others (FNUZ, with half the range), and hipBLASLt's are not used yet.
 
 #include "kernels/gemm/gemm_backend.hpp"
 #include "nanotron/kernels/fp8/quantise.hpp"
@@ -12,6 +13,12 @@ struct Fp8Scales {
   const float* first = nullptr;
   Fp8Scaling scaling = Fp8Scaling::tensor;
 };
+
+#if defined(NANOTRON_WITH_CUDA)
+inline constexpr bool has_fp8_gemms = true;
+#else
+inline constexpr bool has_fp8_gemms = false;
+#endif
 
 // Whether multiply_fp8 takes scales of tiles and blocks: cuBLASLt 12.9 or later, on Hopper.
 bool has_block_scales();

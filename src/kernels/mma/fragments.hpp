@@ -112,6 +112,9 @@ void launch_blocks(const Device& device, const char* label, index_t blocks, cons
     fail(ExitCode::system_error,
          {.what = fmt::format("The kernel {} could not be launched", label), .found = cudaGetErrorString(error)});
   }
+#elif defined(NANOTRON_WITH_HIP)
+  NANOTRON_REQUIRE(has_mma_kernels, "{}: this build has no kernels for tensor cores ({} blocks, {} bytes a block)",
+                   label, blocks, sizeof(f));
 #else
   Kokkos::parallel_for(kept_label<F>(label), RangePolicy(device.exec(), 0, blocks), [f](const index_t i) {
     alignas(16) static thread_local std::byte shared[F::shared_bytes];

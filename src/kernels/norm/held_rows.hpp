@@ -107,18 +107,18 @@ struct HeldBackward {
     const auto is_aligned = [](const auto& m) { return chunk_detail::is_aligned(m.data) && m.leading % n == 0; };
     if (width % n != 0 || width > max_threads * n) return false;
     if (!is_aligned(dy) || !is_aligned(x) || !is_aligned(dx)) return false;
-    const int warps = static_cast<int>((width / n + 31) / 32);
+    const int warps = static_cast<int>((width / n + gpu_warp_size - 1) / gpu_warp_size);
     if (device.is_planning()) {
       device.launch_planned();
     } else {
       Kokkos::parallel_for(kept_label<HeldBackward>(label),
-                           Policy(device.exec(), static_cast<int>(pieces.count()), 32 * warps), *this);
+                           Policy(device.exec(), static_cast<int>(pieces.count()), gpu_warp_size * warps), *this);
     }
     return true;
   }
 
   KOKKOS_FUNCTION void operator()(const Team& team) const {
-#if defined(__CUDA_ARCH__)
+#if defined(NANOTRON_ON_GPU)
     Columns own[1] = {};
 #else
     Columns own[max_threads] = {};  // a team is one thread

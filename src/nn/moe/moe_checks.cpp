@@ -173,6 +173,10 @@ void check_gemms(const deck::Config& c, deck::Findings& f) {
     if (f.is_valid({other})) f.error({key, other}, found, expected, "or expert_gemms = 'library'");
   };
   const deck::ModelConfig& m = c.model;
+  if (!has_mma_kernels) {
+    f.error({key}, "grouped GEMMs of experts are kernels for NVIDIA's tensor cores, and this program is for AMD GPUs",
+            "expert_gemms = 'library'");
+  }
   if (!stores_bf16(c)) {
     refuse("precision.compute", "grouped GEMMs of experts need bf16", values_with("precision", "compute", stores_bf16));
   }

@@ -7,7 +7,6 @@
 //   memory     of the device is that of device_memory.hpp; host mirrors are always copies
 //   fences     and results on the host wait for the stream (two-argument copies and Kokkos::fence: for the device)
 
-#include <cuda_runtime_api.h>
 #include_next <Kokkos_Core.hpp>
 
 #include <memory>
@@ -19,6 +18,7 @@
 #include "emulation/closure.hpp"
 #include "emulation/device_memory.hpp"
 #include "emulation/scheduler.hpp"
+#include "nanotron/base/gpu_api.hpp"
 
 namespace EmulatedKokkos {
 
@@ -34,32 +34,33 @@ class Gpu {
   using scratch_memory_space = ::Kokkos::Serial::scratch_memory_space;
 
   Gpu() : stream_(shared_stream()) {}
-  explicit Gpu(cudaStream_t stream) : stream_(stream) {}
-  cudaStream_t cuda_stream() const { return stream_; }
-  void fence() const { cudaStreamSynchronize(stream_); }
+  explicit Gpu(gpuStream_t stream) : stream_(stream) {}
+  gpuStream_t cuda_stream() const { return stream_; }
+  gpuStream_t hip_stream() const { return stream_; }
+  void fence() const { gpuStreamSynchronize(stream_); }
   int concurrency() const { return 1; }
   nanotron::emulation::Stream& queue() const { return *reinterpret_cast<nanotron::emulation::Stream*>(stream_); }
 
  private:
-  static cudaStream_t shared_stream() {
-    static const cudaStream_t stream = [] {
-      cudaStream_t made = nullptr;
-      cudaStreamCreate(&made);
+  static gpuStream_t shared_stream() {
+    static const gpuStream_t stream = [] {
+      gpuStream_t made = nullptr;
+      gpuStreamCreate(&made);
       return made;
     }();
     return stream;
   }
-  cudaStream_t stream_;
+  gpuStream_t stream_;
 };
 
 using DefaultExecutionSpace = Gpu;
 
 inline void initialize(int& count, char** arguments) {
   int device = 0;
-  cudaGetDevice(&device);
+  gpuGetDevice(&device);
   ::Kokkos::initialize(count, arguments);
 }
-inline void fence() { cudaDeviceSynchronize(); }
+inline void fence() { gpuDeviceSynchronize(); }
 
 // Views --------------------------------------------------------------------------------------------
 
@@ -71,7 +72,7 @@ inline void* allocate_behind_header(std::size_t bytes) {
   return all == nullptr ? nullptr : static_cast<std::byte*>(all) + header;
 }
 inline void free_with_header(void* memory) {
-  if (memory != nullptr) cudaFree(static_cast<std::byte*>(memory) - header);
+  if (memory != nullptr) gpuFree(static_cast<std::byte*>(memory) - header);
 }
 
 template <class P>
@@ -157,8 +158,8 @@ void deep_copy(const Gpu& gpu, const To& to, const From& from) {
         gpu.queue(), "fill", [data, size, from] { std::fill_n(data, size, static_cast<Element>(from)); });
   } else {
     static_assert(std::is_same_v<Element, std::remove_const_t<typename From::value_type>>);
-    cudaMemcpyAsync(const_cast<Element*>(to.data()), from.data(), to.size() * sizeof(Element), cudaMemcpyDefault,
-                    gpu.cuda_stream());
+    gpuMemcpyAsync(const_cast<Element*>(to.data()), from.data(), to.size() * sizeof(Element), gpuMemcpyDefault,
+                   gpu.cuda_stream());
   }
 }
 template <class To, class From>

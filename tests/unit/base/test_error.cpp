@@ -43,7 +43,7 @@ TEST(Error, ChecksOfLibrariesNameTheCall) {
   }
   EXPECT_THROW(NANOTRON_CHECK_NCCL(5), Error);
   EXPECT_THROW(NANOTRON_CHECK_CUBLAS(13), Error);
-  EXPECT_THROW(NANOTRON_CHECK_CUDA(2), Error);
+  EXPECT_THROW(NANOTRON_CHECK_GPU(2), Error);
 }
 
 TEST(Error, RequireStatesConditionAndValues) {

@@ -24,8 +24,10 @@ TEST(Provenance, BuildNamesItsLibraries) {
     EXPECT_NE(value_of(rows, key), "(missing)") << key;
     EXPECT_NE(value_of(rows, key), "") << key;
   }
-#ifdef NANOTRON_WITH_CUDA
+#if defined(NANOTRON_WITH_CUDA)
   for (const char* key : {"nccl", "cublas", "cudnn"}) EXPECT_NE(value_of(rows, key), "(missing)") << key;
+#elif defined(NANOTRON_WITH_HIP)
+  for (const char* key : {"hip", "rccl", "rocblas"}) EXPECT_NE(value_of(rows, key), "(missing)") << key;
 #endif
 }
 

@@ -45,7 +45,7 @@ TEST(Group, RanksOfOneNodeShareMemory) {
 
 TEST(Transport, OnTheHostItIsMpi) {
   const Communicator world = Communicator::duplicate(test::world());
-#ifndef NANOTRON_WITH_CUDA
+#ifndef NANOTRON_WITH_GPU
   EXPECT_EQ(choose_transport(deck::Backend::automatic, world), Transport::mpi);
   EXPECT_EQ(choose_transport(deck::Backend::mpi, world), Transport::mpi);
   EXPECT_EQ(gpu_of_rank(world), -1);

@@ -61,7 +61,7 @@ std::unique_ptr<Channel> make_mpi_channel(const Communicator& communicator,
 std::unique_ptr<Channel> make_tree_channel(const Communicator& communicator, std::unique_ptr<Channel> host);
 /// Null on every rank when the ranks are not all on one node or shared memory cannot be allocated.
 std::unique_ptr<Channel> make_shared_memory_channel(const Communicator& communicator);
-#ifdef NANOTRON_WITH_CUDA
+#ifdef NANOTRON_WITH_GPU
 std::unique_ptr<Channel> make_nccl_channel(const Communicator& communicator, deck::CollectiveEngine engine);
 /// GPU memory, copied through a pinned host buffer that `host` moves.
 std::unique_ptr<Channel> make_staged_channel(const Communicator& communicator, std::unique_ptr<Channel> host);

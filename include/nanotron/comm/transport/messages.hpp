@@ -58,7 +58,7 @@ std::unique_ptr<Messages> make_planned_messages(const PlannedLog& log);
 
 /// Host memory. The communicator must outlive the messages.
 std::unique_ptr<Messages> make_mpi_messages(const Communicator& communicator);
-#ifdef NANOTRON_WITH_CUDA
+#ifdef NANOTRON_WITH_GPU
 /// blocks: as Group::limit_message_blocks.
 std::unique_ptr<Messages> make_nccl_messages(const Communicator& communicator, int blocks = 0);
 /// GPU memory, copied through pinned host buffers that `host` moves.

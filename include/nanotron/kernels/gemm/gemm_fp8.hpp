@@ -11,7 +11,7 @@
 //
 // A host, and a GPU where n or C is not aligned for its tensor cores, multiplies the values of the codes in bf16, which
 // holds them exactly: the same sum in another order. So does a GPU with scales of tiles where m is not a multiple of 8,
-// and one that has no such scales (Blackwell).
+// one that has no such scales (Blackwell), and one of AMD.
 
 #include <cstddef>
 

@@ -35,7 +35,7 @@ TeamPolicy team_policy(const Device& device, index_t rows, const Threads& thread
 /// the last iteration.
 template <class T>
 int team_threads(index_t columns) {
-  constexpr index_t lanes = 32, most = 16, tries = 4;
+  constexpr index_t lanes = gpu_warp_size, most = 512 / lanes, tries = 4;
   const index_t warps = std::max<index_t>(1, (chunk_count<T>(columns) + lanes - 1) / lanes);
   const index_t fewest = (warps + most - 1) / most;
   index_t best = most, least = std::numeric_limits<index_t>::max();

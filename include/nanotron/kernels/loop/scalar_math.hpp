@@ -14,7 +14,7 @@ namespace nanotron::kernels {
 /// NaN). x = n ln 2 + r, |r| <= ln 2 / 2, a polynomial in r (Cephes' expf, Moshier 1989), 2^n in two
 /// factors.
 NANOTRON_FUNCTION inline float exponential(float x) {
-#if defined(__CUDA_ARCH__)
+#if defined(NANOTRON_ON_GPU)
   return ::expf(x);
 #else
   constexpr float round_to_integer = 12582912.0f;  // 1.5 * 2^23: adding it leaves the integer part
@@ -45,7 +45,7 @@ NANOTRON_FUNCTION inline float exponential(float x) {
 }
 
 NANOTRON_FUNCTION inline double exponential(double x) {
-#if defined(__CUDA_ARCH__)
+#if defined(NANOTRON_ON_GPU)
   return ::exp(x);
 #else
   return std::exp(x);
@@ -54,7 +54,7 @@ NANOTRON_FUNCTION inline double exponential(double x) {
 
 /// tanh(x) to a few units in the last place: x + x^3 P(x^2) for small x (Cephes' tanhf), else 1 - 2 / (exp(2 |x|) + 1).
 NANOTRON_FUNCTION inline float hyperbolic_tangent(float x) {
-#if defined(__CUDA_ARCH__)
+#if defined(NANOTRON_ON_GPU)
   return ::tanhf(x);
 #else
   const float magnitude = x < 0.0f ? -x : x, square = x * x;
@@ -69,7 +69,7 @@ NANOTRON_FUNCTION inline float hyperbolic_tangent(float x) {
 }
 
 NANOTRON_FUNCTION inline double hyperbolic_tangent(double x) {
-#if defined(__CUDA_ARCH__)
+#if defined(NANOTRON_ON_GPU)
   return ::tanh(x);
 #else
   return std::tanh(x);

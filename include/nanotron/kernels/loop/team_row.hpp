@@ -89,8 +89,8 @@ struct TeamRow {
   // Two barriers; Kokkos' own takes one for every four warps, and one more. Off a GPU a team is one thread.
   template <class V, class Join>
   KOKKOS_FUNCTION V over_threads(V value, [[maybe_unused]] const Join& join) const {
-#if defined(__CUDA_ARCH__)
-    constexpr int lanes = 32;
+#if defined(NANOTRON_ON_GPU)
+    constexpr int lanes = gpu_warp_size;
     for (int other = lanes / 2; other > 0; other /= 2) join(value, of_lane(value, other));
     const int warps = member.team_size() / lanes;
     if (warps == 1) return value;
@@ -103,13 +103,17 @@ struct TeamRow {
 #endif
     return value;
   }
-#if defined(__CUDA_ARCH__)
+#if defined(NANOTRON_ON_GPU)
   // The value of the lane whose number differs in the bit `other`.
   template <class V>
   __device__ static V of_lane(const V& value, int other) {
     std::uint32_t words[sizeof(V) / sizeof(std::uint32_t)];
     std::memcpy(words, &value, sizeof words);
+#if defined(NANOTRON_WITH_HIP)
+    for (std::uint32_t& word : words) word = __shfl_xor(word, other);
+#else
     for (std::uint32_t& word : words) word = __shfl_xor_sync(0xffffffffu, word, other);
+#endif
     V taken;
     std::memcpy(&taken, words, sizeof taken);
     return taken;

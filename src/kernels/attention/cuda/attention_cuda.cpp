@@ -49,8 +49,8 @@ fused::Available available(Device& device) {
   static const bool has_tensor_cores = [] {
     int current = 0;
     cudaDeviceProp properties{};
-    NANOTRON_CHECK_CUDA(cudaGetDevice(&current));
-    NANOTRON_CHECK_CUDA(cudaGetDeviceProperties(&properties, current));
+    NANOTRON_CHECK_GPU(cudaGetDevice(&current));
+    NANOTRON_CHECK_GPU(cudaGetDeviceProperties(&properties, current));
     return properties.major >= 8;
   }();
   return {.cudnn = cudnn::is_there(device), .tensor_cores = has_tensor_cores};

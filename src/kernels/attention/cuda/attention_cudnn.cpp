@@ -37,8 +37,8 @@ class Statistics {
     if (is_packed_) return f(rows);
     const std::size_t width = bytes_of(1), pitch = static_cast<std::size_t>(stride_) * sizeof(float);
     const auto copy = [&](void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch) {
-      NANOTRON_CHECK_CUDA(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, static_cast<std::size_t>(heads),
-                                            cudaMemcpyDeviceToDevice, device.exec().cuda_stream()));
+      NANOTRON_CHECK_GPU(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, static_cast<std::size_t>(heads),
+                                           cudaMemcpyDeviceToDevice, device.exec().cuda_stream()));
     };
     if (is_input_) copy(packed, width, rows, pitch);
     f(reinterpret_cast<float*>(packed));

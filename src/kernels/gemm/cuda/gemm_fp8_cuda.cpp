@@ -34,8 +34,8 @@ bool has_block_scales() {
     if (CUBLAS_VERSION < 120900 || cublasLtGetVersion() < 120900) return false;
     int current = 0;
     cudaDeviceProp properties{};
-    NANOTRON_CHECK_CUDA(cudaGetDevice(&current));
-    NANOTRON_CHECK_CUDA(cudaGetDeviceProperties(&properties, current));
+    NANOTRON_CHECK_GPU(cudaGetDevice(&current));
+    NANOTRON_CHECK_GPU(cudaGetDeviceProperties(&properties, current));
     return properties.major == 9;
   }();
   return has;

@@ -72,7 +72,7 @@ std::uint32_t alignment_of(const void* data) {
 class StreamTimer {
  public:
   explicit StreamTimer(cudaStream_t stream) : stream_(stream) {
-    for (cudaEvent_t& event : events_) NANOTRON_CHECK_CUDA(cudaEventCreateWithFlags(&event, cudaEventDefault));
+    for (cudaEvent_t& event : events_) NANOTRON_CHECK_GPU(cudaEventCreateWithFlags(&event, cudaEventDefault));
   }
   ~StreamTimer() {
     for (cudaEvent_t event : events_) cudaEventDestroy(event);
@@ -81,12 +81,12 @@ class StreamTimer {
   StreamTimer& operator=(const StreamTimer&) = delete;
   template <class F>
   double milliseconds(const F& work) {
-    NANOTRON_CHECK_CUDA(cudaEventRecord(events_[0], stream_));
+    NANOTRON_CHECK_GPU(cudaEventRecord(events_[0], stream_));
     work();
-    NANOTRON_CHECK_CUDA(cudaEventRecord(events_[1], stream_));
-    NANOTRON_CHECK_CUDA(cudaEventSynchronize(events_[1]));
+    NANOTRON_CHECK_GPU(cudaEventRecord(events_[1], stream_));
+    NANOTRON_CHECK_GPU(cudaEventSynchronize(events_[1]));
     float took = 0;
-    NANOTRON_CHECK_CUDA(cudaEventElapsedTime(&took, events_[0], events_[1]));
+    NANOTRON_CHECK_GPU(cudaEventElapsedTime(&took, events_[0], events_[1]));
     return took;
   }
 
@@ -293,8 +293,8 @@ void use_gemm_algorithms(Device& device, const GemmAlgorithms& algorithms, const
 void leave_multiprocessors(Device& device, int count) {
   int current = 0;
   cudaDeviceProp properties{};
-  NANOTRON_CHECK_CUDA(cudaGetDevice(&current));
-  NANOTRON_CHECK_CUDA(cudaGetDeviceProperties(&properties, current));
+  NANOTRON_CHECK_GPU(cudaGetDevice(&current));
+  NANOTRON_CHECK_GPU(cudaGetDeviceProperties(&properties, current));
   gemm_handles(device).multiprocessors = count > 0 ? std::max(1, properties.multiProcessorCount - count) : 0;
 }
 

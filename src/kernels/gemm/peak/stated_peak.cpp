@@ -12,8 +12,9 @@ struct StatedPeak {
 
 // The first row whose words are in the name counts. From the data sheets "NVIDIA H100 Tensor Core GPU", "NVIDIA H200
 // Tensor Core GPU", "NVIDIA GH200 Grace Hopper Superchip", "NVIDIA A100 Tensor Core GPU", "NVIDIA Blackwell
-// Architecture" (HGX B200, GB200), "NVIDIA L40S" and "NVIDIA V100"; figures "with sparsity" halved.
-constexpr std::array<StatedPeak, 11> table{{{"H100 PCIe", 1513.0, 756.0, 51.0, 51.0},
+// Architecture" (HGX B200, GB200), "NVIDIA L40S", "NVIDIA V100", "AMD Instinct MI250X Accelerator" and those of MI300A
+// and MI300X; figures "with sparsity" halved, of matrix cores.
+constexpr std::array<StatedPeak, 14> table{{{"H100 PCIe", 1513.0, 756.0, 51.0, 51.0},
                                             {"H100 NVL", 1671.0, 835.0, 60.0, 60.0},
                                             {"H200 NVL", 1671.0, 835.0, 60.0, 60.0},
                                             {"H100", 1979.0, 989.0, 67.0, 67.0},
@@ -23,7 +24,10 @@ constexpr std::array<StatedPeak, 11> table{{{"H100 PCIe", 1513.0, 756.0, 51.0, 5
                                             {"B200", 4500.0, 2250.0, 75.0, 37.0},
                                             {"L40S", 733.0, 362.0, 91.6, 1.4},
                                             {"V100-SXM2", 0.0, 0.0, 15.7, 7.8},
-                                            {"V100-PCIE", 0.0, 0.0, 14.0, 7.0}}};
+                                            {"V100-PCIE", 0.0, 0.0, 14.0, 7.0},
+                                            {"MI250X", 0.0, 191.5, 47.9, 47.9},  // of a die
+                                            {"MI300A", 1961.0, 980.6, 122.6, 122.6},
+                                            {"MI300X", 2615.0, 1307.4, 163.4, 163.4}}};
 
 }  // namespace
 

@@ -6,7 +6,7 @@
 namespace nanotron::kernels {
 namespace {
 
-TEST(StatedPeak, ByTheNamesThatCudaGives) {
+TEST(StatedPeak, ByTheNamesThatTheRuntimeGives) {
   EXPECT_EQ(stated_peak("NVIDIA H200", ScalarType::bf16), 989e12);
   EXPECT_EQ(stated_peak("NVIDIA H200", ScalarType::fp8), 1979e12);
   EXPECT_EQ(stated_peak("NVIDIA GH200 480GB", ScalarType::bf16), 989e12);
@@ -15,6 +15,9 @@ TEST(StatedPeak, ByTheNamesThatCudaGives) {
   EXPECT_EQ(stated_peak("NVIDIA A100-SXM4-80GB", ScalarType::fp64), 19.5e12);
   EXPECT_EQ(stated_peak("NVIDIA B200", ScalarType::bf16), 2250e12);
   EXPECT_EQ(stated_peak("NVIDIA GB200", ScalarType::bf16), 2500e12);
+  EXPECT_EQ(stated_peak("AMD Instinct MI250X", ScalarType::bf16), 191.5e12);
+  EXPECT_EQ(stated_peak("AMD Instinct MI300A", ScalarType::fp64), 122.6e12);
+  EXPECT_EQ(stated_peak("AMD Instinct MI300X", ScalarType::fp8), 2615e12);
 }
 
 TEST(StatedPeak, IsZeroWhereItIsNotKnown) {

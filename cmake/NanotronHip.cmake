@@ -1,0 +1,13 @@
+# HIP, its compiler and flags. Loaded only with NANOTRON_ENABLE_HIP. Sources are C++ that hipcc, or a clang that knows HIP,
+# compiles twice, for the host and for the GPUs that Kokkos was built for (its target brings -x hip --offload-arch).
+if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  message(FATAL_ERROR "NANOTRON_ENABLE_HIP needs hipcc or a clang++ that compiles HIP, not ${CMAKE_CXX_COMPILER}: "
+    "-DCMAKE_CXX_COMPILER=hipcc")
+endif()
+
+function(nanotron_hip_options target)
+  target_compile_definitions(${target} INTERFACE __HIP_PLATFORM_AMD__)
+  # Pragmas of GCC are for loops of the host.
+  target_compile_options(${target} INTERFACE "SHELL:-include ${PROJECT_SOURCE_DIR}/cmake/hip_prelude.hpp"
+    -Wno-unknown-pragmas)
+endfunction()

@@ -1,0 +1,35 @@
+#include <cstdlib>
+
+#include "comm/transport/gpu_vendor.hpp"
+#include "nanotron/base/error.hpp"
+#include "nanotron/base/gpu_api.hpp"
+
+namespace nanotron::comm::detail {
+
+// The PCI address: RCCL refuses two ranks whose GPUs have the same (src/init.cc of 2.21.5, "Duplicate GPU detected").
+std::string gpu_identity() {
+  int device = 0;
+  NANOTRON_CHECK_GPU(gpuGetDevice(&device));
+  std::string bus(32, '\0');
+  NANOTRON_CHECK_GPU(gpuDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device));
+  return bus;
+}
+
+void set_runtime_variables() {
+  // HIP maps streams to 4 hardware queues unless told otherwise; a stream that waits holds up those that share its
+  // queue, and a rank of a ring has more.
+  setenv("GPU_MAX_HW_QUEUES", "24", 0);
+  // Code is loaded at the start, not by a kernel's first launch, which may wait for the device, where a receive may be
+  // waiting for what that kernel computes.
+  setenv("HIP_ENABLE_DEFERRED_LOADING", "0", 0);
+}
+
+// RCCL has no sums in switches; rings and trees add in the same order on the same ranks.
+void set_variables_of_repeatable_sums() {}
+
+// RCCL launches with no order between its communicators (src/enqueue.cc of 2.21.5).
+void require_launch_order() {}
+
+bool library_shares_gpus() { return false; }
+
+}  // namespace nanotron::comm::detail
