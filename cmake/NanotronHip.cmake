@@ -7,7 +7,5 @@ endif()
 
 function(nanotron_hip_options target)
   target_compile_definitions(${target} INTERFACE __HIP_PLATFORM_AMD__)
-  # Pragmas of GCC are for loops of the host.
-  target_compile_options(${target} INTERFACE "SHELL:-include ${PROJECT_SOURCE_DIR}/cmake/hip_prelude.hpp"
-    -Wno-unknown-pragmas)
+  target_compile_options(${target} INTERFACE "SHELL:-include ${PROJECT_SOURCE_DIR}/cmake/hip_prelude.hpp")
 endfunction()

@@ -34,12 +34,6 @@ namespace {
 
 using Parts = std::vector<std::shared_ptr<Part>>;
 
-#ifdef NANOTRON_WITH_HIP
-constexpr bool has_launch_order = false;
-#else
-constexpr bool has_launch_order = true;
-#endif
-
 int groups_open = 0;
 std::map<std::pair<ncclComm*, gpuStream_t>, Parts> grouped;
 
@@ -53,7 +47,7 @@ void issue(ncclComm* comm, gpuStream_t handle, Parts parts) {
   scheduler.launch(stream, {[comm, left] { return left->empty() ? "NCCL" : left->front()->describe(*comm); },
                             [comm, left, number, place, has_begun = false]() mutable {
                               if (comm->done != number) return Progress::waits;
-                              if (has_launch_order && !has_begun && place != begun) return Progress::waits;
+                              if (is_nccl && !has_begun && place != begun) return Progress::waits;
                               if (!std::exchange(has_begun, true)) ++begun;
                               const DeviceAccess access;
                               std::erase_if(*left,

@@ -63,7 +63,7 @@ void need_receive(ncclComm& comm, int from) {
 }
 
 void need_collective(ncclComm& comm, const Call& call) {
-  if (!connects_collectives_late) return;
+  if (!is_nccl) return;
   const auto algorithm = static_cast<std::size_t>(algorithm_of(call));
   if (was_set(comm.own().connects_collectives[algorithm])) return;
   for (int r = 0; r < comm.size; ++r) {

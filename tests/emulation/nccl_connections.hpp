@@ -6,21 +6,15 @@
 //   a send, a receive   each direction between two ranks (src/enqueue.cc p2pTaskAppend, src/group.cc groupLaunch,
 //                       src/transport.cc ncclTransportP2pSetup)
 //   a collective        each algorithm, over all ranks (src/enqueue.cc ncclPrepareTasks, src/group.cc
-//                       ncclCollPreconnect); which one is taken depends on the collective and its size
+//                       ncclCollPreconnect); which one is taken depends on the collective and its size. RCCL does it
+//                       with the communicator, where all ranks wait for each other (src/init.cc of 2.21.5,
+//                       initTransportsRank); its sends and receives are as NCCL's (src/group.cc)
 
 #include <vector>
 
 #include "emulation/nccl_parts.hpp"
 
 namespace nanotron::emulation {
-
-/// RCCL connects rings and trees with the communicator (src/init.cc of 2.21.5, initTransportsRank), where all ranks
-/// wait for each other anyway; its sends and receives as NCCL's (src/group.cc, groupLaunch).
-#ifdef NANOTRON_WITH_HIP
-inline constexpr bool connects_collectives_late = false;
-#else
-inline constexpr bool connects_collectives_late = true;
-#endif
 
 /// A communicator of this process that exists, and what it has connected.
 struct Connected {

@@ -32,10 +32,12 @@ namespace nanotron::emulation {
 inline constexpr const char *variable_of_queues = "GPU_MAX_HW_QUEUES",
                             *variable_of_loading = "HIP_ENABLE_DEFERRED_LOADING", *loads_at_start = "0";
 inline constexpr int usual_queues = 4;
+inline constexpr bool is_nccl = false;  // but RCCL
 #else
 inline constexpr const char *variable_of_queues = "CUDA_DEVICE_MAX_CONNECTIONS",
                             *variable_of_loading = "CUDA_MODULE_LOADING", *loads_at_start = "EAGER";
 inline constexpr int usual_queues = 8;
+inline constexpr bool is_nccl = true;
 #endif
 
 /// Ends the process with exit code 99 and the words, which name the rule that was broken. Tests look for them.

@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"MPI": "mpi", "NanotronHdf5": "hdf5", "NanotronKokkos": "kokkos", "NanotronCblas": "openblas",
             "NanotronLapack": "openblas",
             "NanotronDnnl": "onednn", "fmt": "fmt", "nlohmann_json": "nlohmann-json", "CLI11": "cli11",
-            "CUDAToolkit": "cuda", "NanotronNccl": "nccl", "NanotronCudnn": "cudnn", "GTest": "googletest", "Threads": ""}
+            "CUDAToolkit": "cuda", "NanotronNccl": "nccl", "NanotronCudnn": "cudnn", "NanotronRccl": "rccl",
+            "NanotronRocblas": "rocblas", "GTest": "googletest", "Threads": ""}
 
 
 def cmake_text():

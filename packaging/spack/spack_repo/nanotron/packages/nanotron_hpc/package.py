@@ -6,11 +6,12 @@ import os
 
 from spack_repo.builtin.build_systems.cmake import CMakePackage
 from spack_repo.builtin.build_systems.cuda import CudaPackage
+from spack_repo.builtin.build_systems.rocm import ROCmPackage
 
 from spack.package import *
 
 
-class NanotronHpc(CMakePackage, CudaPackage):
+class NanotronHpc(CMakePackage, CudaPackage, ROCmPackage):
     """Distributed transformer training for MPI machines: data, tensor, pipeline, context and
     expert parallelism from one Fortran-namelist deck."""
 
@@ -42,12 +43,12 @@ class NanotronHpc(CMakePackage, CudaPackage):
 
     depends_on("kokkos@3.7:+serial cxxstd=20")
     depends_on("openblas@0.3.20:")
-    with when("~cuda"):
+    with when("~cuda~rocm"):
         depends_on("onednn@2.6:")
-    with when("+openmp~cuda"):
+    with when("+openmp~cuda~rocm"):
         depends_on("kokkos+openmp")
         depends_on("onednn cpu_runtime=omp")
-    with when("~openmp~cuda"):
+    with when("~openmp~cuda~rocm"):
         depends_on("onednn cpu_runtime=seq")
     with when("+cuda"):
         depends_on("cuda@12.4:")
@@ -58,6 +59,15 @@ class NanotronHpc(CMakePackage, CudaPackage):
             depends_on(f"kokkos cuda_arch={arch}", when=f"cuda_arch={arch}")
             depends_on(f"nccl cuda_arch={arch}", when=f"cuda_arch={arch}")
         conflicts("cuda_arch=none", msg="name the GPU: cuda_arch=90 for Hopper")
+
+    with when("+rocm"):  # not tried
+        depends_on("rocblas")
+        depends_on("rccl")
+        depends_on("kokkos@4.6:4+rocm")
+        for target in ROCmPackage.amdgpu_targets:
+            depends_on(f"kokkos amdgpu_target={target}", when=f"amdgpu_target={target}")
+            depends_on(f"rocblas amdgpu_target={target}", when=f"amdgpu_target={target}")
+            depends_on(f"rccl amdgpu_target={target}", when=f"amdgpu_target={target}")
 
     with when("+tools"), default_args(type="run"):
         depends_on("python@3.9:")
@@ -76,6 +86,8 @@ class NanotronHpc(CMakePackage, CudaPackage):
         depends_on("py-xxhash")
 
     conflicts("%gcc@:11", msg="GCC 12 or newer, for C++20")
+    conflicts("+cuda", when="+rocm", msg="a build is for NVIDIA's GPUs or for AMD's")
+    conflicts("+openmp", when="+rocm", msg="on GPUs a rank has one thread")
     conflicts("+openmp", when="+cuda", msg="on GPUs a rank has one thread")
 
     def cmake_args(self):
@@ -83,11 +95,14 @@ class NanotronHpc(CMakePackage, CudaPackage):
             self.define("NANOTRON_ARCH", ""),  # Spack's compiler wrapper has the target's flags
             self.define_from_variant("NANOTRON_BUILD_TESTS", "tests"),
             self.define_from_variant("NANOTRON_ENABLE_CUDA", "cuda"),
+            self.define_from_variant("NANOTRON_ENABLE_HIP", "rocm"),
         ]
         if self.spec.satisfies("+cuda"):
             args.append(
                 self.define("CMAKE_CUDA_ARCHITECTURES", self.spec.variants["cuda_arch"].value)
             )
+        if self.spec.satisfies("+rocm"):
+            args.append(self.define("CMAKE_CXX_COMPILER", self.spec["hip"].hipcc))
         return args
 
     def setup_run_environment(self, env):
