@@ -14,6 +14,19 @@ function(nanotron_without_kernels target)
   endif()
 endfunction()
 
+# nanotron_find_kernels(<source>...): the same of those among them that hold no kernel. (One that does all the same does not link: the
+# linker misses __hip_fatbin.)
+function(nanotron_find_kernels)
+  if(NANOTRON_ENABLE_HIP)
+    foreach(source IN LISTS ARGN)
+      file(STRINGS "${source}" kernels REGEX "KOKKOS_|deep_copy|parallel_for|parallel_reduce")
+      if(NOT kernels)
+        set_source_files_properties("${source}" TARGET_DIRECTORY nanotron_options PROPERTIES COMPILE_OPTIONS --offload-host-only)
+      endif()
+    endforeach()
+  endif()
+endfunction()
+
 # nanotron_keep_sources(<variable>): of sources below a folder those of this build: of host/ without a GPU; of gpu/ with
 # an (emulated) GPU, with those of cuda/ or hip/.
 function(nanotron_keep_sources variable)
@@ -57,6 +70,8 @@ function(nanotron_add_layer layer)
     endif()
     if(arg_COLD OR arg_WITHOUT_KERNELS)
       nanotron_without_kernels(${target})
+    elseif(NOT layer STREQUAL "kernels")
+      nanotron_find_kernels(${sources})
     endif()
     if(arg_WITHOUT_KOKKOS)
       target_compile_options(${target} PRIVATE ${arg_OPTIONS})

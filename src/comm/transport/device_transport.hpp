@@ -1,6 +1,7 @@
 #pragma once
 
-// What differs between builds with and without GPUs: implemented in gpu/ or host/.
+// What differs between builds with and without GPUs: implemented in gpu/ or host/, prepare_environment in cuda/ and
+// hip/.
 
 #include <cstddef>
 #include <functional>
@@ -25,7 +26,7 @@ std::unique_ptr<Channel> make_device_channel(const Communicator& communicator, T
 std::unique_ptr<Messages> make_device_messages(const Communicator& communicator, Transport transport, int blocks);
 
 /// Before MPI_Init, in which an MPI that knows GPUs may begin to use them: the variables that the GPU's runtime reads
-/// at its start.
+/// at its start. Those of the environment stay.
 void prepare_environment();
 
 /// The transport of a group of one rank: that of the memory that kernels use.
@@ -41,5 +42,20 @@ void abort_device_transports();
 
 /// Bytes of GPU memory that a transport has allocated for itself in this process, where it can tell, else 0.
 std::uint64_t device_transport_bytes();
+
+// What differs between CUDA with NCCL and HIP with RCCL: implemented in cuda/ and hip/.
+
+/// Equal for the processes of a host that have the same GPU, as far as the collectives library can tell GPUs apart. A
+/// fixed number of bytes.
+std::string gpu_identity();
+
+/// The environment's variables stay: sums of a collective in the same order in every run.
+void set_variables_of_repeatable_sums();
+
+/// Error(system_error) where a message could wait for one that was queued later.
+void require_launch_order();
+
+/// Whether ranks that share a GPU are allowed, which the user asks of the library.
+bool library_shares_gpus();
 
 }  // namespace nanotron::comm::detail

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "comm/transport/gpu_vendor.hpp"
+#include "comm/transport/device_transport.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/gpu_api.hpp"
 #include "nanotron/base/process.hpp"
@@ -28,7 +28,7 @@ std::string gpu_identity() {
   return {properties.uuid.bytes, sizeof properties.uuid.bytes};
 }
 
-void set_runtime_variables() {
+void prepare_environment() {
   // A module that is loaded by its kernel's first launch may wait for the device, where a receive may be waiting for
   // what that kernel computes.
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "comm/transport/device_transport.hpp"
-#include "comm/transport/gpu_vendor.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/gpu_api.hpp"
 #include "nanotron/base/process.hpp"
@@ -89,8 +88,6 @@ int gpu_of_rank(const Communicator& world) {
 }
 
 namespace detail {
-
-void prepare_environment() { set_runtime_variables(); }
 
 std::unique_ptr<Channel> make_device_channel(const Communicator& communicator, Transport transport,
                                              const CollectiveSetup& setup,

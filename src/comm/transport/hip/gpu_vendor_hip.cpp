@@ -1,6 +1,6 @@
 #include <cstdlib>
 
-#include "comm/transport/gpu_vendor.hpp"
+#include "comm/transport/device_transport.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/gpu_api.hpp"
 
@@ -15,7 +15,7 @@ std::string gpu_identity() {
   return bus;
 }
 
-void set_runtime_variables() {
+void prepare_environment() {
   // HIP maps streams to 4 hardware queues unless told otherwise; a stream that waits holds up those that share its
   // queue, and a rank of a ring has more.
   setenv("GPU_MAX_HW_QUEUES", "24", 0);
