@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(F::threads) run_block(const F f) {
 
 /// f(block) for blocks 0 ... blocks - 1, each with F::threads threads and F::shared_bytes of shared memory.
 template <class F>
-void launch_blocks(const Device& device, const char* label, index_t blocks, const F& f) {
+void launch_blocks([[maybe_unused]] const Device& device, const char* label, index_t blocks, const F& f) {
   if (blocks == 0) return;
   NANOTRON_REQUIRE(blocks <= std::numeric_limits<int>::max(), "{}: {} blocks", label, blocks);
 #if defined(__CUDACC__)
