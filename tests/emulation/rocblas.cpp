@@ -78,11 +78,6 @@ struct Gemm {
     of_c.require(c, "C of a GEMM");
     of_d.require(d, "D of a GEMM");
   }
-  // Kernels are loaded at the first use of each (Tensile's code objects).
-  std::string name() const {
-    return fmt::format("a GEMM of {} x {} x {}, operations {} {}, types {} {}", m, n, k, transposes_a ? 't' : 'n',
-                       transposes_b ? 't' : 'n', static_cast<int>(of_a.type), static_cast<int>(of_d.type));
-  }
 };
 
 Operand operand(bool transposes, rocblas_datatype type, rocblas_int rows, rocblas_int columns, rocblas_int leading) {
@@ -156,7 +151,6 @@ rocblas_status rocblas_gemm_ex(rocblas_handle handle, rocblas_operation op_a, ro
   const auto is_odd = [](const Operand& x) { return static_cast<std::size_t>(x.leading) * size_of(x.type) % 16 != 0; };
   if (a_type == rocblas_datatype_bf16_r && (is_odd(gemm.of_a) || is_odd(gemm.of_b) || is_odd(gemm.of_d)))
     ++gemms_of_odd_rows;
-  Scheduler::instance().load_module(gemm.name());
   Scheduler::instance().launch_kernel(queue_of(handle), "rocblas_gemm_ex", [=] { gemm(a, b, c, d); });
   return rocblas_status_success;
 }
@@ -189,7 +183,6 @@ rocblas_status rocblas_gemm_batched_ex(rocblas_handle handle, rocblas_operation 
                   .of_b = operand(bt, b_type, k, n, leading_b),
                   .of_c = {c_type, m, n, leading_c},
                   .of_d = {d_type, m, n, leading_d}};
-  Scheduler::instance().load_module("batches of " + gemm.name());
   Scheduler::instance().launch_kernel(queue_of(handle), "rocblas_gemm_batched_ex", [=] {
     for (int i = 0; i < count; ++i) gemm(all_a[i], all_b[i], all_c[i], all_d[i]);
   });

@@ -127,8 +127,8 @@ void Scheduler::launch(Stream& stream, Task task) {
 
 void Scheduler::launch_kernel(Stream& stream, const std::string& name, std::function<void()> f) {
   if (std::exchange(refuses_, false)) return set_error(9);  // gpuErrorInvalidConfiguration
-  const char* loading = std::getenv(variable_of_loading);
-  if (loading == nullptr || std::string_view(loading) != loads_at_start) load_module(name);
+  const char* loading = std::getenv("CUDA_MODULE_LOADING");
+  if (is_nccl && (loading == nullptr || std::string_view(loading) != "EAGER")) load_module(name);
   launch(stream, kernel(name, std::move(f)));
 }
 

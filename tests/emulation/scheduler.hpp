@@ -27,15 +27,14 @@
 
 namespace nanotron::emulation {
 
-// What the runtime reads from the environment: how many hardware queues its streams share, and when modules are loaded.
+// What the runtime reads from the environment: how many hardware queues its streams share. With CUDA, when modules are
+// loaded, which waits for the device; HIP loads code in the call of a first launch and waits for nothing.
 #ifdef NANOTRON_WITH_HIP
-inline constexpr const char *variable_of_queues = "GPU_MAX_HW_QUEUES",
-                            *variable_of_loading = "HIP_ENABLE_DEFERRED_LOADING", *loads_at_start = "0";
+inline constexpr const char* variable_of_queues = "GPU_MAX_HW_QUEUES";
 inline constexpr int usual_queues = 4;
 inline constexpr bool is_nccl = false;  // but RCCL
 #else
-inline constexpr const char *variable_of_queues = "CUDA_DEVICE_MAX_CONNECTIONS",
-                            *variable_of_loading = "CUDA_MODULE_LOADING", *loads_at_start = "EAGER";
+inline constexpr const char* variable_of_queues = "CUDA_DEVICE_MAX_CONNECTIONS";
 inline constexpr int usual_queues = 8;
 inline constexpr bool is_nccl = true;
 #endif

@@ -195,7 +195,11 @@ TEST(GpuOfRank, ARankWithoutAGpuIsTheErrorOfAll) {
     EXPECT_NE(std::string(error.what()).find(fmt::format("rank {} on host", last)), std::string::npos) << error.what();
   }
   unsetenv("NANOTRON_EMULATED_GPUS");
-  EXPECT_STREQ(std::getenv(emulation::variable_of_loading), emulation::loads_at_start);
+  if (emulation::is_nccl) {
+    EXPECT_STREQ(std::getenv("CUDA_MODULE_LOADING"), "EAGER");
+  } else {
+    EXPECT_STREQ(std::getenv("GPU_MAX_HW_QUEUES"), "24");
+  }
 }
 
 TEST(Transports, AnOldDriverIsRefusedForMessages) {

@@ -157,7 +157,7 @@ TEST_F(Planted, WindowOfOtherMemory) {
 
 // A receive waits for what a kernel computes whose module is loaded at its first launch.
 TEST_F(Planted, LazyLoading) {
-  unsetenv(emulation::variable_of_loading);
+  unsetenv("CUDA_MODULE_LOADING");
   const DeviceArray<double> out(4), in(4);
   Request receive = start_receive(group_, in.data(), 4, Neighbour::previous, stream());
   emulation::Scheduler::instance().launch_kernel(*reinterpret_cast<emulation::Stream*>(stream_.get()),

@@ -16,12 +16,9 @@ std::string gpu_identity() {
 }
 
 void prepare_environment() {
-  // HIP maps streams to 4 hardware queues unless told otherwise; a stream that waits holds up those that share its
-  // queue, and a rank of a ring has more.
+  // HIP maps streams to 4 hardware queues unless told otherwise (rocclr/device/rocm/rocdevice.cpp of 6.3,
+  // getQueueFromPool); a stream that waits holds up those that share its queue, and a rank of a ring has more.
   setenv("GPU_MAX_HW_QUEUES", "24", 0);
-  // Code is loaded at the start, not by a kernel's first launch, which may wait for the device, where a receive may be
-  // waiting for what that kernel computes.
-  setenv("HIP_ENABLE_DEFERRED_LOADING", "0", 0);
 }
 
 // RCCL has no sums in switches; rings and trees add in the same order on the same ranks.
