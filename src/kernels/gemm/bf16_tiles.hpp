@@ -18,9 +18,11 @@
 #define NANOTRON_HAS_AMX 1
 #endif
 
+#if !defined(__clang__)
 // g++ 12 sees an uninitialised value in its own intrinsics (its bug 105593).
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 
 #include <immintrin.h>
 

@@ -13,11 +13,10 @@ std::size_t bytes_of_values(index_t rows, index_t columns) {
   return (static_cast<std::size_t>(rows * columns) * sizeof(bf16) + alignment - 1) / alignment * alignment;
 }
 
-bool is_multiple_of_16_bytes(std::size_t bytes) { return bytes % 16 == 0; }
-
 // What the tensor cores demand besides the padding of the codes.
 template <class C>
 bool is_aligned(const MatrixRef<C>& c) {
+  const auto is_multiple_of_16_bytes = [](std::size_t bytes) { return bytes % 16 == 0; };
   return c.columns % fp8_padding == 0 && is_multiple_of_16_bytes(static_cast<std::size_t>(c.leading) * sizeof(C)) &&
          is_multiple_of_16_bytes(reinterpret_cast<std::uintptr_t>(c.data));
 }

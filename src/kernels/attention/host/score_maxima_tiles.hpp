@@ -34,7 +34,9 @@ M largest_by_key(const AttentionShape& s, index_t sequence, const ScoreTile<M>& 
     }
     for (std::int32_t r = 0; r < static_cast<std::int32_t>(tile.rows); ++r) {
       const M* const x = tile.products + r * tile.leading + first;
-      for (index_t c = 0; c < queries; ++c) top[c] = (r >= begin[c]) & (r < end[c]) & (x[c] > top[c]) ? x[c] : top[c];
+      for (index_t c = 0; c < queries; ++c) {
+        top[c] = ((r >= begin[c]) & (r < end[c]) & (x[c] > top[c])) ? x[c] : top[c];
+      }
     }
   }
   return *std::max_element(top, top + width);

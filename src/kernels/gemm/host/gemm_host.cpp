@@ -184,7 +184,11 @@ void multiply_batch(Device& device, const GemmProblem& p, std::size_t, const T* 
                     C* const* c, index_t count) {
   for (index_t i = 0; i < count; ++i) multiply<T, C>(device, p, a[i], b[i], c[i]);
 }
-NANOTRON_FOR_GEMM_TYPES(NANOTRON_INSTANTIATE_LIBRARY_GEMM)
+#define NANOTRON_INSTANTIATE(T, C)                                                                               \
+  template void multiply_batch<T, C>(Device&, const GemmProblem&, std::size_t, const T* const*, const T* const*, \
+                                     C* const*, index_t);
+NANOTRON_FOR_GEMM_TYPES(NANOTRON_INSTANTIATE)
+#undef NANOTRON_INSTANTIATE
 
 PeakShape peak_shape() { return {.smallest = 1024, .largest = 1024, .per_fence = 1}; }
 
