@@ -1,5 +1,6 @@
 # nanotron::cblas: <cblas.h> and its library, of any vendor; NANOTRON_BLAS_NAME for reports.
-# BLA_VENDOR chooses the vendor as in CMake's FindBLAS; MKL's header is presented as cblas.h.
+# BLA_VENDOR chooses the vendor as in CMake's FindBLAS: Arm, Arm_mp (Arm Performance Libraries: armpl_lp64, armpl_lp64_mp),
+# NVPL, Intel10_64lp_seq, ... The headers of MKL, ArmPL and NVPL are presented as cblas.h.
 if(NOT BLA_VENDOR AND NOT DEFINED ENV{BLA_VENDOR})
   # OpenBLAS first: the reference BLAS, which FindBLAS may otherwise take, is many times slower.
   set(BLA_VENDOR OpenBLAS)
@@ -14,15 +15,24 @@ add_library(nanotron::cblas ALIAS nanotron_cblas)
 target_link_libraries(nanotron_cblas INTERFACE ${BLAS_LINKER_FLAGS} ${BLAS_LIBRARIES}
   Threads::Threads)
 
+set(_header "")
 if("${BLAS_LIBRARIES}" MATCHES "mkl")
-  find_path(NANOTRON_CBLAS_INCLUDE_DIR mkl_cblas.h HINTS "$ENV{MKLROOT}/include" PATH_SUFFIXES mkl)
-  file(WRITE "${PROJECT_BINARY_DIR}/mkl/cblas.h" "#include <mkl_cblas.h>\n")
-  target_include_directories(nanotron_cblas SYSTEM INTERFACE "${PROJECT_BINARY_DIR}/mkl")
+  set(_header mkl_cblas.h)
+elseif("${BLAS_LIBRARIES}" MATCHES "armpl")
+  set(_header armpl.h)
+elseif("${BLAS_LIBRARIES}" MATCHES "nvpl")
+  set(_header nvpl_blas_cblas.h)
+endif()
+if(_header)
+  find_path(NANOTRON_CBLAS_INCLUDE_DIR ${_header} HINTS "$ENV{MKLROOT}/include" "$ENV{ARMPL_DIR}/include"
+    PATH_SUFFIXES mkl)
+  file(WRITE "${PROJECT_BINARY_DIR}/vendor/cblas.h" "#include <${_header}>\n")
+  target_include_directories(nanotron_cblas SYSTEM INTERFACE "${PROJECT_BINARY_DIR}/vendor")
 else()
   find_path(NANOTRON_CBLAS_INCLUDE_DIR cblas.h PATH_SUFFIXES openblas cblas atlas flexiblas)
 endif()
 if(NOT NANOTRON_CBLAS_INCLUDE_DIR)
-  message(FATAL_ERROR "cblas.h was not found beside ${BLAS_LIBRARIES} (Debian: libopenblas-dev). "
+  message(FATAL_ERROR "cblas.h ${_header} was not found beside ${BLAS_LIBRARIES} (Debian: libopenblas-dev). "
     "Set NANOTRON_CBLAS_INCLUDE_DIR to its folder.")
 endif()
 target_include_directories(nanotron_cblas SYSTEM INTERFACE "${NANOTRON_CBLAS_INCLUDE_DIR}")

@@ -22,7 +22,10 @@ if(NOT NANOTRON_ARCH STREQUAL "portable")
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   set(_arch x86-64-v3)
 endif()
-if(_arch)
+# On Arm -mcpu, which also says for which processor to order instructions; the name of an architecture is for -march.
+if(_arch AND CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$" AND NOT _arch MATCHES "^armv")
+  list(APPEND NANOTRON_CXX_OPTIONS "-mcpu=${_arch}")
+elseif(_arch)
   list(APPEND NANOTRON_CXX_OPTIONS "-march=${_arch}")
 endif()
 # Compilers halve the vectors of AVX-512 unless told; the memory-bound kernels want them whole.

@@ -2,10 +2,11 @@
 # Installs the packages that the build needs on Debian or Ubuntu, or prints the command for an
 # administrator. Fast if all are installed.
 #
-#   jobscripts/install_dependencies.sh [--mpi openmpi|mpich|both] [--tests]
+#   jobscripts/install_dependencies.sh [--mpi openmpi|mpich|both] [--tests] [--aarch64]
 #
-#   --mpi     which MPI, with its parallel HDF5 (openmpi)
-#   --tests   also the packages of the test suite
+#   --mpi       which MPI, with its parallel HDF5 (openmpi)
+#   --tests     also the packages of the test suite
+#   --aarch64   also the cross compiler and qemu of the preset aarch64, for tests/aarch64/sysroot.sh
 #
 # Exit code 71 if a package is missing and cannot be installed.
 set -euo pipefail
@@ -13,12 +14,13 @@ set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 mpi=openmpi
 tests=0
+aarch64=0
 
 say() { printf '%s\n' "install_dependencies: $*"; }
 
 usage_error() {
   say "$1" >&2
-  sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+  sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
   exit 64
 }
 
@@ -26,7 +28,8 @@ while [ $# -gt 0 ]; do
   case "$1" in
     --mpi) mpi="${2:-}"; shift ;;
     --tests) tests=1 ;;
-    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    --aarch64) aarch64=1 ;;
+    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) usage_error "unknown option '$1'" ;;
   esac
   shift
@@ -47,6 +50,8 @@ if [ "$tests" = 1 ]; then
   packages+=(ccache clang-format libgtest-dev gfortran mandoc python3-pytest shellcheck slurm-wlm munge iproute2 zsh
     environment-modules)
 fi
+
+if [ "$aarch64" = 1 ]; then packages+=(g++-aarch64-linux-gnu qemu-user-static); fi
 
 is_installed() {
   [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2> /dev/null)" = installed ]

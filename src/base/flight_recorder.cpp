@@ -209,7 +209,8 @@ FlightSnapshot FlightRecorder::snapshot() const {
              .part = part_.load(acquire),
              .layer = layer_.load(acquire)};
   s.longest_step = longest_step_.load(acquire);
-  s.waits_for = {.group = waits_group_.load(acquire), .sequence = waits_sequence_.load(acquire), .index = 0};
+  s.waits_for = {.group = 0, .sequence = waits_sequence_.load(acquire), .index = 0};  // first: written last
+  s.waits_for.group = waits_group_.load(acquire);
   s.waits_since = waits_since_.load(acquire);
   s.waits_in = waits_in_.load(acquire);
   const std::uint64_t count = count_.load(acquire);

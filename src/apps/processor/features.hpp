@@ -1,7 +1,13 @@
 #pragma once
-// The instruction sets that compilers use unasked where -march allows them, as pairs of a name for
-// __builtin_cpu_supports() and the macro of a source that is compiled for it.
+// The instruction sets that compilers use unasked where -march or -mcpu allows them, as pairs of a name, which
+// check.cpp asks the processor for, and the macro of a source that is compiled for it.
 
+#ifdef __aarch64__
+#define NANOTRON_PROCESSOR_FEATURES(each)                                                                             \
+  each("atomics", __ARM_FEATURE_ATOMICS) each("asimdrdm", __ARM_FEATURE_QRDMX) each("asimddp", __ARM_FEATURE_DOTPROD) \
+      each("asimdhp", __ARM_FEATURE_FP16_VECTOR_ARITHMETIC) each("bf16", __ARM_FEATURE_BF16_VECTOR_ARITHMETIC)        \
+          each("i8mm", __ARM_FEATURE_MATMUL_INT8) each("sve", __ARM_FEATURE_SVE) each("sve2", __ARM_FEATURE_SVE2)
+#else
 #ifdef __clang__  // does not know the name
 #define NANOTRON_FP16_FEATURE(each)
 #else
@@ -16,6 +22,7 @@
                       each("avx512vbmi2", __AVX512VBMI2__) each("avx512vnni", __AVX512VNNI__)                      \
                           each("avx512bitalg", __AVX512BITALG__) each("avx512vpopcntdq", __AVX512VPOPCNTDQ__)      \
                               each("avx512bf16", __AVX512BF16__) NANOTRON_FP16_FEATURE(each)
+#endif
 
 namespace nanotron::apps {
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -36,7 +37,10 @@ constexpr unsigned polls_at_once = 256;  // of a rank with a core of its own, be
 // takes longer than `turn`, other work ran meanwhile: the next waits_without_yield waits only sleep.
 constexpr std::chrono::nanoseconds yields_for = 50us, turn = 500us;
 constexpr unsigned waits_without_yield = 1000, yields_at_once = 16;
-unsigned crowded = 0;  // waits without yield that are left
+// Waits without yield that are left. Threads that write checkpoints wait too; a count that one of them loses does not
+// matter.
+std::atomic<unsigned> crowded{0};
+constexpr auto relaxed = std::memory_order_relaxed;
 constexpr std::chrono::nanoseconds shortest = 5us;
 // Of a rank with a core; with n ranks on a core each sleeps n times as long, or polling takes a growing part of it.
 std::chrono::nanoseconds longest = 200us;
@@ -128,6 +132,9 @@ bool Pause::operator()() {
 #if defined(__x86_64__)
     } else {
       __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    } else {
+      asm volatile("isb");  // what pause is on x86; yield does nothing on most cores
 #endif
     }
     return polls_ % polls_at_once == 0;
@@ -135,11 +142,11 @@ bool Pause::operator()() {
   const auto now = Clock::now();
   if (polls_ == 1) {
     begin_ = now;
-    if (crowded > 0) --crowded;
+    if (const unsigned left = crowded.load(relaxed); left > 0) crowded.store(left - 1, relaxed);
   }
-  if (const auto waited = now - begin_; waited < yields_for && crowded == 0) {
+  if (const auto waited = now - begin_; waited < yields_for && crowded.load(relaxed) == 0) {
     sched_yield();
-    if (Clock::now() - now > turn) crowded = waits_without_yield;
+    if (Clock::now() - now > turn) crowded.store(waits_without_yield, relaxed);
     return polls_ % yields_at_once == 0;
   }
   std::this_thread::sleep_for(std::clamp<std::chrono::nanoseconds>((now - begin_) / share, shortest, longest));

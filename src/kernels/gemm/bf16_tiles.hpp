@@ -1,7 +1,7 @@
 #pragma once
 
 // GEMM of packed bf16 tiles, accumulated in fp32: on Intel AMX, else with the bf16 instructions of AVX-512 (AMD from
-// Zen 4 on).
+// Zen 4 on) or of Arm (Neoverse V1, V2 of Grace, N2).
 // Used by gemm_tiles_host.cpp and attention_tiles_host.cpp where the compiler targets such a processor; empty
 // elsewhere.
 //
@@ -11,26 +11,21 @@
 //
 // A packed operand is a sequence of strips of 16 rows (A) or columns (B). A strip is a sequence of
 // tiles along the depth, padded with zeros.
+//
+// Packing and layout are shared; the vectors in registers (tiles/lanes_*.hpp) and multiply_block are of each processor.
 
 #if defined(__AVX512BF16__) && defined(__AVX512BW__) && defined(__AVX512VL__)
 #define NANOTRON_HAS_BF16_TILES 1
 #if defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__linux__) && !defined(NANOTRON_WITHOUT_AMX)
 #define NANOTRON_HAS_AMX 1
 #endif
-
-#if !defined(__clang__)
-// g++ 12 sees an uninitialised value in its own intrinsics (its bug 105593).
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include "kernels/gemm/tiles/lanes_avx512.hpp"
+#elif defined(__aarch64__) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+#define NANOTRON_HAS_BF16_TILES 1
+#include "kernels/gemm/tiles/lanes_neon.hpp"
 #endif
 
-#include <immintrin.h>
-
-#include <algorithm>
-#include <cstring>
-
-#include "nanotron/base/types.hpp"
-
+#ifdef NANOTRON_HAS_BF16_TILES
 namespace nanotron::kernels::bf16_tiles {
 
 inline constexpr index_t tile_extent = 16;  // rows or columns of a tile
@@ -43,55 +38,23 @@ constexpr index_t packed_elements(index_t extent, index_t depth) {
   return tiles(extent, 2 * tile_extent) * 2 * tiles(depth, tile_depth) * tile_elements;
 }
 
-// 16 x 16 transposition of 32-bit elements, in registers.
-inline void transpose(__m512i (&r)[16]) {
-  __m512i t[16];
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-  }
-  for (int i = 0; i < 16; i += 4) {
-    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-  }
-  for (int i = 0; i < 16; i += 8) {
-    for (int j = 0; j < 4; ++j) {
-      t[i + j] = _mm512_shuffle_i32x4(r[i + j], r[i + j + 4], 0x88);
-      t[i + j + 4] = _mm512_shuffle_i32x4(r[i + j], r[i + j + 4], 0xdd);
-    }
-  }
-  for (int j = 0; j < 8; ++j) {
-    r[j] = _mm512_shuffle_i32x4(t[j], t[j + 8], 0x88);
-    r[j + 8] = _mm512_shuffle_i32x4(t[j], t[j + 8], 0xdd);
-  }
-}
-
-inline __mmask32 low_lanes(index_t n) {
-  return n >= 32 ? ~__mmask32{0} : n <= 0 ? __mmask32{0} : (__mmask32{1} << n) - 1;
-}
-
 // Row r of the 16 rows at `from`, columns [0, columns), as one register; zeros outside.
-inline __m512i row_or_zero(const bf16* from, index_t leading, index_t r, index_t rows, index_t columns) {
-  if (r >= rows) return _mm512_setzero_si512();
-  return _mm512_maskz_loadu_epi16(low_lanes(columns), from + r * leading);
+inline Words row_or_zero(const bf16* from, index_t leading, index_t r, index_t rows, index_t columns) {
+  if (r >= rows) return no_row();
+  return load_row(from + r * leading, columns);
 }
 
 // Pairs rows 2p and 2p + 1 of a (depth, extent) block column by column: 16 registers of 16 pairs.
-inline void interleave(const bf16* from, index_t leading, index_t depth, index_t extent, __m512i (&r)[16]) {
-  const __mmask16 mask = static_cast<__mmask16>(low_lanes(std::min<index_t>(extent, 16)));
+inline void interleave(const bf16* from, index_t leading, index_t depth, index_t extent, Words (&r)[16]) {
+  const FirstLanes part = first_lanes(extent);
   for (index_t p = 0; p < 16; ++p) {
-    const auto load = [&](index_t row) {
-      return row < depth ? _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from + row * leading))
-                         : _mm512_setzero_si512();
-    };
-    r[p] = _mm512_or_si512(load(2 * p), _mm512_slli_epi32(load(2 * p + 1), 16));
+    const auto half = [&](index_t row) { return row < depth ? load_half(from + row * leading, part) : no_half(); };
+    r[p] = pairs(half(2 * p), half(2 * p + 1));
   }
 }
 
-inline void store(const __m512i (&r)[16], bf16* tile) {
-  for (int i = 0; i < 16; ++i) _mm512_storeu_si512(tile + i * tile_depth, r[i]);
+inline void store(const Words (&r)[16], bf16* tile) {
+  for (int i = 0; i < 16; ++i) store(tile + i * tile_depth, r[i]);
 }
 
 // Reads rows of `columns` elements in the order of their addresses, which the processor recognises and fetches ahead.
@@ -100,10 +63,7 @@ inline void store(const __m512i (&r)[16], bf16* tile) {
 inline void read_in_order(const bf16* from, index_t leading, index_t rows, index_t columns) {
   constexpr index_t line = 32;
   for (index_t r = 0; r < rows; ++r) {
-    for (index_t c = 0; c < columns; c += line) {
-      const __m512i read = _mm512_maskz_loadu_epi16(low_lanes(columns - c), from + r * leading + c);
-      asm volatile("" ::"v"(read));
-    }
+    for (index_t c = 0; c < columns; c += line) touch_line(from + r * leading + c, columns - c);
   }
 }
 inline constexpr index_t read_columns = 512;  // at a time: with the rows of a tile 32 KiB
@@ -118,7 +78,7 @@ void pack_along_depth(const bf16* from, index_t leading, index_t extent, index_t
     for (index_t k = 0; k < depth; k += tile_depth, to += tile_elements) {
       if (k % read_columns == 0)
         read_in_order(rows + k, leading, std::min(tile_extent, extent - i), std::min(read_columns, depth - k));
-      __m512i r[16];
+      Words r[16];
       for (index_t row = 0; row < 16; ++row) r[row] = row_or_zero(rows + k, leading, row, extent - i, depth - k);
       if constexpr (swap) transpose(r);
       store(r, to);
@@ -137,7 +97,7 @@ void pack_across_depth(const bf16* from, index_t leading, index_t extent, index_
     for (index_t i = 0; i < padded; i += tile_extent) {
       if (i % read_columns == 0)
         read_in_order(rows + i, leading, std::min(tile_depth, depth - k), std::min(read_columns, extent - i));
-      __m512i r[16];
+      Words r[16];
       interleave(rows + i, leading, depth - k, extent - i, r);
       if constexpr (swap) transpose(r);
       store(r, to + i / tile_extent * strip);
@@ -145,13 +105,13 @@ void pack_across_depth(const bf16* from, index_t leading, index_t extent, index_
   }
 }
 
-// What is not padding in a block of C, and in the last tiles of its depth: AVX-512 computes no more than this, by 8
-// rows and pairs of the depth. The rows of C after it may be anything.
+// What is not padding in a block of C, and in the last tiles of its depth: AVX-512 and NEON compute no more than
+// this, by 8 rows and pairs (NEON: 4) of the depth. The rows of C after it may be anything.
 struct Unpadded {
   index_t rows = 2 * tile_extent, last_depth = tile_depth;
 };
 
-#ifdef NANOTRON_HAS_AMX
+#if defined(NANOTRON_HAS_AMX)
 
 inline namespace amx {
 
@@ -207,7 +167,7 @@ inline void multiply_block(const bf16* a, index_t strip_a, const bf16* b, index_
 
 }  // namespace amx
 
-#else
+#elif defined(__x86_64__)
 
 inline namespace avx512 {
 
@@ -263,19 +223,101 @@ inline void multiply_block(const bf16* a, index_t strip_a, const bf16* b, index_
 
 }  // namespace avx512
 
-#endif
+#else
 
-// 16 floats rounded to bf16, to nearest even.
-inline void store_rounded(bf16* to, __mmask16 mask, __m512 value) {
-  const __m256bh rounded = _mm512_cvtneps_pbh(value);
-  __m256i bits;
-  std::memcpy(&bits, &rounded, sizeof bits);
-  _mm256_mask_storeu_epi16(to, mask, bits);
+// By BFMMLA, which adds to a (2, 2) block of C the product of 2 rows and 2 columns
+// over 4 of the depth. (Where vectors of SVE are longer than those of NEON, processors with bf16 have fewer of them:
+// Neoverse V1 multiplies as much by either.)
+//
+//   A operand   rows r, r + 1: the quad of each       halves of two rows of an A tile, joined
+//   B operand   columns c, c + 1: the quad of each    words of two rows of a B tile (pairs of the depth), alternating
+//
+// Joined in registers, 8 times for 16 BFMMLA: processors with four vector units (Neoverse V1, V2) multiply in two of
+// them. The speed has not been measured.
+inline namespace neon {
+
+class TileScope {
+ public:
+  TileScope() {}  // nothing to configure
+};
+
+inline constexpr int edge = 8;  // rows and columns of C whose sums stay in 16 registers
+
+// The sums of an (8, 8) block of C, as (2, 2) blocks.
+struct Sums {
+  float32x4_t of[edge / 2][edge / 2];
+
+  void load(const float* c, index_t leading) {
+    for (int i = 0; i < edge / 2; ++i) {
+      for (int j = 0; j < edge / 2; ++j) {
+        const float* const corner = c + 2 * i * leading + 2 * j;
+        of[i][j] = vcombine_f32(vld1_f32(corner), vld1_f32(corner + leading));
+      }
+    }
+  }
+  void clear() {
+    for (auto& row : of) {
+      for (float32x4_t& block : row) block = vdupq_n_f32(0.0f);
+    }
+  }
+  void store(float* c, index_t leading) const {
+    for (int i = 0; i < edge / 2; ++i) {
+      for (int j = 0; j < edge / 2; ++j) {
+        float* const corner = c + 2 * i * leading + 2 * j;
+        vst1_f32(corner, vget_low_f32(of[i][j]));
+        vst1_f32(corner + leading, vget_high_f32(of[i][j]));
+      }
+    }
+  }
+};
+
+// Adds a quad of the depth: a is in the first row of an A tile, b in the first pair of a B tile.
+[[gnu::always_inline]] inline void add_quad(const bf16* a, const bf16* b, Sums& sums) {
+  const auto at = [](const bf16* from) { return reinterpret_cast<const std::uint16_t*>(from); };
+  bfloat16x8_t rows[edge / 2];
+  for (int i = 0; i < edge / 2; ++i) {
+    const bf16* const row = a + 2 * i * tile_depth;
+    rows[i] = vreinterpretq_bf16_u16(vcombine_u16(vld1_u16(at(row)), vld1_u16(at(row + tile_depth))));
+  }
+  for (int j = 0; j < edge / 2; j += 2) {
+    const uint32x4_t even = vreinterpretq_u32_u16(vld1q_u16(at(b + 4 * j)));
+    const uint32x4_t odd = vreinterpretq_u32_u16(vld1q_u16(at(b + tile_depth + 4 * j)));
+    const bfloat16x8_t left = vreinterpretq_bf16_u32(vzip1q_u32(even, odd));
+    const bfloat16x8_t right = vreinterpretq_bf16_u32(vzip2q_u32(even, odd));
+    for (int i = 0; i < edge / 2; ++i) {
+      sums.of[i][j] = vbfmmlaq_f32(sums.of[i][j], rows[i], left);
+      sums.of[i][j + 1] = vbfmmlaq_f32(sums.of[i][j + 1], rows[i], right);
+    }
+  }
 }
-inline __m512 load_widened(const bf16* from, __mmask16 mask) {
-  const __m512i wide = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from));
-  return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+
+// As above: 8 rows and 8 columns at a time.
+inline void multiply_block(const bf16* a, index_t strip_a, const bf16* b, index_t strip_b, index_t count, float* c,
+                           index_t leading_c, bool accumulate, const Unpadded& part = {}) {
+  const index_t last = (count - 1) * tile_elements;
+  for (index_t row = 0; row < part.rows; row += edge) {
+    const bf16* const of_a = a + row / tile_extent * strip_a + row % tile_extent * tile_depth;
+    for (index_t column = 0; column < 2 * tile_extent; column += edge) {
+      const bf16* const of_b = b + column / tile_extent * strip_b + column % tile_extent * 2;
+      float* const target = c + row * leading_c + column;
+      Sums sums;
+      if (accumulate) {
+        sums.load(target, leading_c);
+      } else {
+        sums.clear();
+      }
+      for (index_t t = 0; t <= last; t += tile_elements) {
+        const index_t depth = t < last ? tile_depth : part.last_depth;
+        for (index_t k = 0; k < depth; k += 4) add_quad(of_a + t + k, of_b + t + k * tile_extent, sums);
+      }
+      sums.store(target, leading_c);
+    }
+  }
 }
+
+}  // namespace neon
+
+#endif
 
 }  // namespace nanotron::kernels::bf16_tiles
 #endif

@@ -9,7 +9,7 @@ namespace nanotron::kernels::bf16_tiles {
 // Whether this process may use the instructions of the tiles; where the operating system has to permit them, requested
 // once.
 bool available();
-// Of this build: "AMX tiles" or "AVX-512 tiles".
+// Of this build: "AMX tiles", "AVX-512 tiles" or "BFMMLA tiles".
 const char* instructions();
 
 // The threads of a rank.

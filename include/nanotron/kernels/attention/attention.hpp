@@ -98,8 +98,8 @@ void attention_backward(Device& device, const AttentionShape& shape, MatrixRef<c
                         Vector<const master_t<T>> lse, MatrixRef<T> dq, MatrixRef<T> dk, MatrixRef<T> dv,
                         Vector<std::byte> workspace);
 
-/// The implementation for this shape with aligned rows, for logs: "AMX tiles", "AVX-512 tiles" or "blocks in cache"; on
-/// a GPU "cuDNN 9.28.1" and how it runs backward, "own kernels on tensor cores" and why, or "batched GEMMs".
+/// The implementation for this shape with aligned rows, in logs: "AMX", "AVX-512" or "BFMMLA tiles", "blocks in cache",
+/// on a GPU "cuDNN 9.28.1" and how it runs backward, "own kernels on tensor cores" and why, or "batched GEMMs".
 template <class T>
 std::string attention_library(Device& device, const AttentionShape& shape);
 

@@ -61,8 +61,8 @@ template <class T, class C>
 void gemm_batched(Device& device, const BatchedShape& shape, const T* const* a, const T* const* b, C* const* c,
                   index_t count);
 
-/// The GEMM library, for logs and benchmarks: "BLAS" (fp64), "oneDNN" (fp32), for bf16 "AMX
-/// tiles", "AVX-512 tiles", "oneDNN, bf16 instructions" or "oneDNN, widened to fp32"; on a GPU "cuBLASLt".
+/// The GEMM library, for logs: "BLAS" (fp64, on Arm fp32), "oneDNN" (fp32); bf16: "AMX", "AVX-512" or "BFMMLA tiles",
+/// "oneDNN, bf16 instructions", "oneDNN, widened to fp32" or "BLAS, widened to fp32"; on a GPU "cuBLASLt".
 template <class T>
 const char* gemm_library();
 

@@ -79,26 +79,20 @@ struct BackwardBuffers {
 };
 
 // exp to about 2 units in the last place, see scalar_math.hpp.
-__m512 exp16(__m512 x) {
-  const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504088896341f)), 0);
-  __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
-  r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
-  __m512 p = _mm512_set1_ps(1.9875691500e-4f);
+Floats exp16(Floats x) {
+  const Floats n = nearest(multiply(x, all(1.44269504088896341f)));
+  Floats r = subtract_product(n, all(0.693359375f), x);
+  r = subtract_product(n, all(-2.12194440e-4f), r);
+  Floats p = all(1.9875691500e-4f);
   for (const float c : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f}) {
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(c));
+    p = multiply_add(p, r, all(c));
   }
-  p = _mm512_fmadd_ps(p, _mm512_mul_ps(r, r), _mm512_add_ps(r, _mm512_set1_ps(1.0f)));
-  return _mm512_scalef_ps(p, n);
+  p = multiply_add(p, multiply(r, r), add(r, all(1.0f)));
+  return times_power(p, n);
 }
 
-__mmask16 lanes_below(index_t n) { return static_cast<__mmask16>(low_lanes(std::clamp<index_t>(n, 0, 16))); }
-
-// Which of the lanes j ... j + 15 are in `seen`.
-__mmask16 lanes_of(const Range& seen, index_t j) {
-  const __mmask16 before_end = lanes_below(seen.end - j);
-  if (j >= seen.begin) return before_end;
-  return static_cast<__mmask16>(before_end & ~lanes_below(seen.begin - j));
-}
+// Which of the lanes j ... j + 15 are in `seen`. (Not inline: the loops that call it are unrolled.)
+[[gnu::noinline]] Mask lanes_of(const Range& seen, index_t j) { return lanes_between(seen.begin - j, seen.end - j); }
 
 float scale_of(const AttentionShape& s) { return s.scores.scale_or(1.0f / std::sqrt(static_cast<float>(s.head_dim))); }
 // Of what a tile has before its softmax: products, or mapped scores.
@@ -113,22 +107,17 @@ MatrixRef<E> head_of(const AttentionShape& s, MatrixRef<E> x, index_t head, inde
 void softmax_row(const ForwardBuffers& w, index_t row, Range seen, index_t key_tiles, float scale) {
   const float* const scores = w.scores + row * key_tile;
   bf16* const p = w.p + row / tile_extent * key_tiles * tile_elements + row % tile_extent * tile_depth;
-  const __m512 factor = _mm512_set1_ps(scale);
-  const __m512 lowest = _mm512_set1_ps(std::numeric_limits<float>::lowest());
-  __m512 top = lowest;
-  for (index_t j = seen.begin / 16 * 16; j < seen.end; j += 16) {
-    top = _mm512_mask_max_ps(top, lanes_of(seen, j), top, _mm512_loadu_ps(scores + j));
-  }
+  Floats top = all(std::numeric_limits<float>::lowest());
+  for (index_t j = seen.begin / 16 * 16; j < seen.end; j += 16) top = larger(lanes_of(seen, j), top, load(scores + j));
   const float before = w.max[row];
-  const float now = std::max(before, _mm512_reduce_max_ps(top) * scale);
-  const __m512 subtract = _mm512_set1_ps(now);
-  __m512 added = _mm512_setzero_ps();
+  const float now = std::max(before, largest(top) * scale);
+  const Floats factor = all(scale), maximum = all(now);
+  Floats added = all(0.0f);
   for (index_t j = 0; j < key_tiles * tile_depth; j += 16) {
-    const __mmask16 mask = lanes_of(seen, j);
-    const __m512 value =
-        _mm512_maskz_mov_ps(mask, exp16(_mm512_fmsub_ps(_mm512_maskz_loadu_ps(mask, scores + j), factor, subtract)));
-    added = _mm512_add_ps(added, value);
-    store_rounded(p + j / tile_depth * tile_elements + j % tile_depth, 0xffff, value);
+    const Mask mask = lanes_of(seen, j);
+    const Floats value = kept(mask, exp16(multiply_subtract(load_or_zero(mask, scores + j), factor, maximum)));
+    added = add(added, value);
+    store_rounded(p + j / tile_depth * tile_elements + j % tile_depth, first_lanes(16), value);
   }
   if (now != before) {
     const float shrink = std::exp(before - now);
@@ -137,7 +126,7 @@ void softmax_row(const ForwardBuffers& w, index_t row, Range seen, index_t key_t
     for (index_t c = 0; c < w.width; ++c) out[c] *= shrink;
     w.max[row] = now;
   }
-  w.sum[row] += _mm512_reduce_add_ps(added);
+  w.sum[row] += sum(added);
 }
 
 // One tile of packed queries against all keys they attend to.
@@ -179,42 +168,32 @@ void forward_tile(const AttentionShape& s, const ForwardBuffers& w, index_t sequ
 }
 
 void store_row(const float* from, index_t n, float factor, bf16* to) {
-  const __m512 by = _mm512_set1_ps(factor);
-  for (index_t c = 0; c < n; c += 16) {
-    store_rounded(to + c, lanes_below(n - c), _mm512_mul_ps(by, _mm512_loadu_ps(from + c)));
-  }
+  const Floats by = all(factor);
+  for (index_t c = 0; c < n; c += 16) store_rounded(to + c, first_lanes(n - c), multiply(by, load(from + c)));
 }
 
 // p and ds of one tile from scores and dp, two keys at a time: both as A tiles, ds as B tiles too.
 void gradient_tile(const BackwardBuffers& w, index_t queries, index_t keys, float scale) {
   const index_t query_tiles = tiles(queries, tile_depth), key_tiles = tiles(keys, tile_depth);
-  const __m512 factor = _mm512_set1_ps(scale);
+  const Floats factor = all(scale);
   for (index_t k = 0; k < key_tiles * tile_depth; k += 2) {
     for (index_t q = 0; q < query_tiles * tile_depth; q += 16) {
-      const __m512i begin = _mm512_loadu_si512(w.begin + q), end = _mm512_loadu_si512(w.end + q);
-      const __m512 lse = _mm512_loadu_ps(w.lse + q), dot = _mm512_loadu_ps(w.dot + q);
-      __m512i pairs = _mm512_setzero_si512();
+      const Floats lse = load(w.lse + q), dot = load(w.dot + q);
+      const index_t even = (k / tile_extent * query_tiles + q / tile_depth) * tile_elements +
+                           k % tile_extent * tile_depth + q % tile_depth;
       for (index_t odd = 0; odd < 2; ++odd) {
-        const index_t key = k + odd;
-        const __m512i number = _mm512_set1_epi32(static_cast<int>(key));
-        const __mmask16 mask = _mm512_mask_cmple_epi32_mask(_mm512_cmpgt_epi32_mask(end, number), begin, number);
-        __m512 p = _mm512_setzero_ps(), ds = _mm512_setzero_ps();
-        if (mask != 0) {
-          const float* const scores = w.scores + key * query_tile + q;
-          p = _mm512_maskz_mov_ps(mask, exp16(_mm512_fmsub_ps(_mm512_maskz_loadu_ps(mask, scores), factor, lse)));
-          const __m512 dp = _mm512_maskz_loadu_ps(mask, w.dp + key * query_tile + q);
-          ds = _mm512_maskz_mul_ps(mask, p, _mm512_sub_ps(dp, dot));
+        const index_t key = k + odd, at = even + odd * tile_depth;
+        const Mask mask = lanes_with(static_cast<std::int32_t>(key), w.begin + q, w.end + q);
+        Floats p = all(0.0f), ds = p;
+        if (any(mask)) {
+          p = kept(mask, exp16(multiply_subtract(load_or_zero(mask, w.scores + key * query_tile + q), factor, lse)));
+          ds = kept(mask, multiply(p, subtract(load_or_zero(mask, w.dp + key * query_tile + q), dot)));
         }
-        const index_t at = (key / tile_extent * query_tiles + q / tile_depth) * tile_elements +
-                           key % tile_extent * tile_depth + q % tile_depth;
-        store_rounded(w.p + at, 0xffff, p);
-        store_rounded(w.ds + at, 0xffff, ds);
-        const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(w.ds + at)));
-        pairs = _mm512_or_si512(pairs, odd == 0 ? wide : _mm512_slli_epi32(wide, 16));
+        store_rounded(w.p + at, first_lanes(16), p);
+        store_rounded(w.ds + at, first_lanes(16), ds);
       }
-      _mm512_storeu_si512(
-          w.ds_b + (q / tile_extent * key_tiles + k / tile_depth) * tile_elements + k % tile_depth / 2 * tile_depth,
-          pairs);
+      store(w.ds_b + (q / tile_extent * key_tiles + k / tile_depth) * tile_elements + k % tile_depth / 2 * tile_depth,
+            pairs(load_half(w.ds + even, first_lanes(16)), load_half(w.ds + even + tile_depth, first_lanes(16))));
     }
   }
 }
@@ -282,12 +261,12 @@ void load_queries(const BackwardBuffers& w, MatrixRef<const bf16> q, MatrixRef<c
   pack_across_depth<false>(q.data, q.leading, q.columns, q.rows, w.query);
   pack_across_depth<false>(dout.data, dout.leading, q.columns, q.rows, w.dout);
   for (index_t r = 0; r < padded(q.rows); ++r) {
-    __m512 sum = _mm512_setzero_ps();
+    Floats products = all(0.0f);
     for (index_t c = 0; c < q.columns && r < q.rows; c += 16) {
-      const __mmask16 mask = lanes_below(q.columns - c);
-      sum = _mm512_fmadd_ps(load_widened(&out(r, c), mask), load_widened(&dout(r, c), mask), sum);
+      const FirstLanes part = first_lanes(q.columns - c);
+      products = multiply_add(load_widened(&out(r, c), part), load_widened(&dout(r, c), part), products);
     }
-    w.dot[r] = _mm512_reduce_add_ps(sum);
+    w.dot[r] = sum(products);
     w.lse[r] = r < q.rows ? lse[r] : 0.0f;
   }
 }

@@ -4,6 +4,8 @@
 //         A^T B uses its matmul, which transposes A first; the rest uses its sgemm.
 //   bf16  own tiles (gemm_tiles_host.cpp) where the processor has them: AMX 870 GFLOP/s, AVX-512 219 against 204 of
 //         oneDNN; for few rows oneDNN's matmul; without bf16 instructions fp32 GEMM of the widened operands.
+// On Arm (not measured) fp32 too is for BLAS: OpenBLAS and ArmPL have kernels for NEON and SVE, while oneDNN has loops,
+// unless it is built with Arm's Compute Library. bf16: own tiles with BFMMLA, else widened operands.
 
 #include <cblas.h>
 
@@ -36,8 +38,16 @@ std::size_t packed_bytes(index_t k, index_t n, std::size_t element) {
   return aligned(static_cast<std::size_t>(rows * columns) * element);
 }
 
+#ifdef __aarch64__
+constexpr bool floats_by_blas = true;
+#else
+constexpr bool floats_by_blas = false;
+#endif
+
+// Of oneDNN.
 bool has_bf16_instructions() {
   static const bool has = [] {
+    if (floats_by_blas) return false;
     const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
     const auto needed = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
     return (isa & needed) == needed;
@@ -77,9 +87,17 @@ constexpr index_t min_rows_to_pack = 64;
 template <class C>
 void widen_and_multiply(Device& device, const GemmProblem& p, const bf16* a, const bf16* b, C* c);
 
+CBLAS_TRANSPOSE blas_word(Op op) { return op == Op::none ? CblasNoTrans : CblasTrans; }
+
 // free: what is left of the GEMM workspace.
 void multiply_floats(Device& device, const Pieces& free, const GemmProblem& p, const float* a, const float* b,
                      float* c) {
+  if (floats_by_blas) {
+    return cblas_sgemm(CblasRowMajor, blas_word(p.op_a), blas_word(p.op_b), static_cast<int>(p.m),
+                       static_cast<int>(p.n), static_cast<int>(p.k), static_cast<float>(p.alpha), a,
+                       static_cast<int>(p.leading_a), b, static_cast<int>(p.leading_b), static_cast<float>(p.beta), c,
+                       static_cast<int>(p.leading_c));
+  }
   if (p.op_a == Op::transpose && p.op_b == Op::none) {
     return run_matmul(device, free, p, Type::f32, Type::f32, false, a, b, c);
   }
@@ -94,8 +112,7 @@ void multiply_floats(Device& device, const Pieces& free, const GemmProblem& p, c
 template <>
 void multiply<double, double>(Device& device, const GemmProblem& p, const double* a, const double* b, double* c) {
   device.fence();
-  const auto transpose = [](Op op) { return op == Op::none ? CblasNoTrans : CblasTrans; };
-  cblas_dgemm(CblasRowMajor, transpose(p.op_a), transpose(p.op_b), static_cast<int>(p.m), static_cast<int>(p.n),
+  cblas_dgemm(CblasRowMajor, blas_word(p.op_a), blas_word(p.op_b), static_cast<int>(p.m), static_cast<int>(p.n),
               static_cast<int>(p.k), p.alpha, a, static_cast<int>(p.leading_a), b, static_cast<int>(p.leading_b),
               p.beta, c, static_cast<int>(p.leading_c));
 }
@@ -215,8 +232,9 @@ bool runs_on_tiles(const Device& device, index_t m) {
 template <class T>
 const char* gemm_library() {
   if constexpr (std::is_same_v<T, double>) return "BLAS";
-  if constexpr (std::is_same_v<T, float>) return "oneDNN";
+  if constexpr (std::is_same_v<T, float>) return detail::floats_by_blas ? "BLAS" : "oneDNN";
   if (bf16_tiles::wants({.m = 1024, .n = 1024, .k = 1024})) return bf16_tiles::instructions();
+  if (detail::floats_by_blas) return "BLAS, widened to fp32";
   return detail::has_bf16_instructions() ? "oneDNN, bf16 instructions" : "oneDNN, widened to fp32";
 }
 #define NANOTRON_INSTANTIATE(T)                           \

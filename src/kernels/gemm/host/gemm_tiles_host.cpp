@@ -54,19 +54,18 @@ void pack_b(const detail::GemmProblem& p, const bf16* b, index_t first, index_t 
 // C = alpha sums + beta C for the first rows x columns of a 32 x 32 block of sums.
 template <class C>
 void finish(const detail::GemmProblem& p, const float* sums, index_t rows, index_t columns, C* c) {
-  const __m512 alpha = _mm512_set1_ps(static_cast<float>(p.alpha));
-  const __m512 beta = _mm512_set1_ps(static_cast<float>(p.beta));
+  const Floats alpha = all(static_cast<float>(p.alpha)), beta = all(static_cast<float>(p.beta));
   for (index_t r = 0; r < rows; ++r) {
     for (index_t j = 0; j < columns; j += 16) {
-      const auto mask = static_cast<__mmask16>(low_lanes(std::min<index_t>(columns - j, 16)));
+      const FirstLanes part = first_lanes(columns - j);
       C* const target = c + r * p.leading_c + j;
-      __m512 value = _mm512_mul_ps(alpha, _mm512_loadu_ps(sums + r * block + j));
+      Floats value = multiply(alpha, load(sums + r * block + j));
       if constexpr (std::is_same_v<C, float>) {
-        if (p.beta != 0.0) value = _mm512_fmadd_ps(beta, _mm512_maskz_loadu_ps(mask, target), value);
-        _mm512_mask_storeu_ps(target, mask, value);
+        if (p.beta != 0.0) value = multiply_add(beta, load(target, part), value);
+        store(target, part, value);
       } else {
-        if (p.beta != 0.0) value = _mm512_fmadd_ps(beta, load_widened(target, mask), value);
-        store_rounded(target, mask, value);
+        if (p.beta != 0.0) value = multiply_add(beta, load_widened(target, part), value);
+        store_rounded(target, part, value);
       }
     }
   }
@@ -118,7 +117,11 @@ bool available() {
 const char* instructions() { return "AMX tiles"; }
 #else
 bool available() { return true; }
+#ifdef __aarch64__
+const char* instructions() { return "BFMMLA tiles"; }
+#else
 const char* instructions() { return "AVX-512 tiles"; }
+#endif
 #endif
 
 index_t all_workers() { return ExecutionSpace().concurrency(); }

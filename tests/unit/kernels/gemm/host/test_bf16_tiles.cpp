@@ -1,6 +1,8 @@
 // ranks: 1
-// Tiles with the bf16 instructions of AVX-512, also where the program itself uses AMX.
+// Tiles with the bf16 instructions of AVX-512, also where the program itself uses AMX; with BFMMLA on Arm.
 #define NANOTRON_WITHOUT_AMX
+#include <numeric>
+
 #include "kernels/gemm/bf16_tiles.hpp"
 #include "kernels/gemm/gemm_tiles.hpp"
 #include "support/reference/gemm.hpp"
@@ -41,19 +43,87 @@ void check_block(Op op_a, Op op_b, index_t k, bool accumulate) {
   } else {
     tiles::pack_along_depth<true>(b.host.data(), columns_b + gap, extent, k, packed_b.data());
   }
-  std::vector<float> c = before.host;
-  tiles::multiply_block(packed_a.data(), strip, packed_b.data(), strip, tiles::tiles(k, tiles::tile_depth), c.data(),
-                        extent + gap, accumulate);
-  expect_close(c, expected, 4 * static_cast<double>(k + 4) * unit_roundoff<float>());
+  const index_t count = tiles::tiles(k, tiles::tile_depth);
+  for (const index_t last_depth : {tiles::tile_depth, k - (count - 1) * tiles::tile_depth}) {
+    std::vector<float> c = before.host;
+    tiles::multiply_block(packed_a.data(), strip, packed_b.data(), strip, count, c.data(), extent + gap, accumulate,
+                          {extent, last_depth});
+    expect_close(c, expected, 4 * static_cast<double>(k + 4) * unit_roundoff<float>());
+  }
 }
 
 TEST(Bf16Tiles, ABlockOfSums) {
   for (const Op op_a : {Op::none, Op::transpose}) {
     for (const Op op_b : {Op::none, Op::transpose}) {
-      for (const index_t k : {1, 31, 32, 77, 512}) {
+      for (const index_t k : {1, 3, 5, 31, 32, 77, 512}) {
         for (const bool accumulate : {false, true}) check_block(op_a, op_b, k, accumulate);
       }
     }
+  }
+}
+
+std::vector<float> lanes(const tiles::Floats& x) {
+  std::vector<float> to(16);
+  tiles::store(to.data(), tiles::first_lanes(16), x);
+  return to;
+}
+std::vector<float> sixteen(auto&& value) {
+  std::vector<float> to;
+  for (int i = 0; i < 16; ++i) to.push_back(value(i));
+  return to;
+}
+
+// The same functions on x86 and Arm (tiles/lanes_*.hpp): nothing is read or written beyond the first n.
+TEST(Bf16Tiles, PartsOfVectors) {
+  const std::vector<float> x = sixteen([](int i) { return 0.37f * static_cast<float>(i) - 2.5f; });
+  std::vector<bf16> rounded;
+  for (const float value : x) rounded.emplace_back(value);
+  for (index_t n = -2; n <= 18; ++n) {
+    const auto first = tiles::first_lanes(n);
+    const auto expected = [&](auto&& inside, float outside) {
+      return sixteen([&](int i) { return i < n ? static_cast<float>(inside(static_cast<std::size_t>(i))) : outside; });
+    };
+    EXPECT_EQ(lanes(tiles::load(x.data(), first)), expected([&](std::size_t i) { return x[i]; }, 0.0f));
+    EXPECT_EQ(lanes(tiles::load_widened(rounded.data(), first)),
+              expected([&](std::size_t i) { return rounded[i]; }, 0.0f));
+    std::vector<float> stored(16, -7.0f);
+    tiles::store(stored.data(), first, tiles::load(x.data()));
+    EXPECT_EQ(stored, expected([&](std::size_t i) { return x[i]; }, -7.0f));
+    std::vector<bf16> narrow(16, bf16(-7.0f));
+    tiles::store_rounded(narrow.data(), first, tiles::load(x.data()));
+    EXPECT_EQ(std::vector<float>(narrow.begin(), narrow.end()),
+              expected([&](std::size_t i) { return rounded[i]; }, -7.0f));
+    for (index_t begin = -3; begin <= 17; ++begin) {
+      const auto mask = tiles::lanes_between(begin, n);
+      const auto inside = [&](int i) { return i >= begin && i < n; };
+      EXPECT_EQ(lanes(tiles::kept(mask, tiles::all(2.0f))), sixteen([&](int i) { return inside(i) ? 2.0f : 0.0f; }));
+      EXPECT_EQ(tiles::any(mask), std::max<index_t>(begin, 0) < std::min<index_t>(n, 16));
+    }
+  }
+}
+
+TEST(Bf16Tiles, ArithmeticOfVectors) {
+  const std::vector<float> x = sixteen([](int i) { return 0.37f * static_cast<float>(i) - 2.5f; });
+  const tiles::Floats v = tiles::load(x.data()), two = tiles::all(2.0f), one = tiles::all(1.0f);
+  const auto of_each = [&](auto&& f) { return sixteen([&](int i) { return f(x[static_cast<std::size_t>(i)]); }); };
+  EXPECT_EQ(lanes(tiles::multiply_add(v, two, one)), of_each([](float y) { return std::fma(y, 2.0f, 1.0f); }));
+  EXPECT_EQ(lanes(tiles::multiply_subtract(v, two, one)), of_each([](float y) { return std::fma(y, 2.0f, -1.0f); }));
+  EXPECT_EQ(lanes(tiles::subtract_product(v, two, one)), of_each([](float y) { return std::fma(-y, 2.0f, 1.0f); }));
+  EXPECT_EQ(lanes(tiles::nearest(v)), of_each([](float y) { return std::nearbyint(y); }));
+  EXPECT_EQ(lanes(tiles::larger(tiles::lanes_between(2, 9), tiles::all(-1.0f), v)),
+            sixteen([&](int i) { return i >= 2 && i < 9 ? std::max(-1.0f, x[static_cast<std::size_t>(i)]) : -1.0f; }));
+  EXPECT_EQ(tiles::largest(v), x.back());
+  EXPECT_NEAR(tiles::sum(v), std::accumulate(x.begin(), x.end(), 0.0), 1e-5);
+  for (const int power : {-400, -252, -127, -126, -3, 0, 5, 127, 128, 300}) {
+    EXPECT_EQ(lanes(tiles::times_power(tiles::all(1.25f), tiles::all(static_cast<float>(power))))[3],
+              std::ldexp(1.25f, power))
+        << power;
+  }
+  std::vector<std::int32_t> begin(16), end(16);
+  for (int i = 0; i < 16; ++i) begin[static_cast<std::size_t>(i)] = i % 5, end[static_cast<std::size_t>(i)] = 3 + i % 7;
+  for (int number = -1; number < 12; ++number) {
+    EXPECT_EQ(lanes(tiles::kept(tiles::lanes_with(number, begin.data(), end.data()), one)),
+              sixteen([&](int i) { return i % 5 <= number && number < 3 + i % 7 ? 1.0f : 0.0f; }));
   }
 }
 
@@ -89,7 +159,7 @@ TEST(Bf16Tiles, TheSameBitsForAnyNumberOfWorkers) {
 
 #else
 
-TEST(Bf16Tiles, ABlockOfSums) { GTEST_SKIP() << "not compiled for a processor with AVX512_BF16"; }
+TEST(Bf16Tiles, ABlockOfSums) { GTEST_SKIP() << "not compiled for a processor with bf16 instructions"; }
 
 #endif
 
