@@ -13,8 +13,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
     -Wno-maybe-uninitialized -Wno-uninitialized)
 endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-  # NANOTRON_INDEPENDENT_ITERATIONS is clang's order to vectorise; a loop with calls in it cannot be.
-  list(APPEND NANOTRON_CXX_OPTIONS -Wno-pass-failed)
+  # NANOTRON_INDEPENDENT_ITERATIONS is clang's order to vectorise; a loop with calls in it cannot be. A class that is
+  # declared as a struct matters to Microsoft's linker only.
+  list(APPEND NANOTRON_CXX_OPTIONS -Wno-pass-failed -Wno-mismatched-tags)
 endif()
 # portable: AVX2 and FMA, which x86 processors for servers have had since 2013.
 if(NOT NANOTRON_ARCH STREQUAL "portable")

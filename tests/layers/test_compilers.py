@@ -24,7 +24,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
 from skips import left_out, skip  # noqa: E402
 
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
-CLANG = ("-Wno-unknown-warning-option", "-Wno-pass-failed")  # GCC's flags; cmake/NanotronOptions.cmake
+CLANG = ("-Wno-unknown-warning-option", "-Wno-pass-failed", "-Wno-mismatched-tags")  # GCC's flags; cmake/NanotronOptions.cmake
 
 
 def flags_of(command):

@@ -290,7 +290,7 @@ void BlockAssembly::Plan::assemble(BlockSink& sink, Parts parts, Waiting& waitin
 
 BlockAssembly::BlockAssembly(MPI_Comm world, const BlockedFile& file, const FileImage& image,
                              std::span<const PlacedTensor> tensors)
-    : plan_(std::make_unique<Plan>(comm::Communicator::duplicate(world), file, image, tensors, Blocks{})) {
+    : plan_(std::make_unique<Plan>(Plan{comm::Communicator::duplicate(world), file, image, tensors, Blocks{}})) {
   plan_->blocks = blocks_of(plan_->world, file, image, tensors);
 }
 

@@ -107,8 +107,7 @@ std::vector<std::int64_t> read_known_good(const fs::path& directory) {
   std::vector<std::int64_t> steps = listed_known_good(directory);
   std::erase_if(steps, [&](std::int64_t step) { return absence_of(step_folder(directory, step)).has_value(); });
   std::ranges::sort(steps);
-  const auto repeated = std::ranges::unique(steps);
-  steps.erase(repeated.begin(), repeated.end());
+  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
   return steps;
 }
 

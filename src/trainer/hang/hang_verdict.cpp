@@ -182,8 +182,8 @@ class Judge {
     if (all.empty() && certain.empty()) return ranks_with_other_operations();
     std::vector<Culprit>& found = certain.empty() ? all : certain;
     std::ranges::stable_sort(found, {}, &Culprit::rank);
-    const auto more = std::ranges::unique(found, {}, &Culprit::rank);
-    found.erase(more.begin(), more.end());
+    const auto same = [](const Culprit& a, const Culprit& b) { return a.rank == b.rank; };
+    found.erase(std::unique(found.begin(), found.end(), same), found.end());
     return found;
   }
   // All ranks took part in the exchange that compares; for some it was another one of the world. Those are the fewer.

@@ -48,7 +48,8 @@ double rate_at(const std::vector<deck::AttentionRate>& rows, double deck::Attent
                double length) {
   const auto distance = [&](const deck::AttentionRate& r) { return std::abs(r.head_dim - head_dim); };
   const double nearest = std::ranges::min_element(rows, {}, distance)->head_dim;
-  const auto [first, last] = std::ranges::equal_range(rows, nearest, {}, &deck::AttentionRate::head_dim);
+  const auto first = std::ranges::lower_bound(rows, nearest, {}, &deck::AttentionRate::head_dim);
+  const auto last = std::ranges::upper_bound(rows, nearest, {}, &deck::AttentionRate::head_dim);
   const deck::AttentionRate& longest = *(last - 1);
   if (last - first == 1 || length >= longest.length) return longest.*rate;
   const auto longer = std::ranges::upper_bound(first, last, length, {}, &deck::AttentionRate::length);
