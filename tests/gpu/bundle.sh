@@ -29,7 +29,7 @@ if [ -z "$build" ]; then
   mkdir -p "$build"
   printf '#!/bin/sh\nexec "%s" "$@" -Os\n' "${NVCC_WRAPPER_DEFAULT_COMPILER:-g++}" >"$build/g++"
   chmod +x "$build/g++"
-  (cd "$root" && cmake --preset cuda -B "$build" -DNANOTRON_ARCH=x86-64-v3 -DCMAKE_REQUIRE_FIND_PACKAGE_NanotronCudnn=ON \
+  (cd "$root" && cmake --preset cuda -B "$build" -DNANOTRON_ARCH=portable -DCMAKE_REQUIRE_FIND_PACKAGE_NanotronCudnn=ON \
     -DCMAKE_CXX_FLAGS_RELEASE="-O2 -DNDEBUG -ffunction-sections -fdata-sections" -DCMAKE_EXE_LINKER_FLAGS=-Wl,--gc-sections "$@")
   NVCC_APPEND_FLAGS="${NVCC_APPEND_FLAGS:+$NVCC_APPEND_FLAGS }$packed" NVCC_WRAPPER_DEFAULT_COMPILER="$build/g++" \
     cmake --build "$build" --target "$all_programs"
@@ -131,7 +131,7 @@ printf '%s\n' libcudnn.so.9 "libnvrtc.so${cuda_major:+.$cuda_major}" >"$folder/l
 
 cat >"$folder/README" <<'TEXT'
 Programs of nanotron_hpc for NVIDIA GPUs, with what they need besides a driver, cuBLAS, NCCL, cuDNN and NVRTC (of CUDA or
-of Python's packages nvidia-*). Processor: x86-64-v3 or newer. Nothing is installed; the folder may be anywhere, and read-only.
+of Python's packages nvidia-*). Processor: x86-64-v3 or newer, on Arm any. Nothing is installed; the folder may be anywhere, and read-only.
 
   bin/nanotron_hpc --check input/qwen2_1b5.deck
   bin/mpiexec -n 8 bin/nanotron_hpc <deck>
