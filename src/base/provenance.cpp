@@ -2,6 +2,7 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <mpi.h>
 #include <unistd.h>
 
 #include <algorithm>
