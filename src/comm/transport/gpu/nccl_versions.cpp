@@ -28,7 +28,7 @@ void require_nccl(int version, const char* key, const char* value, const char* c
   int library = 0;
   NANOTRON_CHECK_NCCL(ncclGetVersion(&library));
   if (NCCL_VERSION_CODE >= version && library >= version) return;
-  fail(ExitCode::deck_error, {.what = fmt::format("this " NANOTRON_NCCL_NAME " does not have {}", value),
+  fail(ExitCode::deck_error, {.what = fmt::format("this NCCL does not have {}", value),
                               .expected = fmt::format("NCCL {} or newer", text(version)),
                               .found = fmt::format("{}, in a build with {}", text(library), text(NCCL_VERSION_CODE)),
                               .where = fmt::format("{} = {}", key, value),
