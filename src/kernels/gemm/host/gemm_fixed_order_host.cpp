@@ -5,27 +5,37 @@
 #include "kernels/loop/host_tiles.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
 
-// GEMM in a fixed order of summation, whatever the shape and the number of threads. Both operands are packed into
-// panels of the master type, k in the order of the sum; the tiles of host_tiles.hpp run over k from first to last.
+// GEMM in a fixed order of summation, whatever the shape, the number of threads and the width of vectors. Both operands
+// are packed in the master type, k in the order of the sum. Loops as in BLIS (Van Zee and van de Geijn 2015):
+//
+//   for columns of C, as many as B's panel holds          B packed once, by all workers
+//     for 96 rows of C (a worker each)                    A packed
+//       for the columns of a tile
+//         for pieces of a shard of k                      B's piece stays in the L1 cache
+//           for 6 rows                                    a tile of C in registers (host_tiles.hpp)
+//
+// A tile's sums are stored and loaded between pieces, exactly; so an element is the same chain of fma over a shard's
+// terms for any division. Sums of shards are added in the tree of sum_order.hpp.
 
 namespace nanotron::kernels::detail {
 namespace {
 
 constexpr index_t block_rows = 16 * tile_rows;
+constexpr index_t depth_of_piece = 256;
+constexpr index_t planned_columns = 384;  // of B's panel: packing A then takes 3 % of the time
 template <class M>
-constexpr index_t block_columns = 4 * vector_width<M>;
+constexpr index_t tile_columns = row_registers* register_width<M>;
+// Columns of B's panel are whole tiles on every machine, so that a plan holds for all.
+template <class M>
+constexpr index_t column_multiple = 256 / static_cast<index_t>(sizeof(M));
 
-// Workspace of one worker.
+// Workspace: B's panel, then for each worker A's panel and the sums of shards.
 template <class M>
 struct Panels {
-  M* a;      // (tiles, depth, tile_rows)
-  M* b;      // (depth, block_columns)
-  M* stack;  // TreeStack::depth tiles (tile_rows, block_columns)
-  static constexpr index_t tile = tile_rows * block_columns<M>;
-  static index_t elements(index_t depth) {
-    return round_up(depth * (block_rows + block_columns<M>)+TreeStack::depth * tile, vector_width<M>);
-  }
-  Panels(M* memory, index_t depth) : a(memory), b(a + depth * block_rows), stack(b + depth * block_columns<M>) {}
+  static constexpr index_t level = block_rows * column_multiple<M>;  // at least block_rows * tile_columns
+  static constexpr index_t levels = TreeStack::depth * level;
+  static index_t of_b(index_t depth, index_t columns) { return depth * columns; }
+  static index_t of_worker(index_t depth) { return depth * block_rows + levels; }
 };
 
 // f(row of the packed panel, k), in the order of the sum.
@@ -40,6 +50,7 @@ void for_each_term(const SumOrder& order, const F& f) {
   }
 }
 
+// panel (rows / tile_rows, k, tile_rows), zeros below the last row.
 template <class T, class M>
 void pack_a(const GemmProblem& p, const SumOrder& order, const T* a, index_t first, index_t rows, M* panel) {
   const index_t row_stride = p.op_a == Op::none ? p.leading_a : 1, k_stride = p.op_a == Op::none ? 1 : p.leading_a;
@@ -47,22 +58,34 @@ void pack_a(const GemmProblem& p, const SumOrder& order, const T* a, index_t fir
     M* const tile = panel + i * p.k;
     const index_t count = std::min(tile_rows, rows - i);
     const T* const from = a + (first + i) * row_stride;
+    if (count == tile_rows) {
+      for_each_term(order, [=](index_t at, index_t k) {
+        for (index_t r = 0; r < tile_rows; ++r)
+          tile[at * tile_rows + r] = static_cast<M>(from[r * row_stride + k * k_stride]);
+      });
+      continue;
+    }
     for_each_term(order, [=](index_t at, index_t k) {
-      for (index_t r = 0; r < count; ++r)
-        tile[at * tile_rows + r] = static_cast<M>(from[r * row_stride + k * k_stride]);
-      for (index_t r = count; r < tile_rows; ++r) tile[at * tile_rows + r] = 0;
+      for (index_t r = 0; r < tile_rows; ++r)
+        tile[at * tile_rows + r] = r < count ? static_cast<M>(from[r * row_stride + k * k_stride]) : M(0);
     });
   }
 }
 
+// One tile of columns: panel (k, tile_columns), zeros right of the last column.
 template <class T, class M>
-void pack_b(const GemmProblem& p, const SumOrder& order, const T* b, index_t first, index_t columns, M* panel) {
-  constexpr index_t width = block_columns<M>;
+void pack_b(const GemmProblem& p, const SumOrder& order, const T* b, index_t first, M* panel) {
+  constexpr index_t width = tile_columns<M>;
+  const index_t columns = std::min(width, p.n - first);
   if (p.op_b == Op::none) {
     for_each_term(order, [=](index_t at, index_t k) {
       const T* const from = b + k * p.leading_b + first;
-      HostRow{}.for_each(columns, [=](index_t j) { panel[at * width + j] = static_cast<M>(from[j]); });
-      for (index_t j = columns; j < width; ++j) panel[at * width + j] = 0;
+      M* const to = panel + at * width;
+      if (columns == width) {
+        HostRow{}.for_each(width, [=](index_t j) { to[j] = static_cast<M>(from[j]); });
+      } else {
+        for (index_t j = 0; j < width; ++j) to[j] = j < columns ? static_cast<M>(from[j]) : M(0);
+      }
     });
     return;
   }
@@ -78,27 +101,31 @@ M rounded(M x) {
   return static_cast<M>(static_cast<C>(x));
 }
 
-// Leaves the sum of one tile in level 0 of the stack.
+// Leaves the sums of `rows` rows and a tile of columns in level 0 of the stack, row-major.
 template <class C, class M>
-void sum_tile(const SumOrder& order, const M* a, const M* b, M* stack) {
-  constexpr index_t width = block_columns<M>, tile = Panels<M>::tile;
+void sum_tile(const GemmProblem& p, const SumOrder& order, const M* a, index_t rows, const M* b, M* stack) {
+  constexpr index_t width = tile_columns<M>, level = Panels<M>::level;
+  const index_t size = round_up(rows, tile_rows) * width;
   const auto add = [=](int into, int from) {
-    M* const sum = stack + into * tile;
-    const M* const more = stack + from * tile;
-    HostRow{}.for_each(tile, [=](index_t i) { sum[i] = rounded<C>(sum[i] + more[i]); });
+    M* const sum = stack + into * level;
+    const M* const more = stack + from * level;
+    HostRow{}.for_each(size, [=](index_t i) { sum[i] = rounded<C>(sum[i] + more[i]); });
   };
   TreeStack tree;
   index_t at = 0;
   for (int s = 0; s < order.shards_on_rank; ++s) {
     index_t depth = 0;
-    for (int block = 0; block < order.block_count; ++block) {
-      const Range terms = order.terms(block, s);
-      depth += terms.end - terms.begin;
+    for (int block = 0; block < order.block_count; ++block) depth += order.terms(block, s).size();
+    M* const place = stack + tree.top() * level;
+    if (depth == 0) std::fill(place, place + size, M(0));
+    for (index_t done = 0; done < depth; done += depth_of_piece) {
+      const index_t piece = std::min(depth_of_piece, depth - done), first = at + done;
+      for (index_t i = 0; i < rows; i += tile_rows) {
+        tile_kernel<row_registers, M>(piece, {a + i * p.k + first * tile_rows, 1, tile_rows}, b + first * width, width,
+                                      place + i * width, width, done > 0);
+      }
     }
-    M* const place = stack + tree.top() * tile;
-    tile_gemm<M>(tile_rows, width, depth, {a + at * tile_rows, 1, tile_rows}, b + at * width, width, place, width,
-                 false);
-    if constexpr (!std::is_same_v<C, M>) HostRow{}.for_each(tile, [=](index_t i) { place[i] = rounded<C>(place[i]); });
+    if constexpr (!std::is_same_v<C, M>) HostRow{}.for_each(size, [=](index_t i) { place[i] = rounded<C>(place[i]); });
     tree.push(add);
     at += depth;
   }
@@ -106,11 +133,12 @@ void sum_tile(const SumOrder& order, const M* a, const M* b, M* stack) {
 }
 
 template <class C, class M>
-void store(const GemmProblem& p, const M* tile, index_t row, index_t rows, index_t column, index_t columns, C* c) {
+void store(const GemmProblem& p, const M* tile, index_t row, index_t rows, index_t column, C* c) {
   const M alpha = static_cast<M>(p.alpha), beta = static_cast<M>(p.beta);
+  const index_t columns = std::min(tile_columns<M>, p.n - column);
   for (index_t r = 0; r < rows; ++r) {
     C* const to = c + (row + r) * p.leading_c + column;
-    const M* const from = tile + r * block_columns<M>;
+    const M* const from = tile + r * tile_columns<M>;
     if (p.beta == 0) {
       HostRow{}.for_each(columns, [=](index_t j) { to[j] = static_cast<C>(alpha * from[j]); });
     } else {
@@ -120,41 +148,41 @@ void store(const GemmProblem& p, const M* tile, index_t row, index_t rows, index
   }
 }
 
-template <class T, class C>
-void multiply_on_host(const GemmProblem& p, const SumOrder& order, const T* a, const T* b, C* c, index_t first,
-                      index_t rows, master_t<T>* memory) {
-  using M = master_t<T>;
-  const Panels<M> w(memory, p.k);
-  pack_a<T, M>(p, order, a, first, rows, w.a);
-  for (index_t j = 0; j < p.n; j += block_columns<M>) {
-    const index_t columns = std::min(block_columns<M>, p.n - j);
-    pack_b<T, M>(p, order, b, j, columns, w.b);
-    for (index_t i = 0; i < rows; i += tile_rows) {
-      sum_tile<C, M>(order, w.a + i * p.k, w.b, w.stack);
-      store<C, M>(p, w.stack, first + i, std::min(tile_rows, rows - i), j, columns, c);
-    }
-  }
-}
-
 }  // namespace
 
 template <class T, class C>
 void multiply_in_order(Device& device, const GemmProblem& p, const SumOrder& given, const T* a, const T* b, C* c) {
   using M = master_t<T>;
+  constexpr index_t width = tile_columns<M>;
   const SumOrder order = order_or_whole(given, p.k);
-  const index_t slice = Panels<M>::elements(p.k), blocks = (p.m + block_rows - 1) / block_rows;
-  const index_t room = static_cast<index_t>(device.gemm_workspace().extent(0) / sizeof(M)) / slice;
-  NANOTRON_REQUIRE(room > 0, "a GEMM workspace of {} bytes, needs {}", device.gemm_workspace().extent(0),
-                   static_cast<std::size_t>(slice) * sizeof(M));
-  const index_t workers = std::min<index_t>(room, ExecutionSpace().concurrency());
-  M* const memory = reinterpret_cast<M*>(device.gemm_workspace().data());
-  const auto work = [=](const index_t worker) {
-    for (index_t block = worker; block < blocks; block += workers) {
-      const index_t first = block * block_rows;
-      multiply_on_host<T, C>(p, order, a, b, c, first, std::min(block_rows, p.m - first), memory + worker * slice);
-    }
-  };
-  Kokkos::parallel_for(kept_label<decltype(work)>("gemm_in_order"), RangePolicy(device.exec(), 0, workers), work);
+  const index_t blocks = (p.m + block_rows - 1) / block_rows, of_worker = Panels<M>::of_worker(p.k);
+  const index_t all = static_cast<index_t>(device.gemm_workspace().extent(0) / sizeof(M)), least = p.k * width;
+  const index_t workers = std::clamp<index_t>((all - least) / of_worker, 0, ExecutionSpace().concurrency());
+  NANOTRON_REQUIRE(workers > 0, "a GEMM workspace of {} bytes, needs {}", device.gemm_workspace().extent(0),
+                   static_cast<std::size_t>(of_worker + least) * sizeof(M));
+  const index_t tiles = std::min((all - workers * of_worker) / least, (p.n + width - 1) / width);
+  M* const panel_b = reinterpret_cast<M*>(device.gemm_workspace().data());
+  M* const of_workers = panel_b + Panels<M>::of_b(p.k, tiles * width);
+  for (index_t first_column = 0; first_column < p.n; first_column += tiles * width) {
+    const index_t here = std::min(tiles, (p.n - first_column + width - 1) / width);
+    const auto pack = [=](const index_t t) {
+      pack_b<T, M>(p, order, b, first_column + t * width, panel_b + t * p.k * width);
+    };
+    Kokkos::parallel_for(kept_label<decltype(pack)>("gemm_in_order_pack"), RangePolicy(device.exec(), 0, here), pack);
+    const auto work = [=](const index_t worker) {
+      M* const panel_a = of_workers + worker * of_worker;
+      M* const stack = panel_a + p.k * block_rows;
+      for (index_t block = worker; block < blocks; block += workers) {
+        const index_t first = block * block_rows, rows = std::min(block_rows, p.m - first);
+        pack_a<T, M>(p, order, a, first, rows, panel_a);
+        for (index_t t = 0; t < here; ++t) {
+          sum_tile<C, M>(p, order, panel_a, rows, panel_b + t * p.k * width, stack);
+          store<C, M>(p, stack, first, rows, first_column + t * width, c);
+        }
+      }
+    };
+    Kokkos::parallel_for(kept_label<decltype(work)>("gemm_in_order"), RangePolicy(device.exec(), 0, workers), work);
+  }
 }
 
 template <class T, class C>
@@ -166,7 +194,9 @@ void multiply_batch_in_order(Device& device, const GemmProblem& p, const T* cons
 template <class T>
 std::size_t fixed_order_workspace_bytes(index_t k) {
   using M = master_t<T>;
-  return static_cast<std::size_t>(Panels<M>::elements(k) * ExecutionSpace().concurrency()) * sizeof(M);
+  const index_t elements =
+      Panels<M>::of_b(k, planned_columns) + Panels<M>::of_worker(k) * ExecutionSpace().concurrency();
+  return static_cast<std::size_t>(elements) * sizeof(M);
 }
 #define NANOTRON_INSTANTIATE(T) template std::size_t fixed_order_workspace_bytes<T>(index_t);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
