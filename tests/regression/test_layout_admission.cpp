@@ -1,0 +1,88 @@
+// ranks: 1
+// How many decks precision%reproducible = 'layout' admits: random points of all options (support/drawn_options.hpp)
+// that are legal without it, on 2, 3, 4, 6 and 8 ranks, each with shards that suit its grid if some do. Prints what
+// refuses the others, by frequency.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <regex>
+
+#include "support/drawn_options.hpp"
+#include "support/sampling.hpp"
+
+namespace nanotron {
+namespace {
+
+constexpr int points = 129;
+constexpr int max_refused = 108;
+constexpr int counts_of_ranks[] = {2, 3, 4, 6, 8};
+
+// The errors of a deck, without the numbers.
+std::vector<std::string> errors_of(const std::string& golden, const std::vector<std::string>& set, int ranks) {
+  try {
+    deck::Config config = trainer::read_deck((test::test_folder() / "golden" / golden / "input.deck").string(), set);
+    trainer::resolve(config, ranks);
+    return {};
+  } catch (const Error& e) {
+    std::vector<std::string> errors;
+    std::istringstream lines(e.what());
+    for (std::string line; std::getline(lines, line);) {
+      if (const auto at = line.find("error: "); at != std::string::npos)
+        errors.push_back(std::regex_replace(line.substr(at + 7), std::regex("[0-9]+"), "N"));
+    }
+    if (errors.empty()) errors.emplace_back(e.what());
+    return errors;
+  }
+}
+
+// Of all shard counts, the errors of those with the fewest.
+std::vector<std::string> fewest_errors(const std::string& golden, const std::vector<std::string>& set, int ranks) {
+  std::vector<std::string> fewest;
+  bool any = false;
+  for (const int tensor : {0, 1, 2, 3, 4, 6, 8}) {
+    for (const int context : {1, 2, 3, 4, 6, 8, 12}) {
+      std::vector<std::string> with = set;
+      with.push_back(fmt::format("precision.tensor_shards={}", tensor));
+      with.push_back(fmt::format("precision.context_shards={}", context));
+      auto errors = errors_of(golden, with, ranks);
+      if (errors.empty()) return {};
+      if (!any || errors.size() < fewest.size()) fewest = std::move(errors);
+      any = true;
+    }
+  }
+  return fewest;
+}
+
+TEST(LayoutAdmission, OfRandomDecks) {
+  const test::TokensOfDocuments tokens("layout_admission", 4000);
+  const unsigned seed = 2026;
+  std::map<std::string, int> reasons, alone;
+  int refused = 0;
+  for (int i = 0; i < points; ++i) {
+    const int ranks = counts_of_ranks[i % 5];
+    test::DrawnChoices drawn(tokens, ranks, seed + static_cast<unsigned>(i));
+    const auto [choice, config] = drawn.next();
+    std::vector<std::string> set = test::keys_of(choice, tokens);
+    set.emplace_back("precision.reproducible=layout");
+    const auto errors = fewest_errors(test::axes.back().values[choice.back()], set, ranks);
+    if (errors.empty()) continue;
+    ++refused;
+    for (const std::string& e : errors) ++reasons[e];
+    if (errors.size() == 1) ++alone[errors[0]];
+    if (std::getenv("NANOTRON_SHOW") != nullptr)
+      std::printf("POINT %d ranks %d: %s\n   %s\n", i, ranks, test::text(choice).c_str(),
+                  fmt::format("{}", fmt::join(errors, "\n   ")).c_str());
+  }
+  std::printf("seed %u: %d of %d points refused\n", seed, refused, points);
+  std::vector<std::pair<int, std::string>> table;
+  for (const auto& [reason, count] : reasons) table.emplace_back(count, reason);
+  std::sort(table.rbegin(), table.rend());
+  for (const auto& [count, reason] : table) std::printf("%4d (%d alone)  %s\n", count, alone[reason], reason.c_str());
+  EXPECT_LE(refused, max_refused);
+}
+
+}  // namespace
+}  // namespace nanotron
