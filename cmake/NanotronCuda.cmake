@@ -22,7 +22,7 @@ function(nanotron_cuda_options target)
   set(host_options ${NANOTRON_CXX_OPTIONS})
   list(TRANSFORM host_options PREPEND "-Xcompiler=")
   target_compile_options(${target} INTERFACE
-    "$<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda;--expt-relaxed-constexpr;${host_options}>")
+    "$<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda;--expt-relaxed-constexpr;-fmad=false;${host_options}>")
   target_compile_options(${target} INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:--Werror=cross-execution-space-call>")
   if(NANOTRON_KOKKOS_LANGUAGE STREQUAL "CXX")
     # Kokkos' wrapper of nvcc compiles what links Kokkos as C++, without --expt-relaxed-constexpr: of constexpr functions

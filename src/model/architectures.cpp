@@ -11,6 +11,7 @@
 #include <sstream>
 #include <vector>
 
+#include "nanotron/base/elementary/logarithm.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/layer_set.hpp"
 #include "nanotron/deck/table/parameters.hpp"
@@ -154,10 +155,10 @@ double scale_of_yarn(const deck::Config& c) {
   const ModelConfig& m = c.model;
   if (m.rope_type != deck::RopeType::yarn || m.attention_multiplier == 0.0 || m.rope_factor <= 1.0) return 0.0;
   const auto width = static_cast<double>(compressed_width(c));
-  const double growth = 0.1 * std::log(m.rope_factor);
+  const double growth = 0.1 * logarithm(m.rope_factor);
   const double given = (std::sqrt(m.attention_multiplier * std::sqrt(width)) - 1.0) / growth;
   const double magnitude = std::round(given * 1e9) / 1e9 * growth + 1.0;
-  return magnitude == 1.0 ? 0.0 : std::pow(width, -0.5) * magnitude * magnitude;
+  return magnitude == 1.0 ? 0.0 : power(width, -0.5) * magnitude * magnitude;
 }
 
 // Dense layers come first.

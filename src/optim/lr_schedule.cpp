@@ -5,6 +5,7 @@
 #include <numbers>
 #include <string>
 
+#include "nanotron/base/elementary/circular.hpp"
 #include "nanotron/deck/config.hpp"
 
 namespace nanotron::optim {
@@ -23,7 +24,7 @@ double remaining(deck::DecayShape shape, double progress) {
     case deck::DecayShape::linear:
       return 1.0 - progress;
     case deck::DecayShape::cosine:
-      return 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
+      return 0.5 * (1.0 + cosine(std::numbers::pi * progress));
     case deck::DecayShape::one_minus_sqrt:
       return 1.0 - std::sqrt(progress);
   }

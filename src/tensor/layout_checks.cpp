@@ -31,11 +31,10 @@ void check_shard_counts(const deck::Config& c, deck::Findings& f) {
             "tensor_shards = " + text(tensor) + " does not divide the " + text(kv) + " key-value heads",
             "a divisor of " + text(kv));
   }
-  if (f.is_valid({"precision.context_shards", "data.sequence_length"}) && c.data.sequence_length % context != 0) {
+  if (f.is_valid({"precision.context_shards", "data.sequence_length"}) && c.data.sequence_length < context) {
     f.error({"precision.context_shards"},
-            "context_shards = " + text(context) + " does not divide sequences of " + text(c.data.sequence_length) +
-                " tokens",
-            "a divisor of sequence_length");
+            "context_shards = " + text(context) + ", but a sequence has " + text(c.data.sequence_length) + " tokens",
+            at_most("context_shards", c.data.sequence_length));
   }
   const std::int64_t batch = c.precision.batch_shards, samples = c.data.global_batch_size;
   if (batch > 0 && f.is_valid({"precision.batch_shards", "data.global_batch_size"}) && samples % batch != 0) {
@@ -89,13 +88,6 @@ void check_degrees(const deck::Config& c, deck::Findings& f) {
                 " ranks, nor a node of a sequence's " + text(shards.context) + " context_shards",
             "ep a multiple of " + text(p.cp), "or ep = 1, or reproducible = 'run'");
   }
-  const std::int64_t kv = c.model.num_key_value_heads > 0 ? c.model.num_key_value_heads : c.model.num_attention_heads;
-  if (p.cp > 1 && p.tp > 0 && kv % (p.tp * p.cp) != 0 && f.is_valid({"parallel.cp", "parallel.tp"})) {
-    f.error({"parallel.cp", "precision.reproducible"},
-            "reproducible = 'layout' keeps key-value heads whole: tp * cp = " + text(p.tp * p.cp) +
-                " does not divide " + text(kv),
-            "tp * cp a divisor of " + text(kv));
-  }
 }
 
 }  // namespace
@@ -121,6 +113,10 @@ void fill_layout(deck::Config& c) {
   c.precision.batch_shards = shards.batch;
   c.data.micro_batch_size = deck::parts_of_micro_batch(c.parallel);
   c.parallel.tp_overlap_chunks = 1;
+  c.parallel.cp_all_to_all = 1;
+  const std::int64_t kv = c.model.num_key_value_heads > 0 ? c.model.num_key_value_heads : c.model.num_attention_heads;
+  if (c.parallel.tp > 0 && c.parallel.cp > 0 && kv % (c.parallel.tp * c.parallel.cp) != 0)
+    c.parallel.cp_mode = deck::CpMode::ring;  // an all-to-all would split sums over the heads that read a key
 }
 
 }  // namespace nanotron

@@ -90,6 +90,28 @@ const std::vector<Case> cases{
      {"precision.compute=fp64", "precision.tensor_shards=2", "precision.batch_shards=6",
       "data.document_mask=block_diagonal", "model.num_nextn_predict_layers=1", "optimizer.mtp_loss_coefficient=1"}}};
 
+// Sequences whose shards differ by a token, with key-value heads that more ranks gather than divide them.
+const std::vector<Case> uneven{
+    {"llama",
+     {"precision.compute=fp64", "precision.tensor_shards=2", "precision.context_shards=12", "data.sequence_length=23",
+      "parallel.compression=bf16"}},
+    {"qwen2",
+     {"precision.compute=fp32", "precision.tensor_shards=1", "precision.context_shards=8", "data.sequence_length=21",
+      "model.sliding_window=7", "model.attention_sinks=t", "data.document_mask=block_diagonal", "parallel.mlp_tile=2"}},
+    {"qwen3",
+     {"precision.compute=bf16", "precision.tensor_shards=1", "precision.context_shards=6", "data.sequence_length=25",
+      "parallel.mlp_tile=3", "model.attention_dropout=0.2", "optimizer.qk_clip=0.01"}},
+    {"llama",
+     {"precision.compute=fp32", "precision.tensor_shards=1", "precision.context_shards=4", "data.sequence_length=29",
+      "model.normalization=layer_norm", "model.rms_norm_eps=1e-5", "model.hidden_act=relu", "model.qkv_bias=t",
+      "model.o_proj_bias=t", "model.mlp_bias=t", "parallel.mlp_tile=4"}},
+    {"llama",
+     {"precision.compute=fp64", "precision.tensor_shards=1", "precision.context_shards=8", "data.sequence_length=27",
+      "model.hidden_act=xielu", "model.qk_norm=t", "model.qk_norm_over=projection"}},
+    {"llama",
+     {"precision.compute=bf16", "model.kv_lora_rank=12", "model.q_lora_rank=10", "model.qk_nope_head_dim=6",
+      "model.qk_rope_head_dim=4", "model.v_head_dim=8", "model.head_dim=0", "model.num_key_value_heads=0",
+      "precision.tensor_shards=4", "precision.context_shards=4", "data.sequence_length=22"}}};
 // Mixtures of experts: with a shared one, renormalised weights, and a capacity.
 const std::vector<Case> mixtures{
     {"qwen2_moe",
@@ -102,7 +124,11 @@ const std::vector<Case> mixtures{
     {"mixtral",
      {"precision.compute=fp32", "model.num_key_value_heads=4", "precision.tensor_shards=2",
       "precision.context_shards=4", "moe.capacity_factor=1"},
-     {2, 4}}};
+     {2, 4}},
+    {"qwen2_moe",
+     {"precision.compute=fp64", "model.num_key_value_heads=4", "precision.tensor_shards=4",
+      "precision.context_shards=6", "data.sequence_length=23", "parallel.compression=bf16"},
+     {2, 3, 6}}};
 // Head and embedding share their weights.
 const std::vector<Case> tied{
     {"llama",
@@ -155,10 +181,10 @@ class Layout : public testing::Test {
 
   // Nothing when the deck is refused.
   std::optional<deck::Config> config_of(const Case& c, const std::vector<std::string>& grid) const {
-    std::vector<std::string> set{
-        "model.num_hidden_layers=4",   "model.tie_word_embeddings=.false.", "checkpoint.resume=none",
-        "checkpoint.at_end=false",     "data.sequence_length=24",           "data.global_batch_size=12",
-        "data.path=" + tokens_.path(), "precision.reproducible=layout",     "parallel.cp_mode=all_to_all"};
+    std::vector<std::string> set{"model.num_hidden_layers=4",   "model.tie_word_embeddings=.false.",
+                                 "checkpoint.resume=none",      "checkpoint.at_end=false",
+                                 "data.sequence_length=24",     "data.global_batch_size=12",
+                                 "data.path=" + tokens_.path(), "precision.reproducible=layout"};
     set.insert(set.end(), c.set.begin(), c.set.end());
     set.insert(set.end(), grid.begin(), grid.end());
     return test::deck_if_legal(c.model, set, ranks_);
@@ -169,7 +195,8 @@ class Layout : public testing::Test {
                                                          std::size_t count) {
     const std::vector<std::pair<const char*, std::vector<const char*>>> axes{
         {"parallel.tp", {"1", "2", "3", "4", "6"}},
-        {"parallel.cp", {"1", "2", "4"}},
+        {"parallel.cp", {"1", "2", "3", "4", "6"}},
+        {"parallel.cp_mode", {"ring", "all_to_all"}},
         {"parallel.tp_mode", {"all_reduce", "reduce_scatter"}},
         {"parallel.pp", {"1", "2", "4"}},
         {"parallel.zero_stage", {"0", "1", "2", "3"}},
@@ -260,6 +287,13 @@ TEST_F(Layout, SameBitsWithBackwardInTwoParts) {
   if (ranks_ % 2 != 0) return;
   for (const Case& c : cases) compare(c, two_parts);
   EXPECT_GE(runs_, enough(12));
+}
+
+TEST_F(Layout, SameBitsOfUnequalShardsOfASequence) {
+  for (const Case& c : uneven) compare(c);
+  if (ranks_ % 2 == 0) compare(uneven[3], two_parts);
+  EXPECT_GE(runs_, enough(ranks_ == 1 ? 6 : 12));
+  EXPECT_TRUE(ranks_ == 1 || cut_["cp"] > 0 || !test::all_runs());
 }
 
 TEST_F(Layout, SameBitsOfTiedWords) {

@@ -23,7 +23,7 @@ void flip_a_bit(const Vector<float>& weights, index_t at) {
   Kokkos::deep_copy(host, weights);
   std::uint32_t bits = 0;
   std::memcpy(&bits, &host(at), sizeof bits);
-  bits ^= 1u;
+  bits ^= 8u;  // the rounding of an update could hide the last bit
   std::memcpy(&host(at), &bits, sizeof bits);
   Kokkos::deep_copy(weights, host);
 }

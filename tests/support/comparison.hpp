@@ -26,7 +26,8 @@ inline Numbers serial(const deck::Config& config, std::int64_t steps) {
   alone.parallel.dp = alone.parallel.tp = alone.parallel.pp = alone.parallel.cp = alone.parallel.ep = 1;
   alone.parallel.expert_tp = 0;
   alone.parallel.zero_stage = alone.parallel.zero_size = 0;
-  alone.parallel.mlp_tile = 0;
+  // With 'layout' a tile is a part of the order of sums.
+  if (alone.precision.reproducible != deck::Reproducible::layout) alone.parallel.mlp_tile = 0;
   alone.parallel.ep_overlap = false;
   alone.parallel.ep_messages = deck::ExpertMessages::by_rank;
   alone.parallel.ep_nodes = 0;

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "nanotron/base/elementary/circular.hpp"
+#include "nanotron/base/elementary/logarithm.hpp"
 #include "nanotron/base/types.hpp"
 
 namespace nanotron {
@@ -63,8 +65,8 @@ NANOTRON_FUNCTION inline double uniform(std::uint64_t seed, std::uint32_t stream
 NANOTRON_FUNCTION inline double normal(std::uint64_t seed, std::uint32_t stream, std::uint64_t index,
                                        std::uint32_t step = 0) {
   const PhiloxCounter r = random_bits(seed, stream, index, step);
-  const double radius = std::sqrt(-2.0 * std::log(detail::unit_interval(r.word[0], r.word[1])));
-  return radius * std::cos(6.283185307179586476925 * detail::unit_interval(r.word[2], r.word[3]));
+  const double radius = std::sqrt(-2.0 * logarithm(detail::unit_interval(r.word[0], r.word[1])));
+  return radius * cosine(6.283185307179586476925 * detail::unit_interval(r.word[2], r.word[3]));
 }
 
 /// The key `stream` of a named tensor or purpose: FNV-1a of the name.

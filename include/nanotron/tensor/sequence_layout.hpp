@@ -8,14 +8,19 @@
 //           and earlier key per part (Brandon et al. 2023, section 3; Llama Team 2024, section 3.3.2)
 //   r = 1   the whole sequence
 //
-// Each of the a neighbours holds its share of each chunk: consecutive positions.
+// Each of the a neighbours holds its share of each chunk: consecutive positions. Ranks that gather have consecutive
+// positions of the whole sequence. Where the sums over a sequence have fixed shards (tensor/sum_order.hpp) a rank holds
+// whole shards.
 
 #include <array>
 #include <cstdint>
 #include <vector>
 
-#include "nanotron/deck/keys/parallel.hpp"
 #include "nanotron/tensor/shard.hpp"
+
+namespace nanotron::deck {
+struct Config;
+}
 
 namespace nanotron {
 
@@ -37,13 +42,15 @@ struct SequenceShard {
   std::array<Piece, 2> pieces() const { return {Piece{first, 0}, Piece{second, first.size()}}; }
 };
 
-/// r and a: parts go round a ring; inside of one, an all-to-all exchanges tokens for heads.
+/// r and a: parts go round a ring; inside of one, an all-to-all exchanges tokens for heads. gathered: ranks each of
+/// which receives all keys and values; then r = a = 1.
 struct ContextDegrees {
-  int ring = 1, all_to_all = 1;
-  int ranks() const { return ring * all_to_all; }
+  int ring = 1, all_to_all = 1, gathered = 1;
+  int shards = 0;  // of a sequence, where r = 1: ranks hold whole ones; 0: as many as ranks
+  int ranks() const { return ring * all_to_all * gathered; }
 };
 /// Of the deck; cp is not 0.
-ContextDegrees context_degrees(const deck::ParallelConfig& parallel);
+ContextDegrees context_degrees(const deck::Config& config);
 
 class SequenceLayout {
  public:

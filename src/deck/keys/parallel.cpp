@@ -41,7 +41,8 @@ std::vector<Parameter> parallel_rows() {
         "all-gather (as Megatron-LM), 'keep' saves it in forward (more memory, less communication)."),
     ENUM(cp_mode, {"ring", CpMode::ring}, {"all_to_all", CpMode::all_to_all}).says(
         "Attention over context-parallel ranks: keys and values are sent around a ring; or an all-to-all exchanges "
-        "tokens for heads (Ulysses; cp at most the query heads of a tensor-parallel rank)."),
+        "tokens for heads (Ulysses; cp at most the query heads of a tensor-parallel rank). With reproducible = "
+        "'layout' 'ring' gathers the keys and values of all tokens instead."),
     KEY(cp_all_to_all).at_least(1).at_most(1024).in("ranks").says(
         "With cp_mode = 'ring', neighbours in cp that exchange tokens for heads, at most the query heads of a "
         "tensor-parallel rank: the ring has cp / cp_all_to_all parts (USP). Keep them inside a node."),

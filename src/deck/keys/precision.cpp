@@ -38,8 +38,8 @@ std::vector<Parameter> precision_rows() {
         "tp must be 1 or leave a power of two of them per rank; 0: the largest of 8, 4, 2, 1 that divides the "
         "key-value heads."),
     KEY(context_shards).at_least(1).at_most(1024).says(
-        "With 'layout': number of partial sums over the tokens of a sequence on every grid; must divide "
-        "sequence_length; cp must be 1 or leave a power of two of them per rank."),
+        "With 'layout': number of partial sums over the tokens of a sequence on every grid, at most sequence_length; "
+        "cp must be 1 or leave a power of two of them per rank."),
     KEY(batch_shards).at_least(0).at_most(1e9).says(
         "With 'layout': number of partial sums of the gradient over a global batch, added one after the other; must "
         "divide global_batch_size and be a multiple of dp; fewer need less communication; 0: one per sequence."),

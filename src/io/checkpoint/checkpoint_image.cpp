@@ -128,6 +128,7 @@ std::vector<std::int64_t> write_metadata(FileImage& image, const CheckpointConte
   hdf5::File file = hdf5::create_through(image);
   hdf5::write_string(file.id(), "format", checkpoint_format);
   hdf5::write_integer(file.id(), "version", checkpoint_version);
+  if (!contents.bits.empty()) hdf5::write_string(file.id(), "bits", contents.bits);
   write_model(create_group(file.id(), "parameters").id(), contents.model);
   write_state(create_group(file.id(), "state").id(), contents.state);
   write_tokenizer(file.id(), contents.tokenizer);

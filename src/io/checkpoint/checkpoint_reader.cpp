@@ -289,6 +289,7 @@ void CheckpointReader::read_info() {
   if (version != checkpoint_version)
     damaged("the checkpoint has another format version", fmt::format("{}", checkpoint_version),
             version ? fmt::format("{}", *version) : "nothing", file_name_, other_version);
+  info_.bits = hdf5::read_string(file_.id(), "bits", file_name_).value_or("");
   const hdf5::Group parameters = hdf5::open_group(file_.id(), "parameters", file_name_);
   info_.model = read_model(parameters.id(), file_name_);
   const hdf5::Group state = hdf5::open_group(file_.id(), "state", file_name_);

@@ -6,9 +6,10 @@
 
 #include "kernels/attention/attention_blocks.hpp"
 #include "kernels/attention/head_scores.hpp"
+#include "nanotron/base/elementary/exponential.hpp"
+#include "nanotron/base/elementary/logarithm.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
-#include "nanotron/kernels/loop/scalar_math.hpp"
 
 // Kernels and batched GEMMs on one CUDA stream, without a fence; scores are stored in the workspace only.
 
@@ -163,10 +164,10 @@ void store_rows(Device& device, const Pieces<T>& w, const Heads& heads, index_t 
         T* const to = heads.query(out, n, first + i);
         const M sum = sums[n * query_block + i];
         const bool sees = sum > 0;
-        row.for_each(heads.s.head_dim,
-                     [=](const index_t c) { to[c] = sees ? static_cast<T>(kept * from[c] / sum) : T(0.0f); });
+        const M factor = sees ? kept / sum : M(0);
+        row.for_each(heads.s.head_dim, [=](const index_t c) { to[c] = static_cast<T>(factor * from[c]); });
         lse_data[n * heads.s.query_row_stride() + first + i] =
-            maxima[n * query_block + i] + (sees ? std::log(sum) : M(0));
+            maxima[n * query_block + i] + (sees ? logarithm(sum) : M(0));
       });
 }
 
@@ -225,7 +226,7 @@ void gradient_block(Device& device, const Pieces<T>& w, const Heads& heads, cons
 // The GEMMs of one block's backward, after gradient_block: dv, dk, dq.
 template <class T>
 void accumulate_block(Device& device, const Pieces<T>& w, const Heads& heads, const Block& b,
-                      const BackwardTensors<T>& t, double scale) {
+                      const BackwardTensors<T>& t) {
   using M = master_t<T>;
   auto *const input_a_at = w.input_a, *const input_b_at = w.input_b, *const input_c_at = w.input_c,
               *const rounded_at = w.rounded;
@@ -260,16 +261,16 @@ void accumulate_block(Device& device, const Pieces<T>& w, const Heads& heads, co
       device, "attention_pointers_ds", count,
       KOKKOS_LAMBDA(const index_t n) { rounded_at[n] = ds_at + n * score_elements; });
   by_key.leading_b = t.q.leading;
-  by_key.alpha = scale;
   gemm_batched<T, M>(device, by_key, w.rounded, w.input_a, w.output_b, count);
-  const BatchedShape by_query = query_rows_shape(b, d, t.k.leading, scale, alignment);
+  const BatchedShape by_query = query_rows_shape(b, d, t.k.leading, alignment);
   gemm_batched<T, M>(device, by_query, w.rounded, w.input_c, w.output_c, count);
 }
 
 template <class T>
-void store_queries(Device& device, const Pieces<T>& w, const Heads& heads, index_t first, index_t queries,
+void store_queries(Device& device, const Pieces<T>& w, const Heads& heads, index_t first, index_t queries, double scale,
                    MatrixRef<T> dq) {
   using M = master_t<T>;
+  const M factor = static_cast<M>(scale);
   const M* const output = w.rows;
   const index_t rows = heads.s.batch * heads.s.query_heads * queries;
   const KernelWork kernel(
@@ -280,14 +281,16 @@ void store_queries(Device& device, const Pieces<T>& w, const Heads& heads, index
         const index_t n = at / queries, i = at % queries;
         const M* const from = output + (n * query_block + i) * heads.s.head_dim;
         T* const to = heads.query(dq, n, first + i);
-        row.for_each(heads.s.head_dim, [=](const index_t c) { to[c] = static_cast<T>(from[c]); });
+        row.for_each(heads.s.head_dim, [=](const index_t c) { to[c] = static_cast<T>(factor * from[c]); });
       });
 }
 
 // dk and dv of each key head: the sums over its query heads, in order.
 template <class T>
-void store_keys(Device& device, const Pieces<T>& w, const AttentionShape& shape, MatrixRef<T> dk, MatrixRef<T> dv) {
+void store_keys(Device& device, const Pieces<T>& w, const AttentionShape& shape, double scale, MatrixRef<T> dk,
+                MatrixRef<T> dv) {
   using M = master_t<T>;
+  const M factor = static_cast<M>(scale);
   const M *const dkey = w.dkey, *const dvalue = w.dvalue;
   const auto s = shape;
   const M kept = static_cast<M>(s.mask.factor());
@@ -308,7 +311,7 @@ void store_keys(Device& device, const Pieces<T>& w, const AttentionShape& shape,
             key += dkey[from];
             value += dvalue[from];
           }
-          dk(target, column + c) = static_cast<T>(key);
+          dk(target, column + c) = static_cast<T>(factor * key);
           dv(target, column + c) = static_cast<T>(kept * value);
         });
       });
@@ -328,14 +331,14 @@ void attention_forward(Device& device, const AttentionShape& s, MatrixRef<const 
   for (index_t first = 0; first < s.query_length; first += query_block) {
     const index_t queries = std::min(query_block, s.query_length - first);
     start_rows(device, w, count, d);
-    for_each_block(s, first, queries, [&](const Block& b) {
+    for_each_block(device, s, first, queries, [&](const Block& b) {
       point_forward(device, w, heads, b, q, k, v);
       const BatchedShape by_key = scores_shape(b, d, q.leading, k.leading, scale, alignment);
       gemm_batched<T, M>(device, by_key, w.input_a, w.input_b, w.output_a, count);
       if (!s.scores.is_scale()) map_block(device, w, heads, b);
       softmax_block(device, w, heads, b);
       if (s.mask.is_on()) mask_block(device, heads, b, 1.0, w.p);
-      const BatchedShape by_query = query_rows_shape(b, d, v.leading, 1, alignment);
+      const BatchedShape by_query = query_rows_shape(b, d, v.leading, alignment);
       gemm_batched<T, M>(device, by_query, w.rounded, w.input_c, w.output_b, count);
     });
     store_rows(device, w, heads, first, queries, out, lse);
@@ -355,7 +358,7 @@ void attention_backward(Device& device, const AttentionShape& s, const BackwardT
   for (index_t first = 0; first < s.query_length; first += query_block) {
     const index_t queries = std::min(query_block, s.query_length - first);
     start_rows(device, w, count, d);
-    for_each_block(s, first, queries, [&](const Block& b) {
+    for_each_block(device, s, first, queries, [&](const Block& b) {
       const BatchedShape by_key = scores_shape(b, d, t.q.leading, t.k.leading, scale, alignment);
       point_forward(device, w, heads, b, t.q, t.k, t.v);
       gemm_batched<T, M>(device, by_key, w.input_a, w.input_b, w.output_a, count);
@@ -372,11 +375,11 @@ void attention_backward(Device& device, const AttentionShape& s, const BackwardT
       if (!s.scores.is_scale()) map_gradient_block(device, w, heads, b);
       gradient_block(device, w, heads, b, t.lse);
       if (s.mask.is_on()) mask_block(device, heads, b, 1.0, w.p);
-      accumulate_block(device, w, heads, b, t, scale);
+      accumulate_block(device, w, heads, b, t);
     });
-    store_queries(device, w, heads, first, queries, t.dq);
+    store_queries(device, w, heads, first, queries, scale, t.dq);
   }
-  store_keys(device, w, s, t.dk, t.dv);
+  store_keys(device, w, s, scale, t.dk, t.dv);
 }
 
 template <class T>

@@ -13,6 +13,8 @@ namespace nanotron::kernels::blocked {
 
 inline constexpr index_t query_block = 256;
 inline constexpr index_t key_block = 256;
+inline constexpr index_t ordered_key_block =
+    192;  // with GemmMode::fixed_order: that of a host, a multiple of its tiles
 inline constexpr index_t score_elements = query_block * key_block;
 
 // The workspace of one call, partitioned into buffers; a null base only counts bytes. Elements of
@@ -81,12 +83,13 @@ struct Heads {
 };
 
 template <class F>
-void for_each_block(const AttentionShape& s, index_t first_query, index_t queries, const F& f) {
+void for_each_block(const Device& device, const AttentionShape& s, index_t first_query, index_t queries, const F& f) {
+  const index_t block = device.gemm_mode() == GemmMode::fixed_order ? ordered_key_block : key_block;
   const index_t causal = s.query_position + first_query + queries - s.key_position;
   const index_t keys_seen = std::min(causal, s.key_length);
   const index_t oldest = s.window > 0 ? s.query_position + first_query + 1 - s.window - s.key_position : 0;
-  for (index_t first = std::max<index_t>(oldest, 0) / key_block * key_block; first < keys_seen; first += key_block) {
-    f(Block{first_query, queries, first, std::min(key_block, keys_seen - first)});
+  for (index_t first = std::max<index_t>(oldest, 0) / block * block; first < keys_seen; first += block) {
+    f(Block{first_query, queries, first, std::min(block, keys_seen - first)});
   }
 }
 
@@ -125,16 +128,14 @@ inline BatchedShape scores_shape(const Block& b, index_t d, index_t leading_q, i
           .alignment = alignment};
 }
 
-// Added to rows of queries: P V and, with dS and K, scale dS K.
-inline BatchedShape query_rows_shape(const Block& b, index_t d, index_t leading_k, double scale,
-                                     std::size_t alignment) {
+// Added to rows of queries: P V and, with dS and K, dS K.
+inline BatchedShape query_rows_shape(const Block& b, index_t d, index_t leading_k, std::size_t alignment) {
   return {.m = b.queries,
           .n = d,
           .k = b.keys,
           .leading_a = key_block,
           .leading_b = leading_k,
           .leading_c = d,
-          .alpha = scale,
           .beta = 1,
           .alignment = alignment};
 }

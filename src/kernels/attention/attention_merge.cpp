@@ -2,9 +2,10 @@
 
 #include <cmath>
 
+#include "nanotron/base/elementary/exponential.hpp"
+#include "nanotron/base/elementary/logarithm.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
-#include "nanotron/kernels/loop/scalar_math.hpp"
 
 namespace nanotron::kernels {
 
@@ -31,7 +32,7 @@ void merge_attention(Device& device, const AttentionShape& shape, MatrixRef<cons
         row.for_each(s.head_dim, [=](const index_t c) {
           to[c] = (old_weight * to[c] + new_weight * static_cast<M>(from[c])) / total;
         });
-        lse.data()[stat] = top + std::log(total);
+        lse.data()[stat] = top + logarithm(total);
       });
 }
 

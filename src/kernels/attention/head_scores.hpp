@@ -10,7 +10,8 @@
 #include <cmath>
 
 #include "nanotron/kernels/attention/attention.hpp"
-#include "nanotron/kernels/loop/scalar_math.hpp"
+
+#include "nanotron/base/elementary/hyperbolic.hpp"
 
 namespace nanotron::kernels {
 

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "nanotron/base/elementary/circular.hpp"
+#include "nanotron/base/elementary/logarithm.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
 
@@ -18,25 +20,26 @@ RotaryScaling::RotaryScaling(const Llama3& of)
 RotaryScaling::RotaryScaling(const Yarn& of, double theta, index_t head_dim) : factor_(of.factor), by_pair_(true) {
   const auto d = static_cast<double>(head_dim);
   const auto pair_of = [&](double turns) {
-    return d * std::log(of.original_length / (turns * 2.0 * std::numbers::pi)) / (2.0 * std::log(theta));
+    return d * logarithm(of.original_length / (turns * 2.0 * std::numbers::pi)) / (2.0 * logarithm(theta));
   };
   const double fast = pair_of(of.beta_fast), slow = pair_of(of.beta_slow);
   all_kept_ = std::max(of.truncate ? std::floor(fast) : fast, 0.0);
   none_kept_ = std::min(of.truncate ? std::ceil(slow) : slow, d - 1.0);
   if (all_kept_ == none_kept_) none_kept_ += 0.001;
-  const double stretched = of.factor > 1.0 ? 0.1 * std::log(of.factor) + 1.0 : 1.0;
+  const double stretched = of.factor > 1.0 ? 0.1 * logarithm(of.factor) + 1.0 : 1.0;
   magnitude_ = of.attention_factor > 0.0 ? of.attention_factor : stretched;
 }
 
 RotaryScaling::RotaryScaling(const LongRope& of) : factors_(of.factors) {
-  const double stretched = of.factor > 1.0 ? std::sqrt(1.0 + std::log(of.factor) / std::log(of.original_length)) : 1.0;
+  const double stretched =
+      of.factor > 1.0 ? std::sqrt(1.0 + logarithm(of.factor) / logarithm(of.original_length)) : 1.0;
   magnitude_ = of.attention_factor > 0.0 ? of.attention_factor : stretched;
 }
 
 double dynamic_theta(double theta, double factor, double original_length, double length, index_t r) {
   const auto width = static_cast<double>(r);
   const double longest = std::max(length, original_length);
-  return theta * std::pow(factor * longest / original_length - (factor - 1.0), width / (width - 2.0));
+  return theta * power(factor * longest / original_length - (factor - 1.0), width / (width - 2.0));
 }
 
 namespace {
@@ -155,13 +158,13 @@ void rotary_tables(Device& device, double theta, Matrix<M> cosine, Matrix<M> sin
   const index_t half = static_cast<index_t>(cosine.extent(1));
   const double magnitude = scaling.magnitude();
   for (index_t pair = 0; pair < half; ++pair) {
-    const double frequency = scaling(std::pow(theta, -static_cast<double>(pair) / static_cast<double>(half)), pair);
+    const double frequency = scaling(power(theta, -static_cast<double>(pair) / static_cast<double>(half)), pair);
     M *const c = cosine.data() + pair, *const s = sine.data() + pair;
     for_each_element(
         device, "rotary_tables", static_cast<index_t>(cosine.extent(0)), KOKKOS_LAMBDA(const index_t position) {
           const double angle = static_cast<double>(position) * frequency;
-          c[position * half] = static_cast<M>(magnitude * std::cos(angle));
-          s[position * half] = static_cast<M>(magnitude * std::sin(angle));
+          c[position * half] = static_cast<M>(magnitude * Circular::of(angle).cosine);
+          s[position * half] = static_cast<M>(magnitude * Circular::of(angle).sine);
         });
   }
 }

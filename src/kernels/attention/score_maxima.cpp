@@ -94,7 +94,7 @@ void raise_maxima(Device& device, const AttentionShape& s, MatrixRef<const T> q,
   for (index_t first = 0; first < s.query_length; first += query_block) {
     const index_t queries = std::min(query_block, s.query_length - first);
     start_queries(device, w, count);
-    for_each_block(s, first, queries, [&](const Block& b) {
+    for_each_block(device, s, first, queries, [&](const Block& b) {
       point(device, w, heads, b, q, k);
       const BatchedShape by_key = scores_shape(b, d, q.leading, k.leading, scale, alignment);
       gemm_batched<T, master_t<T>>(device, by_key, w.input_a, w.input_b, w.output_a, count);

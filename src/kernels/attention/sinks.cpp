@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "nanotron/base/elementary/exponential.hpp"
+#include "nanotron/base/elementary/logarithm.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/types.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
-#include "nanotron/kernels/loop/scalar_math.hpp"
 
 namespace nanotron::kernels {
 namespace {
@@ -28,7 +29,7 @@ struct QueryRows {
 template <class M>
 NANOTRON_FUNCTION M with_sink(M lse, M sink) {
   const M most = lse < sink ? sink : lse;
-  return most + std::log(exponential(lse - most) + exponential(sink - most));
+  return most + logarithm(exponential(lse - most) + exponential(sink - most));
 }
 
 index_t terms(const AttentionShape& s) { return s.batch * s.query_length * s.query_heads; }

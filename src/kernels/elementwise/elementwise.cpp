@@ -155,8 +155,7 @@ void bias_backward(Device& device, MatrixRef<const T> dy, Vector<master_t<T>> db
                    index_t segments) {
   using M = master_t<T>;
   const index_t width = dy.columns;
-  const RowPieces pieces = pieces_of_bias(device.processor(), segments, dy.rows);
-  NANOTRON_REQUIRE(dy.rows % segments == 0, "bias_backward: {} rows in {} segments", dy.rows, segments);
+  const RowPieces pieces = pieces_of_bias(pieces_on(device), segments, dy.rows);
   const auto sums =
       sums_of_pieces("bias_backward", workspace, bias_workspace_size(device.processor(), dy.rows, width, segments));
   const KernelRegion kernel(device, "bias_backward", reads(dy, sums), writes(dbias, sums));

@@ -66,6 +66,17 @@ inline SumOrder order_or_whole(const SumOrder& order, index_t depth) {
   return order;
 }
 
+/// Where the sum of an element begins.
+enum class Begin { at_zero, at_c };
+
+/// A batched GEMM that adds to C continues its sums: the order is that of one GEMM over the terms of all calls.
+/// Error (system_error) if it adds something else than A B + C.
+inline Begin begin_of_batch(const GemmProblem& p) {
+  if (p.beta == 0) return Begin::at_zero;
+  NANOTRON_REQUIRE(p.alpha == 1 && p.beta == 1, "a batched GEMM in order with alpha {}, beta {}", p.alpha, p.beta);
+  return Begin::at_c;
+}
+
 // The functions of gemm_backend.hpp that a backend of this kind defines, for all types.
 #define NANOTRON_INSTANTIATE_GEMM(T, C)                                                                        \
   template void multiply_in_order<T, C>(Device&, const GemmProblem&, const SumOrder&, const T*, const T*, C*); \

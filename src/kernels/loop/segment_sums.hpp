@@ -1,6 +1,7 @@
 #pragma once
 
-// Sums over rows, column by column, in a fixed order. Rows are split into segments, segments into pieces; each piece
+// Sums over rows, column by column, in a fixed order. Rows are split into segments, whose sizes differ by one unit at
+// most, the longer ones first as those of shard_range; segments are split into pieces; each piece
 // has its own sum. Pieces of a segment are added in order (on a GPU first in groups), segments in a binary tree
 // (tensor/sum_order.hpp).
 
@@ -19,24 +20,34 @@ constexpr index_t pieces_of_segment(Processor processor, index_t rows, index_t w
   if (processor == Processor::cpu) return pieces_on_cpu;
   constexpr index_t min_rows = 16, elements = index_t{1} << 20;
   const index_t most = std::max<index_t>(512, elements / std::max<index_t>(width, 1));
-  return std::clamp<index_t>(rows / min_rows, 1, most);
+  return std::clamp<index_t>(rows / min_rows, pieces_on_cpu, most);
+}
+/// Whose pieces a kernel has: with GemmMode::fixed_order those of a host, on every processor.
+inline Processor pieces_on(const Device& device) {
+  return device.gemm_mode() == GemmMode::fixed_order ? Processor::cpu : device.processor();
 }
 
 // The rows of a kernel, a team for each piece.
 struct RowPieces {
-  index_t segments, rows;  // of a segment
-  index_t pieces, each;    // of a segment, of a piece
+  index_t segments, rows;  // rows: of the shortest segment
+  index_t longer, unit;    // the first `longer` segments have `unit` rows more
+  index_t pieces;          // of a segment
 
-  RowPieces(Processor processor, index_t segment_count, index_t all_rows, index_t width)
+  RowPieces(Processor processor, index_t segment_count, index_t all_rows, index_t width, index_t rows_of_unit = 1)
       : segments(segment_count),
-        rows(all_rows / segment_count),
-        pieces(pieces_of_segment(processor, rows, width)),
-        each((rows + pieces - 1) / pieces) {}
+        rows(all_rows / rows_of_unit / segment_count * rows_of_unit),
+        longer(all_rows / rows_of_unit % segment_count),
+        unit(rows_of_unit),
+        pieces(pieces_of_segment(processor, rows, width)) {}
   index_t count() const { return segments * pieces; }
+  NANOTRON_FUNCTION index_t first_of(index_t segment) const {
+    return segment * rows + (segment < longer ? segment : longer) * unit;
+  }
   // Rows of piece `at` < count().
   NANOTRON_FUNCTION Range of(index_t at) const {
-    const index_t first = at / pieces * rows, begin = at % pieces * each, end = begin + each;
-    return {first + (begin < rows ? begin : rows), first + (end < rows ? end : rows)};
+    const index_t segment = at / pieces, first = first_of(segment), held = first_of(segment + 1) - first;
+    const index_t each = (held + pieces - 1) / pieces, begin = at % pieces * each, end = begin + each;
+    return {first + (begin < held ? begin : held), first + (end < held ? end : held)};
   }
 };
 
@@ -58,10 +69,11 @@ void for_each_row_with_sums(const Device& device, const char* label, index_t row
     const bool is_near = count <= most;
     using Near = Kokkos::View<M*, ExecutionSpace::scratch_memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
     TeamPolicy policy = team_policy(device, rows, team_threads<T>(columns));
+    const RowOrder order = row_order(device);
     policy.set_scratch_size(0, Kokkos::PerTeam(is_near ? Near::shmem_size(count) : 0));
     Kokkos::parallel_for(
         kept_label<F>(label), policy, KOKKOS_LAMBDA(const TeamPolicy::member_type& team) {
-          const TeamRow row{team};
+          const TeamRow row{team, order};
           M* const target = out + team.league_rank() * count;
           M* const sums = is_near ? Near(team.team_scratch(0), count).data() : target;
           row.for_each(count, [=](const index_t c) { sums[c] = 0; });

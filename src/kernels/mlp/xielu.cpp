@@ -3,15 +3,17 @@
 #include <cmath>
 
 #include "kernels/loop/segment_sums.hpp"
+#include "nanotron/base/elementary/exponential.hpp"
+#include "nanotron/base/elementary/hyperbolic.hpp"
+#include "nanotron/base/elementary/logarithm.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
-#include "nanotron/kernels/loop/scalar_math.hpp"
 
 namespace nanotron::kernels {
 namespace {
 
 // exp(x) - 1 - x for x <= 0. Near 0 in fp32 by its series, where the difference would have no digits left.
-NANOTRON_FUNCTION double excess(double x) { return std::expm1(x) - x; }
+NANOTRON_FUNCTION double excess(double x) { return exponential_minus_one(x) - x; }
 NANOTRON_FUNCTION float excess(float x) {
   float p = 2.7557319e-6f * x + 2.4801587e-5f;  // 1 / 9!, 1 / 8!, ...
   p = p * x + 1.9841270e-4f;
@@ -26,11 +28,11 @@ NANOTRON_FUNCTION float excess(float x) {
 // In fp32 and fp64 as torch computes it.
 template <class M>
 NANOTRON_FUNCTION M softplus(M a) {
-  return a > M(20) ? a : std::log1p(std::exp(a));
+  return a > M(20) ? a : logarithm_1p(exponential(a));
 }
 template <class M>
 NANOTRON_FUNCTION M sigmoid(M a) {
-  return M(1) / (M(1) + std::exp(-a));
+  return M(1) / (M(1) + exponential(-a));
 }
 
 // f, its slope, and what p and n multiply in it.
@@ -89,20 +91,18 @@ void xielu_backward(Device& device, const ActivationScalars<master_t<T>>& a, Mat
                     const ScalarOrder& given) {
   using M = master_t<T>;
   const auto rows = static_cast<index_t>(x.extent(0)), columns = static_cast<index_t>(x.extent(1));
-  NANOTRON_REQUIRE(rows % given.token_segments == 0, "xielu_backward: {} rows in {} segments", rows,
-                   given.token_segments);
   const auto sums =
       sums_of_pieces("xielu_backward", workspace, xielu_workspace_size(device.processor(), rows, columns, given));
   const KernelRegion kernel(device, "xielu_backward", reads(x, dh, a.a_p, a.a_n, sums), writes(x, da_p, da_n, sums));
   const SumOrder order = order_of(given.columns, columns);
-  const RowPieces pieces = pieces_of(device.processor(), rows, columns, given);
+  const RowPieces pieces = pieces_of(pieces_on(device), rows, columns, given);
   const index_t of_shard = order.blocks[0].extent / order.shards;  // so that a team has the same threads on every grid
   for_each_row_with_sums<T>(
       device, "xielu_backward", pieces.count(), of_shard, sums.data(), 2,
       KOKKOS_LAMBDA(const Row& row, const index_t at, M* const of_piece) {
         const index_t segment = at / pieces.pieces, shards = order.shards_on_rank;
         const Range shard = order.terms(0, static_cast<int>(segment % shards));
-        const index_t first_token = (segment / shards - segment) * pieces.rows;  // of row 0
+        const index_t first_token = pieces.first_of(segment - segment % shards) / shards - pieces.first_of(segment);
         const auto curve = Curve<M>::of(a.a_p.data(), a.a_n.data());
         const Range tokens = pieces.of(at);
         M of_p = 0, of_n = 0;

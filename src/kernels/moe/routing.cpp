@@ -2,9 +2,10 @@
 
 #include <cmath>
 
+#include "nanotron/base/elementary/exponential.hpp"
+#include "nanotron/base/elementary/logarithm.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
-#include "nanotron/kernels/loop/scalar_math.hpp"
 
 namespace nanotron::kernels {
 
@@ -86,7 +87,7 @@ NANOTRON_FUNCTION M compute_scores(RouterScore score, index_t experts, const M* 
   } else {
     for (index_t e = 0; e < experts; ++e) scores[e] /= sum;
   }
-  return largest + std::log(sum);
+  return largest + logarithm(sum);
 }
 
 // p <- p / their sum, which is returned.

@@ -168,12 +168,12 @@ struct HeldBackward {
 
  private:
   NANOTRON_FUNCTION HeadRows rows_of(index_t piece) const {
-    const index_t part = piece / pieces.pieces, first_head = part % head_parts * heads, tokens = pieces.rows / heads;
+    const index_t part = piece / pieces.pieces, first_head = part % head_parts * heads;
     const Range range = pieces.of(piece);
-    const index_t first = range.begin - part * pieces.rows;
-    return {part / head_parts * tokens + first / heads, static_cast<int>(first_head),
-            static_cast<int>(first_head + heads), static_cast<int>(first_head + first % heads),
-            static_cast<int>(range.size())};
+    const index_t first = range.begin - pieces.first_of(part);
+    const index_t first_token = pieces.first_of(part - part % head_parts) / groups;
+    return {first_token + first / heads, static_cast<int>(first_head), static_cast<int>(first_head + heads),
+            static_cast<int>(first_head + first % heads), static_cast<int>(range.size())};
   }
 };
 

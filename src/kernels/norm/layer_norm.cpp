@@ -133,7 +133,7 @@ void gradient_of_pieces(Device& device, const char* label, Matrix<const T> dy, M
   if constexpr (!on_host) {
     const HeldBackward<T, LayerNormRow<M>, Dx, Scale> held{dy,   x,      dx, 1, columns, scale, statistics.data(),
                                                            sums, pieces, 1,  1};
-    if (held.launch(device, label)) return;
+    if (device.gemm_mode() == GemmMode::library && held.launch(device, label)) return;
   }
   for_each_row_with_sums<T>(
       device, label, pieces.count(), columns, sums, 2 * columns,
@@ -176,9 +176,8 @@ void normalise_backward(Device& device, const char* label, Matrix<const T> dy, M
                         const RowSegments& segments) {
   using M = master_t<T>;
   const index_t columns = static_cast<index_t>(x.extent(1)), rows = static_cast<index_t>(x.extent(0));
-  NANOTRON_REQUIRE(rows % segments.tokens == 0 && segments.heads == 1, "{}: {} rows in {} x {} segments", label, rows,
-                   segments.tokens, segments.heads);
-  const RowPieces pieces(device.processor(), segments.tokens, rows, columns);
+  NANOTRON_REQUIRE(segments.heads == 1, "{}: {} segments of heads", label, segments.heads);
+  const RowPieces pieces(pieces_on(device), segments.tokens, rows, columns);
   with_scale(w, [&](const auto& scale) {
     gradient_of_pieces<T, Dx>(device, label, dy, x, scale, statistics, dx, pieces, sums.data());
   });

@@ -102,9 +102,8 @@ void projection_norm_backward(Device& device, MatrixRef<const T> dy, const Proje
   using M = master_t<T>;
   const MatrixRef<const T> x = of.x;
   const index_t width = x.columns;
-  NANOTRON_REQUIRE(x.rows % segments == 0, "projection_norm_backward: {} rows in {} segments", x.rows, segments);
   constexpr index_t any_width = 1024;  // as bias_backward: the order does not depend on what a rank has
-  const RowPieces pieces(device.processor(), segments, x.rows, any_width);
+  const RowPieces pieces(pieces_on(device), segments, x.rows, any_width);
   const auto partial = sums_of_pieces("projection_norm_backward", workspace, pieces.count() * width);
   const KernelRegion kernel(device, "projection_norm_backward", reads(dy, x, of.w.w, of.rstd, of.sums, partial),
                             writes(dx, dw, partial));

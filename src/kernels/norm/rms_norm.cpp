@@ -78,19 +78,20 @@ void gradient_of_pieces(Device& device, const char* label, MatrixRef<const T> dy
                         master_t<T>* partial, const RowPieces& pieces, const RowSegments& segments) {
   using M = master_t<T>;
   const index_t head_parts = segments.heads;
-  const index_t tokens = x.rows / segments.tokens, heads = groups / segments.heads;  // per segment
+  const index_t heads = groups / segments.heads;  // of a segment
   if constexpr (!on_host) {
     const HeldBackward<T, RmsRow<M>, Dx, Scale> held{dy,   x,       dx,     groups, width,     scale,
                                                      rstd, partial, pieces, heads,  head_parts};
-    if (held.launch(device, label)) return;
+    if (device.gemm_mode() == GemmMode::library && held.launch(device, label)) return;
   }
   for_each_row_with_sums<T>(
       device, label, pieces.count(), width, partial, width,
       KOKKOS_LAMBDA(const Row& row, const index_t at, M* const of_piece) {
         const index_t part = at / pieces.pieces, columns = width;
-        const index_t first_token = part / head_parts * tokens, first_head = part % head_parts * heads;
+        const index_t first_token = pieces.first_of(part - part % head_parts) / groups;
+        const index_t first_head = part % head_parts * heads, before = pieces.first_of(part);
         const Range of_segment = pieces.of(at);
-        for (index_t i = of_segment.begin - part * pieces.rows; i < of_segment.end - part * pieces.rows; ++i) {
+        for (index_t i = of_segment.begin - before; i < of_segment.end - before; ++i) {
           const index_t token = first_token + i / heads, head = first_head + i % heads;
           const T* const gradient = dy.data + token * dy.leading + head * columns;
           const T* const source = x.data + token * x.leading + head * columns;
@@ -118,9 +119,9 @@ template <class T, class Dx>
 void normalise_backward(Device& device, const char* label, MatrixRef<const T> dy, MatrixRef<const T> x, index_t groups,
                         index_t width, const NormScale<master_t<T>>& w, const master_t<T>* rstd, MatrixRef<T> dx,
                         Vector<master_t<T>> dw, Vector<master_t<T>> sums, const RowSegments& segments) {
-  NANOTRON_REQUIRE(x.rows % segments.tokens == 0 && groups % segments.heads == 0, "{}: {} x {} in {} x {} segments",
-                   label, x.rows, groups, segments.tokens, segments.heads);
-  const RowPieces pieces(device.processor(), segments.tokens * segments.heads, x.rows * groups, width);
+  NANOTRON_REQUIRE(groups % segments.heads == 0, "{}: {} heads in {} segments", label, groups, segments.heads);
+  const RowPieces pieces(pieces_on(device), segments.tokens * segments.heads, x.rows * groups, width,
+                         groups / segments.heads);
   with_scale(w, [&](const auto& scale) {
     gradient_of_pieces<T, Dx>(device, label, dy, x, groups, width, scale, rstd, dx, sums.data(), pieces, segments);
   });

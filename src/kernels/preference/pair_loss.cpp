@@ -2,14 +2,16 @@
 
 #include <cmath>
 
+#include "nanotron/base/elementary/exponential.hpp"
+#include "nanotron/base/elementary/logarithm.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
 
 namespace nanotron::kernels {
 namespace {
 
 // Finite for all finite x.
-NANOTRON_FUNCTION double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
-NANOTRON_FUNCTION double softplus(double x) { return (x > 0.0 ? x : 0.0) + std::log1p(std::exp(-std::abs(x))); }
+NANOTRON_FUNCTION double sigmoid(double x) { return 1.0 / (1.0 + exponential(-x)); }
+NANOTRON_FUNCTION double softplus(double x) { return (x > 0.0 ? x : 0.0) + logarithm_1p(exponential(-std::abs(x))); }
 
 }  // namespace
 

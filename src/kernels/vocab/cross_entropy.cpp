@@ -3,8 +3,10 @@
 #include <cfloat>
 #include <cmath>
 
+#include "nanotron/base/elementary/exponential.hpp"
+#include "nanotron/base/elementary/hyperbolic.hpp"
+#include "nanotron/base/elementary/logarithm.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
-#include "nanotron/kernels/loop/scalar_math.hpp"
 
 // exp is computed twice, in the sum and in the gradient. Storing it in the logits in between would
 // overwrite them, round bf16 twice, and cost a write that takes longer than the vectorised exp.
@@ -14,7 +16,7 @@ namespace {
 
 template <class M>
 NANOTRON_FUNCTION double lse_of(M max, M sum) {
-  return std::log(static_cast<double>(sum)) + static_cast<double>(max);
+  return logarithm(static_cast<double>(sum)) + static_cast<double>(max);
 }
 
 template <class M>

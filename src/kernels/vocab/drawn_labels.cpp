@@ -3,6 +3,7 @@
 #include <cfloat>
 #include <cmath>
 
+#include "nanotron/base/elementary/logarithm.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/random.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
@@ -29,7 +30,7 @@ struct ScoreRow {
       const index_t label = 4 * four + k, column = label - begin;
       if (column < 0 || column >= columns) continue;
       const double u = (static_cast<double>(bits.word[k]) + 0.5) * 0x1.0p-32;
-      f(static_cast<M>(logits[column]) + static_cast<M>(-std::log(-std::log(u))), label);
+      f(static_cast<M>(logits[column]) + static_cast<M>(-logarithm(-logarithm(u))), label);
     }
   }
 

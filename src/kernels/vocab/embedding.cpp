@@ -117,12 +117,13 @@ NANOTRON_FUNCTION void add_segments(const std::int32_t* ids, index_t first, inde
     for (index_t c = 0; c < width; ++c) stack[into][c] += stack[from][c];
   };
   const std::int32_t id = ids[first];
-  const index_t each = count / segments;
+  const index_t each = count / segments, longer = count % segments;  // as shard_range
   TreeStack tree;
   for (index_t s = 0; s < segments; ++s) {
     M* const sum = stack[tree.top()];
     for (index_t c = 0; c < width; ++c) sum[c] = 0;
-    for (index_t j = s * each < first ? first : s * each; j < (s + 1) * each; ++j) {
+    const index_t begin = s * each + (s < longer ? s : longer), end = begin + each + (s < longer ? 1 : 0);
+    for (index_t j = begin < first ? first : begin; j < end; ++j) {
       if (ids[j] != id) continue;
       for (index_t c = 0; c < width; ++c) sum[c] += factor * static_cast<M>(dout[j * hidden + column + c]);
     }
@@ -137,7 +138,6 @@ void add_by_segments(Device& device, Vector<const std::int32_t> tokens, Range vo
                      Matrix<master_t<T>> dtable, index_t segments, master_t<T> factor) {
   const index_t hidden = static_cast<index_t>(dout.extent(1)), count = static_cast<index_t>(tokens.extent(0));
   const index_t begin = vocabulary.begin, end = vocabulary.end;
-  NANOTRON_REQUIRE(count % segments == 0, "{} tokens in {} segments", count, segments);
   for_each_row(
       device, "embedding_backward", count, KOKKOS_LAMBDA(const Row& row, const index_t i) {
         const std::int32_t* const ids = tokens.data();

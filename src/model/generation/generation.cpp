@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "nanotron/base/elementary/exponential.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/random.hpp"
 #include "nanotron/base/types.hpp"
@@ -68,7 +69,7 @@ std::vector<Candidate> candidates(std::span<const double> logits, const Sampling
   if (sampling.temperature == 0.0) return {{static_cast<std::int32_t>(best), 1.0}};
   std::vector<Candidate> kept(logits.size());
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    kept[i] = {static_cast<std::int32_t>(i), std::exp((logits[i] - logits[best]) / sampling.temperature)};
+    kept[i] = {static_cast<std::int32_t>(i), exponential((logits[i] - logits[best]) / sampling.temperature)};
   }
   normalise(kept);
   keep_top_k(kept, sampling.top_k);

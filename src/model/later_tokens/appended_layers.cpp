@@ -12,7 +12,7 @@ AppendedLayers<T>::AppendedLayers(const TransformerSetup& setup, const Parameter
                                   nn::TensorParallelRegion<T>& region, Arena& arena)
     : lookup_(make_token_lookup(setup, table, buffers)),
       region_(&region),
-      token_order_(detail::orders_of(setup).qkv.tokens),
+      token_order_(detail::orders_of(setup).hidden_rows),
       tokens_(s.tokens),
       hidden_(s.hidden),
       auxiliary_(arena.take<double>(MemoryKind::workspace, setup.objective.has_auxiliary() ? s.tokens : 0)) {

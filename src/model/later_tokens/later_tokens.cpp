@@ -39,9 +39,12 @@ void check_later_tokens(const deck::Config& c, deck::Findings& f) {
     refuse_layout(c, f, "precision.context_shards", "layers that predict later tokens and parts of sequences",
                   "context_shards = 1");
   }
-  if (c.parallel.tp_mode != deck::TpMode::all_reduce && c.parallel.tp > 1) {
-    refuse_layout(c, f, "parallel.tp_mode", "layers that predict later tokens and sequence parallelism",
-                  "tp_mode = 'all_reduce'");
+  // The gradient of the projection is added over tp when a shard of the batch is complete.
+  if (c.parallel.tp_mode != deck::TpMode::all_reduce && c.parallel.tp > 1 &&
+      deck::sum_shards(c).batch != c.data.global_batch_size) {
+    refuse_layout(c, f, "precision.batch_shards",
+                  "layers that predict later tokens, sequence parallelism and several sequences in a shard",
+                  "batch_shards = 0, or tp_mode = 'all_reduce'");
   }
 }
 

@@ -8,6 +8,18 @@ SumOrder over_tensor_shards(const TransformerSetup& s, std::initializer_list<Sum
   return SumOrder(blocks, std::max(s.tensor_shards, s.tp->size()), s.tp->size(), s.tp->rank());
 }
 
+namespace {
+
+// Neighbours of tp, then of cp, have neighbouring tokens.
+SumOrder over_hidden_rows(const TransformerSetup& s) {
+  if (s.norm_shards <= 1) return {};
+  const int neighbours = s.tp_mode == deck::TpMode::reduce_scatter ? s.tp->size() : 1;
+  const int rank = s.cp->rank() * neighbours + (neighbours > 1 ? s.tp->rank() : 0);
+  return SumOrder({{s.length, 1}}, s.norm_shards, s.cp->size() * neighbours, rank);
+}
+
+}  // namespace
+
 SumOrders orders_of(const TransformerSetup& s) {
   const deck::ModelConfig& m = s.model;
   const int tensor = std::max(s.tensor_shards, s.tp->size()), context = std::max(s.context_shards, s.cp->size());
@@ -23,6 +35,7 @@ SumOrders orders_of(const TransformerSetup& s) {
               .feed_forward = {.gate_up = {.out = gate_up}, .down = {.in = over_tp({features})}},
               .shared = {.gate_up = {.out = over_tp({shared, shared})}, .down = {.in = over_tp({shared})}},
               .sequence = sequence,
+              .hidden_rows = over_hidden_rows(s),
               .tokens = {.tokens = std::max(s.norm_shards, streams) / streams},
               .heads = {.tokens = context / s.cp->size(), .heads = tensor / s.tp->size()}};
   if (context > 1) {

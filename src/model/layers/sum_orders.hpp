@@ -10,6 +10,7 @@ struct SumOrders {
   nn::LinearOrders qkv, attention_out, head;
   FeedForwardOrders feed_forward, shared;  // of dense layers; of the network of a routed layer for all tokens
   SumOrder sequence;                       // over the tokens of a sequence
+  SumOrder hidden_rows;                    // over the tokens of the hidden states of a rank, with those of `tokens`
   kernels::RowSegments tokens, heads;
 };
 SumOrders orders_of(const TransformerSetup& setup);

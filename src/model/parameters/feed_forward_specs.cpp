@@ -2,6 +2,9 @@
 
 #include "table_builder.hpp"
 
+#include "nanotron/base/elementary/hyperbolic.hpp"
+#include "nanotron/base/elementary/logarithm.hpp"
+
 namespace nanotron::model::detail {
 namespace {
 
@@ -13,7 +16,7 @@ Projections first_projections(const deck::ModelConfig& m) {
 // has a part of the columns that their gradients are sums over.
 void add_xielu(TableBuilder& build) {
   const auto scalar = [&](const char* name, double softplus) {
-    build.scalar_1d(std::string("model/layers/mlp/act_fn/") + name, std::log(std::expm1(softplus)), true);
+    build.scalar_1d(std::string("model/layers/mlp/act_fn/") + name, logarithm(exponential_minus_one(softplus)), true);
     build.align();
   };
   scalar("alpha_p", 0.8);

@@ -6,7 +6,6 @@
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/deck/layer_kinds.hpp"
-#include "nanotron/tensor/layout_checks.hpp"
 #include "nanotron/tensor/sequence_layout.hpp"
 
 namespace nanotron::nn {
@@ -56,6 +55,7 @@ void check_parts(const deck::Config& c, deck::Findings& f) {
   const deck::ParallelConfig& p = c.parallel;
   const std::string key = "parallel.cp_all_to_all";
   const std::int64_t ranks = p.cp_all_to_all;
+  if (c.precision.reproducible == deck::Reproducible::layout) return;  // 1, see fill_layout()
   if (ranks == 1 || p.cp <= 1 || !f.is_valid({key, "parallel.cp", "parallel.tp", "parallel.cp_mode"})) return;
   if (p.cp_mode == deck::CpMode::all_to_all) {
     f.error({key, "parallel.cp_mode"},
@@ -71,7 +71,7 @@ void check_parts(const deck::Config& c, deck::Findings& f) {
                 " a rank has " + text(here),
             at_most("cp_all_to_all", here));
   } else if (f.is_valid({"data.sequence_length"}) && c.data.sequence_length >= p.cp &&
-             SequenceLayout(context_degrees(p), c.data.sequence_length).shortest_shard() == 0) {
+             SequenceLayout(context_degrees(c), c.data.sequence_length).shortest_shard() == 0) {
     f.error({key, "data.sequence_length"},
             "a sequence of " + text(c.data.sequence_length) + " tokens leaves a rank without one: it has " +
                 text(2 * p.cp / ranks) + " chunks, each of " + text(ranks) + " ranks",
@@ -106,9 +106,6 @@ void check_attention(const deck::Config& c, deck::Findings& f) {
   if (!deck::attention_sizes(c.model).is_compressed) check_heads(c, f);
   deck::check_layer_kinds(c, f);
   check_context(c, f);
-  if (c.parallel.cp_mode != deck::CpMode::all_to_all && c.parallel.cp > 1) {
-    refuse_layout(c, f, "parallel.cp_mode", "ring attention", "cp_mode = 'all_to_all'");
-  }
 }
 
 void fill_attention(deck::Config& c) {

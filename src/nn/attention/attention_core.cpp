@@ -83,6 +83,7 @@ std::unique_ptr<AttentionCore<T>> make_attention_core(const ContextShard& contex
                                                       const ContextGroups& groups, Arena& arena) {
   const ContextDegrees& degrees = context.degrees;
   if (degrees.all_to_all > 1) return make_all_to_all_attention<T>(context, geometry, sequences, groups, arena);
+  if (degrees.gathered > 1) return make_gathered_attention<T>(context, geometry, sequences, *groups.ring, arena);
   if (degrees.ring > 1) return make_ring_attention<T>(context, geometry, sequences, *groups.ring, arena);
   return std::make_unique<LocalAttention<T>>(sequences, context.layout.length(), key_length);
 }

@@ -20,6 +20,12 @@ template <class T>
 std::unique_ptr<AttentionCore<T>> make_ring_attention(const ContextShard& context, const AttentionGeometry<T>& geometry,
                                                       index_t sequences, comm::Group& cp, Arena& arena);
 
+/// Each rank has one range of positions.
+template <class T>
+std::unique_ptr<AttentionCore<T>> make_gathered_attention(const ContextShard& context,
+                                                          const AttentionGeometry<T>& geometry, index_t sequences,
+                                                          comm::Group& cp, Arena& arena);
+
 template <class T>
 std::unique_ptr<AttentionCore<T>> make_all_to_all_attention(const ContextShard& context,
                                                             const AttentionGeometry<T>& geometry, index_t sequences,

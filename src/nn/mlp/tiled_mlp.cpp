@@ -28,6 +28,41 @@ void TiledMlp<T>::for_each_tile(const Range& chunk, const FeedForwardWorkspace<T
   }
 }
 
+// The two layers with gradients of this level of the tree.
+template <class T>
+MlpLinears<T> TiledMlp<T>::of_level(const FeedForwardWorkspace<T>& work, int level) const {
+  const Matrix<M> all = work.tile.gradients;
+  M* const begin = all.data() + level * static_cast<index_t>(all.extent(1));
+  const index_t first = gate_up_.gradient_elements(), second = down_.gradient_elements();
+  return {gate_up_.in_order_of_calls(Vector<M>(begin, first)),
+          down_.in_order_of_calls(Vector<M>(begin + first, second))};
+}
+
+// function: tile, the two layers whose gradients it adds to.
+template <class T>
+template <class Function>
+void TiledMlp<T>::for_each_weight_tile(Device& device, const Range& chunk, const FeedForwardWorkspace<T>& work,
+                                       const Function& function) const {
+  const MlpLinears<T> own{gate_up_, down_};
+  if (shards_.shards == 1) return for_each_tile(chunk, work, [&](const Tile& tile) { function(tile, own); });
+  const auto add_to = [&](const MlpLinears<T>& sum, int from) {
+    const MlpLinears<T> addend = of_level(work, from);
+    sum.gate_up.add_gradients(device, addend.gate_up);
+    sum.down.add_gradients(device, addend.down);
+  };
+  const auto add = [&](int into, int from) { add_to(of_level(work, into), from); };
+  const auto elements = static_cast<index_t>(work.tile.gradients.extent(1));
+  TreeStack tree;
+  for (int s = 0; s < shards_.shards_on_rank; ++s) {
+    kernels::fill<M>(device, Vector<M>(work.tile.gradients.data() + tree.top() * elements, elements), 0.0);
+    const MlpLinears<T> of_shard = of_level(work, tree.top());
+    for_each_tile(shards_.terms(0, s), work, [&](const Tile& tile) { function(tile, of_shard); });
+    tree.push(add);
+  }
+  tree.finish(add);
+  add_to(own, 0);
+}
+
 //   gate | up = n Wgu^T (+ b)      h = f(gate, up) or f(up)
 template <class T>
 void TiledMlp<T>::compute(Device& device, const Tile& tile, Matrix<const T> n) const {
@@ -61,13 +96,13 @@ Pending TiledMlp<T>::forward_output(Device& device, const TokenBatch&, TensorPar
 //   dWgu += [dgate | dup]^T n              db += sum over tokens of [dgate | dup]
 template <class T>
 void TiledMlp<T>::compute_gradient(Device& device, const Tile& tile, Matrix<const T> n, Matrix<const T> dy,
-                                   const FeedForwardWorkspace<T>& work, TileGradients gradients) const {
+                                   const FeedForwardWorkspace<T>& work, const MlpLinears<T>* weights) const {
   const Matrix<T> dhidden = first(work.dhidden, tile.tokens.size());
   compute(device, tile, n);
   down_.backward_input()(device, dy, dhidden);
-  if (gradients == TileGradients::all) down_.backward_weight(device, dy, tile.hidden, work.sums);
+  if (weights != nullptr) weights->down.backward_weight(device, dy, tile.hidden, work.sums);
   act_->backward(device, tile.gate_up, dhidden, {}, work.sums);
-  if (gradients == TileGradients::all) gate_up_.backward_weight(device, tile.gate_up, n, work.sums);
+  if (weights != nullptr) weights->gate_up.backward_weight(device, tile.gate_up, n, work.sums);
 }
 
 namespace {
@@ -94,10 +129,16 @@ Pending TiledMlp<T>::backward_tiles(Device& device, TensorParallelRegion<T>& reg
   Pending running;
   index_t number = 0;
   for (const Range& chunk : region.chunks()) {
-    for_each_tile(chunk, work, [&](const Tile& tile) {
-      compute_gradient(device, tile, rows_of(n, tile.tokens), rows_of(dy, tile.tokens), work, gradients);
+    const auto compute_tile = [&](const Tile& tile, const MlpLinears<T>* weights) {
+      compute_gradient(device, tile, rows_of(n, tile.tokens), rows_of(dy, tile.tokens), work, weights);
       gate_up_.backward_input()(device, tile.gate_up, rows_of(sum, tile.tokens));
-    });
+    };
+    if (gradients == TileGradients::all) {
+      for_each_weight_tile(device, chunk, work,
+                           [&](const Tile& tile, const MlpLinears<T>& weights) { compute_tile(tile, &weights); });
+    } else {
+      for_each_tile(chunk, work, [&](const Tile& tile) { compute_tile(tile, nullptr); });
+    }
     running = region.start_sum_of(device, number++, dn);
   }
   return running;
@@ -108,8 +149,8 @@ void TiledMlp<T>::backward_tiles_weight(Device& device, TensorParallelRegion<T>&
                                         const BlockInput<T>& input, const FeedForwardWorkspace<T>& work) const {
   const Matrix<const T> n = gathered_input(device, region, input, work), dy = region.gather(device, dy_rows);
   for (const Range& chunk : region.chunks()) {
-    for_each_tile(chunk, work, [&](const Tile& tile) {
-      compute_gradient(device, tile, rows_of(n, tile.tokens), rows_of(dy, tile.tokens), work, TileGradients::all);
+    for_each_weight_tile(device, chunk, work, [&](const Tile& tile, const MlpLinears<T>& weights) {
+      compute_gradient(device, tile, rows_of(n, tile.tokens), rows_of(dy, tile.tokens), work, &weights);
     });
   }
 }
@@ -129,9 +170,11 @@ void check_mlp_tile(const deck::Config& c, deck::Findings& f) {
   const auto refuse = [&](const char* key, bool is_refused, const char* what, const char* change) {
     if (is_refused && f.is_valid({key})) f.error({"parallel.mlp_tile", key}, what, "mlp_tile = 0", change);
   };
-  refuse("precision.reproducible", c.precision.reproducible == deck::Reproducible::layout,
-         "weight gradients are summed tile by tile, in an order that depends on the tokens of a rank",
-         "or reproducible = 'run'");
+  const bool has_scalars = activation_sums(c.model.hidden_act, Processor::cpu, 1, 1, {}) > 0;
+  refuse("model.hidden_act",
+         has_scalars && c.precision.reproducible == deck::Reproducible::layout && c.precision.context_shards > 1,
+         "the activation has scalars, whose gradients are summed over the shards of a sequence at once",
+         "or context_shards = 1");
   refuse("parallel.tp_gathered_inputs",
          p.tp != 1 && p.tp_mode == deck::TpMode::reduce_scatter && p.tp_gathered_inputs == deck::GatheredInputs::keep,
          "tp_gathered_inputs = 'keep' keeps inputs of all tokens, and tiles gather them again",

@@ -1,5 +1,9 @@
 #include "nanotron/nn/moe/expert_sums.hpp"
 
+#include <algorithm>
+
+#include "nanotron/kernels/elementwise/elementwise.hpp"
+
 namespace nanotron::nn {
 namespace {
 
@@ -32,20 +36,31 @@ class OfRows final : public ExpertSums<T> {
     return all_reduced((size.rows + size.shared_tokens) * static_cast<index_t>(sizeof(M)));
   }
   void shared(Device& device, TensorParallelRegion<T>& region, Matrix<T> y) override {
-    region.start_sum(device, y).wait();
+    const Matrix<T> all = region.partial_sum(y);
+    sum(device, all.data(), elements_of(all));
   }
   void rows(Device& device, Matrix<T> rows) override { sum(device, rows.data(), elements_of(rows)); }
   void values(Device& device, Vector<M> values) override { sum(device, values.data(), elements_of(values)); }
-  Pending tokens(Device&, TensorParallelRegion<T>&, Matrix<T>) override { return Pending(); }
-
- private:
-  comm::StepTraffic all_reduced(index_t bytes) const {
-    return {.tensor_parallel = comm::all_reduce_bytes(bytes, tp_->size())};
+  // Each rank has the sums of all tokens, and keeps those of its own rows.
+  Pending tokens(Device& device, TensorParallelRegion<T>& region, Matrix<T> y) override {
+    if (!region.is_sharded()) return Pending();
+    const MatrixRef<const T> all(Matrix<const T>(region.partial_sum(y)));
+    kernels::fill<T>(device, flat(y), 0.0);
+    for (const HeldTokens& held : region.held_tokens()) {
+      const index_t rows = std::clamp<index_t>(all.rows - held.first_token, 0, held.rows.size());
+      kernels::copy_matrix<T>(device, all.row_block(std::min(held.first_token, all.rows), rows),
+                              MatrixRef<T>(y).row_block(held.rows.begin, rows));
+    }
+    return Pending();
   }
 
+ private:
   template <class U>
   void sum(Device& device, U* data, std::size_t n) {
     if (n > 0) comm::all_reduce(*tp_, data, n, comm::ReduceOp::sum, device.stream());
+  }
+  comm::StepTraffic all_reduced(index_t bytes) const {
+    return {.tensor_parallel = comm::all_reduce_bytes(bytes, tp_->size())};
   }
 
   comm::Group* tp_;

@@ -369,9 +369,6 @@ void check_moe(const deck::Config& c, deck::Findings& f) {
             "length_buckets leaves positions between documents without a target, and routers would count them",
             "length_buckets = .false.", "or num_experts = 0");
   }
-  if (p.tp_mode != deck::TpMode::all_reduce && p.tp > 1) {
-    refuse_layout(c, f, "parallel.tp_mode", "experts and sequence parallelism", "tp_mode = 'all_reduce'");
-  }
 }
 
 // zero_size, or tp x zero_size of whole experts, is a multiple or a divisor of ep: a shard group holds whole sets of

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "nanotron/base/elementary/logarithm.hpp"
 #include "nanotron/kernels/optim/element_update.hpp"
 #include "optim/element_optimizer.hpp"
 #include "optim/optimizers.hpp"
@@ -30,9 +31,9 @@ void update_by_adamw(Device& device, const kernels::UpdateOperands<M>& operands,
       .rest1 = static_cast<M>(1.0 - step.beta1),
       .beta2 = static_cast<M>(step.beta2),
       .rest2 = static_cast<M>(1.0 - step.beta2),
-      .root2 = static_cast<M>(std::sqrt(1.0 - std::pow(step.beta2, t))),
+      .root2 = static_cast<M>(std::sqrt(1.0 - power(step.beta2, t))),
       .eps = static_cast<M>(step.eps),
-      .rate = static_cast<M>(step.learning_rate / (1.0 - std::pow(step.beta1, t))),
+      .rate = static_cast<M>(step.learning_rate / (1.0 - power(step.beta1, t))),
   };
   kernels::update_elements(device, "adamw", operands, rule);
 }

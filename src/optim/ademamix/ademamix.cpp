@@ -11,6 +11,7 @@
 
 #include <cmath>
 
+#include "nanotron/base/elementary/logarithm.hpp"
 #include "nanotron/kernels/optim/element_update.hpp"
 #include "optim/element_optimizer.hpp"
 #include "optim/optimizers.hpp"
@@ -41,8 +42,8 @@ double linear(double begin, double end, std::int64_t steps, std::int64_t t) {
 
 double beta_at(double begin, double end, std::int64_t steps, std::int64_t t) {
   if (t >= steps) return end;
-  const auto half_life = [](double beta) { return std::log(0.5) / std::log(beta + 1e-8) - 1.0; };
-  return std::pow(0.5, 1.0 / (linear(half_life(begin), half_life(end), steps, t) + 1.0));
+  const auto half_life = [](double beta) { return logarithm(0.5) / logarithm(beta + 1e-8) - 1.0; };
+  return power(0.5, 1.0 / (linear(half_life(begin), half_life(end), steps, t) + 1.0));
 }
 
 template <class M>
@@ -61,10 +62,10 @@ class Ademamix final : public ElementOptimizer<M> {
         .keep = static_cast<M>(1.0 - rate.learning_rate * rate.weight_decay),
         .beta1 = static_cast<M>(c.beta1),
         .rest1 = static_cast<M>(1.0 - c.beta1),
-        .correction1 = static_cast<M>(1.0 - std::pow(c.beta1, t)),
+        .correction1 = static_cast<M>(1.0 - power(c.beta1, t)),
         .beta2 = static_cast<M>(c.beta2),
         .rest2 = static_cast<M>(1.0 - c.beta2),
-        .root2 = static_cast<M>(std::sqrt(1.0 - std::pow(c.beta2, t))),
+        .root2 = static_cast<M>(std::sqrt(1.0 - power(c.beta2, t))),
         .beta3 = static_cast<M>(beta3),
         .rest3 = static_cast<M>(1.0 - beta3),
         .alpha = static_cast<M>(linear(0.0, c.alpha, c.alpha_warmup_steps, operands.update)),

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "nanotron/base/elementary/logarithm.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/optim/element_update.hpp"
@@ -123,7 +124,7 @@ class ScheduleFreeAdamw final : public ElementOptimizer<M> {
         .beta1 = beta1(),
         .beta2 = static_cast<M>(c.beta2),
         .rest2 = static_cast<M>(1.0 - c.beta2),
-        .correction2 = static_cast<M>(1.0 - std::pow(c.beta2, static_cast<double>(operands.update))),
+        .correction2 = static_cast<M>(1.0 - power(c.beta2, static_cast<double>(operands.update))),
         .eps = static_cast<M>(c.eps),
         .decay = static_cast<M>(rate.weight_decay),
         .rate = static_cast<M>(rate.learning_rate),

@@ -27,6 +27,7 @@
 #include <cmath>
 
 #include "host_memory.hpp"
+#include "nanotron/base/elementary/logarithm.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
 #include "nanotron/kernels/optim/eigenbasis.hpp"
@@ -378,7 +379,7 @@ typename Soap<M>::Base::Descent Soap<M>::descent(const HiddenMatrix& m, bool dec
   const PartRate of_part(c, part, learning_rate);
   const auto t = static_cast<double>(this->steps());
   const double keep = 1.0 - of_part.learning_rate * of_part.weight_decay;
-  const double correction = std::sqrt(1.0 - std::pow(c.beta2, t)) / (1.0 - std::pow(c.beta1, t));
+  const double correction = std::sqrt(1.0 - power(c.beta2, t)) / (1.0 - power(c.beta1, t));
   return {.keep = keep, .rate = keep * of_part.learning_rate * correction};
 }
 

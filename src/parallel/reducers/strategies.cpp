@@ -49,8 +49,7 @@ constexpr Strategy<T> strategies[] = {
 // gradient all-reduce.
 void check_compression(const deck::Config& c, deck::Findings& f) {
   const deck::ParallelConfig& p = c.parallel;
-  if (p.compression == deck::Compression::none) return;
-  if (p.compression == deck::Compression::bf16) return check_bf16(c, f);
+  if (p.compression == deck::Compression::none || p.compression == deck::Compression::bf16) return;
   if (p.zero_stage > 0 && f.is_valid({"parallel.compression", "parallel.zero_stage"})) {
     f.error({"parallel.compression", "parallel.zero_stage"},
             "compression in fp16 or by PowerSGD is for the gradient all-reduce, which zero_stage = " +

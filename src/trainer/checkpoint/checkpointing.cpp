@@ -29,6 +29,29 @@ optim::LrSchedule rate_under(const deck::Config& config) {
   return {config.schedule, config.optimizer.learning_rate, config.run.steps};
 }
 
+// Which runs have the same bits (doc/reproducibility.md), "layout-1 compute=bf16 moments=master tensor_shards=4 ...":
+// the version of the order of operations, which grows with each change of the program that changes a bit, the types and
+// the parts of sums. Empty without precision%reproducible = 'layout': the bits are those of one grid, machine and
+// build.
+std::string bits_class(const deck::Config& config) {
+  if (config.precision.reproducible != deck::Reproducible::layout) return {};
+  const deck::SumShards shards = deck::sum_shards(config);
+  return fmt::format("layout-1 compute={} moments={} tensor_shards={} context_shards={} batch_shards={}",
+                     name_of(config.precision.compute),
+                     config.precision.moments == deck::MomentType::bf16 ? "bf16" : "master", shards.tensor,
+                     shards.context, shards.batch);
+}
+
+// A warning when a checkpoint of class `before` continues in another one, else empty.
+std::string change_of_bits(const std::string& before, const std::string& now) {
+  if (before == now) return {};
+  const auto named = [](const std::string& bits) { return bits.empty() ? "of one grid and machine" : bits; };
+  return fmt::format(
+      "the bits of this run are no longer those of the run that wrote the checkpoint: they were {}, now they are {} "
+      "(precision%reproducible, compute, moments, *_shards)",
+      named(before), named(now));
+}
+
 std::string rate_jump(const std::string& deck_before, const deck::Config& config, std::int64_t step) {
   const std::optional<deck::Config> before = deck::config_of(deck_before);
   if (!before || step == 0) return "";
@@ -178,6 +201,7 @@ bool Checkpointing<T>::read_into(io::CheckpointReader& reader) {
   });
   if (const std::string text = rate_jump(info.deck, deck::whole_run(config_), info.state.step); !text.empty())
     log_.warn("{}", text);
+  if (const std::string text = change_of_bits(info.bits, bits_class(config_)); !text.empty()) log_.warn("{}", text);
   const bool with_moments = has_our_moments(info);
   std::vector<io::StateGroup> moments =
       moment_groups(Part::held, [](const optim::Moment<M>& moment) { return moment.layout; });
@@ -255,6 +279,7 @@ void Checkpointing<T>::with_contents(io::CheckpointState counters, const Write& 
          .tokenizer = tokenizer_,
          .data = data_,
          .deck = deck::canonical_deck(deck::whole_run(config_)),
+         .bits = bits_class(config_),
          .hugging_face = hugging_face_,
          .adapters = adapters_,
          .provenance = provenance_});

@@ -21,7 +21,7 @@ namespace {
 std::string receive_buffer_text(const deck::Config& c) {
   const deck::MoeConfig& moe = c.model.moe;
   if (moe.receive_quantile == 0.0) return "";
-  const SequenceLayout layout(context_degrees(c.parallel), c.data.sequence_length);
+  const SequenceLayout layout(context_degrees(c), c.data.sequence_length);
   const index_t tokens = deck::sequences_at_once(c) * layout.longest_shard(),
                 even = shard_range(tokens, static_cast<int>(deck::tp_in_ep(c.parallel)), 0).size() *
                        moe.num_experts_per_tok;

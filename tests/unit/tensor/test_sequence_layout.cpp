@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "nanotron/base/error.hpp"
+
 namespace nanotron {
 namespace {
 
@@ -68,6 +70,19 @@ TEST(SequenceLayout, ZigzagGivesEveryRankTheSameWork) {
     for (index_t i = 0; i < layout[r].length(); ++i) keys += layout[r].position_of(i) + 1;
     EXPECT_EQ(keys, 96 * 97 / 2 / 4);
   }
+}
+
+// Eleven tokens in eight shards: 2 2 2 1 1 1 1 1.
+TEST(SequenceLayout, RanksHoldWholeShards) {
+  for (const ContextDegrees& two : {ContextDegrees{.all_to_all = 2, .shards = 8}, {.gathered = 2, .shards = 8}}) {
+    const SequenceLayout layout(two, 11);
+    EXPECT_EQ(layout[0].first.end, 7);
+    EXPECT_EQ(layout[1].first.begin, 7);
+    EXPECT_EQ(layout[1].first.end, 11);
+    EXPECT_EQ(layout[1].second.size(), 0);
+  }
+  EXPECT_EQ(SequenceLayout({.gathered = 2}, 11)[0].first.end, 6);
+  EXPECT_THROW(SequenceLayout({.gathered = 3, .shards = 8}, 11), Error);
 }
 
 }  // namespace

@@ -72,6 +72,7 @@ struct CheckpointContents {
   data::TokenizerId tokenizer{};  // of the training file
   std::span<const DataFile> data{};
   std::string deck;            // canonical text
+  std::string bits{};          // the class of runs with the same bits; empty: none
   std::string hugging_face{};  // what the converter kept of an imported model, JSON; empty: nothing
   std::string adapters{};  // JSON: which adapters the parameters are, and of which frozen weights; empty: all weights
   Provenance provenance;
@@ -87,6 +88,7 @@ struct CheckpointInfo {
   data::TokenizerId tokenizer;  // empty parts: not in the file
   std::vector<DataFile> data;   // empty: not in the file
   std::string deck;
+  std::string bits;                // as CheckpointContents has it
   std::string hugging_face;        // as CheckpointContents has it
   std::string adapters;            // the same
   std::string compression_layout;  // empty: no such state

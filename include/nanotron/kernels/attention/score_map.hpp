@@ -12,6 +12,7 @@
 
 #include <cmath>
 
+#include "nanotron/base/elementary/logarithm.hpp"
 #include "nanotron/base/types.hpp"
 #include "nanotron/tensor/tensor.hpp"
 
@@ -44,8 +45,8 @@ struct ScoreMap {
     index_t power = 1;
     while (2 * power <= alibi_heads) power *= 2;
     const auto p = static_cast<double>(power);
-    return head < power ? exp2(-8.0 * static_cast<double>(head + 1) / p)
-                        : exp2(-4.0 * static_cast<double>(2 * (head - power) + 1) / p);
+    return head < power ? nanotron::power(2.0, -8.0 * static_cast<double>(head + 1) / p)
+                        : nanotron::power(2.0, -4.0 * static_cast<double>(2 * (head - power) + 1) / p);
   }
 };
 

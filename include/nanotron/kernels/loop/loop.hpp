@@ -62,9 +62,7 @@ void for_each_row(const Device& device, const char* label, index_t rows, const F
     Kokkos::parallel_for(kept_label<F>(label), RangePolicy(device.exec(), 0, rows),
                          [=](const index_t i) { f(HostRow{}, i); });
   } else {
-    Kokkos::parallel_for(
-        kept_label<F>(label), team_policy(device, rows),
-        KOKKOS_LAMBDA(const TeamPolicy::member_type& team) { f(TeamRow{team}, team.league_rank()); });
+    Kokkos::parallel_for(kept_label<F>(label), team_policy(device, rows), RowOfTeam<F>{f, row_order(device)});
   }
 }
 
@@ -75,9 +73,8 @@ void for_each_row_of(const Device& device, const char* label, index_t rows, inde
     for_each_row(device, label, rows, f);
   } else {
     if (device.is_planning()) return device.launch_planned();
-    Kokkos::parallel_for(
-        kept_label<F>(label), team_policy(device, rows, team_threads<T>(columns)),
-        KOKKOS_LAMBDA(const TeamPolicy::member_type& team) { f(TeamRow{team}, team.league_rank()); });
+    Kokkos::parallel_for(kept_label<F>(label), team_policy(device, rows, team_threads<T>(columns)),
+                         RowOfTeam<F>{f, row_order(device)});
   }
 }
 
@@ -92,10 +89,11 @@ void sum_of_rows(const Device& device, const char* label, index_t rows, const F&
         kept_label<F>(label), RangePolicy(device.exec(), 0, rows),
         [=](const index_t i, R& sum) { sum += f(HostRow{}, i); }, into);
   } else {
+    const RowOrder order = row_order(device);
     Kokkos::parallel_reduce(
         kept_label<F>(label), team_policy(device, rows),
-        KOKKOS_LAMBDA(const TeamPolicy::member_type& team, R& sum) {
-          const R part = f(TeamRow{team}, team.league_rank());
+        KOKKOS_LAMBDA(const TeamRow::Member& team, R& sum) {
+          const R part = f(TeamRow{team, order}, team.league_rank());
           Kokkos::single(Kokkos::PerTeam(team), [&]() { sum += part; });
         },
         into);

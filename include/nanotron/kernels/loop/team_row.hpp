@@ -1,9 +1,9 @@
 #pragma once
 
 // The loops within one row, by the threads of one team of a GPU: a whole number of warps. A sum runs over the elements
-// of each thread, the lanes of a warp in halves, then the warps in order.
+// of each thread, the lanes of a warp in halves, then the warps in order; or in the order of a host.
 
-#include "nanotron/kernels/loop/chunk.hpp"
+#include "nanotron/kernels/loop/lane_sum.hpp"
 
 namespace nanotron::kernels {
 
@@ -11,6 +11,7 @@ namespace nanotron::kernels {
 struct TeamRow {
   using Member = Kokkos::TeamPolicy<ExecutionSpace>::member_type;
   const Member& member;
+  RowOrder order = RowOrder::threads;
 
   template <class F>
   KOKKOS_FUNCTION void for_each(index_t n, F&& f) const {
@@ -33,18 +34,22 @@ struct TeamRow {
   KOKKOS_FUNCTION void barrier() const { member.team_barrier(); }
   template <class M, class F>
   KOKKOS_FUNCTION M sum(index_t n, F&& f) const {
+    if (order == RowOrder::lanes) return sum_of_lanes(member.team_rank(), n, M(0), f);
     M part = 0;
     each(n, [&](const index_t i) { part += f(i); });
     return sum_of_threads(part);
   }
   template <class M, int n, class F>
   KOKKOS_FUNCTION Chunk<M, n> sums(index_t count, F&& f) const {
+    if (order == RowOrder::lanes) return sum_of_lanes(member.team_rank(), count, Chunk<M, n>{}, f);
     Chunk<M, n> part{};
     each(count, [&](const index_t i) { part += f(i); });
     return sum_of_threads(part);
   }
   template <class T, class F>
   KOKKOS_FUNCTION master_t<T> sum_chunks(index_t n, F&& f) const {
+    if (order == RowOrder::lanes)
+      return sum_of_lanes(member.team_rank(), n, master_t<T>(0), [&](const index_t c) { return f(c, Width<1>{}); });
     master_t<T> part = 0;
     each_chunk<T>(n, [&](const index_t c, const auto width) { part += f(c, width); });
     return sum_of_threads(part);
@@ -91,7 +96,7 @@ struct TeamRow {
   KOKKOS_FUNCTION V over_threads(V value, [[maybe_unused]] const Join& join) const {
 #if defined(NANOTRON_ON_GPU)
     constexpr int lanes = gpu_warp_size;
-    for (int other = lanes / 2; other > 0; other /= 2) join(value, of_lane(value, other));
+    for (int other = lanes / 2; other > 0; other /= 2) join(value, value_of_lane(value, other));
     const int warps = member.team_size() / lanes;
     if (warps == 1) return value;
     __shared__ V of_warp[1024 / lanes];
@@ -103,22 +108,14 @@ struct TeamRow {
 #endif
     return value;
   }
-#if defined(NANOTRON_ON_GPU)
-  // The value of the lane whose number differs in the bit `other`.
-  template <class V>
-  __device__ static V of_lane(const V& value, int other) {
-    std::uint32_t words[sizeof(V) / sizeof(std::uint32_t)];
-    std::memcpy(words, &value, sizeof words);
-#if defined(NANOTRON_WITH_HIP)
-    for (std::uint32_t& word : words) word = __shfl_xor(word, other);
-#else
-    for (std::uint32_t& word : words) word = __shfl_xor_sync(0xffffffffu, word, other);
-#endif
-    V taken;
-    std::memcpy(&taken, words, sizeof taken);
-    return taken;
-  }
-#endif
+};
+
+/// f(row, i) of row i, by the team with this number.
+template <class F>
+struct RowOfTeam {
+  F f;
+  RowOrder order;
+  KOKKOS_FUNCTION void operator()(const TeamRow::Member& team) const { f(TeamRow{team, order}, team.league_rank()); }
 };
 
 }  // namespace nanotron::kernels

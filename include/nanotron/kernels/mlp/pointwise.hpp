@@ -10,7 +10,8 @@
 
 #include <cmath>
 
-#include "nanotron/kernels/loop/scalar_math.hpp"
+#include "nanotron/base/elementary/error_function.hpp"
+#include "nanotron/base/elementary/exponential.hpp"
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/tensor.hpp"
 
@@ -23,7 +24,7 @@ struct GeluErf {
   static constexpr const char *forward = "gelu_forward", *backward = "gelu_backward";
   template <class M>
   NANOTRON_FUNCTION static M gate(M x) {
-    return M(0.5) * std::erfc(-x * M(0.70710678118654752440));
+    return M(0.5) * complementary_error(-x * M(0.70710678118654752440));
   }
   template <class M>
   NANOTRON_FUNCTION static M value(M x) {

@@ -8,8 +8,8 @@
 
 namespace nanotron::kernels {
 
-/// Weight gradients are summed over tokens x heads equal segments. The segments are added in a tree
-/// (tensor/sum_order.hpp): first over the heads, then over the tokens.
+/// Weight gradients are summed over tokens x heads segments, as even as can be, longer ones first. The segments are
+/// added in a tree (tensor/sum_order.hpp): first over the heads, then over the tokens.
 struct RowSegments {
   index_t tokens = 1;
   index_t heads = 1;

@@ -56,6 +56,7 @@ struct TransformerSetup {
   nn::ScoreMaxima score_maxima{};
   nn::ReceivedRows* received_rows = nullptr;  // counts what experts receive; outlives the model
   int cp_all_to_all = 1;                      // ranks of each all-to-all of attention
+  int cp_gathered = 1;                        // ranks that gather keys and values; then cp_all_to_all = 1
   deck::DocumentMask document_mask = deck::DocumentMask::none;
   bool length_buckets = false;  // blocks of a ring go only as far as documents need
   int tensor_shards = 0;        // shards of sums over features and heads; 0: as many as ranks (tensor/sum_order.hpp)
@@ -64,7 +65,10 @@ struct TransformerSetup {
                            // micro-batch is one sequence, and GEMMs sum in that order
 
   nn::ContextShard context() const {
-    const ContextDegrees degrees{cp->size() / cp_all_to_all, cp_all_to_all};
+    const ContextDegrees degrees{.ring = cp->size() / (cp_all_to_all * cp_gathered),
+                                 .all_to_all = cp_all_to_all,
+                                 .gathered = cp_gathered,
+                                 .shards = context_shards};
     return {degrees, {degrees, length}, cp->rank()};
   }
   nn::ContextGroups context_groups() const {

@@ -9,6 +9,9 @@
 //   all-to-all   each rank receives all tokens of a part of the heads, and sends the output of each token back
 //                (DeepSpeed-Ulysses, Jacobs et al. 2023). A key head that query heads on several ranks read is sent to
 //                each of them
+//   gathered     each rank receives the keys and values of all tokens, and computes with its own queries (Llama Team
+//                2024, section 3.3.2); in backward also all queries, for the gradients of its own keys. No sum depends
+//                on the number of ranks (reproducible = 'layout')
 //   both         an all-to-all between neighbours gives each all tokens of their part of the sequence, for its heads;
 //                these parts go round a ring (USP, Fang and Zhao 2024). A ring of r ranks has r messages, an
 //                all-to-all of a ranks needs a heads: the two together reach r a ranks
@@ -70,7 +73,7 @@ struct ContextShard {
 /// This rank's neighbours, and the ranks with its place among theirs.
 struct ContextGroups {
   comm::Group* all_to_all = &comm::alone();
-  comm::Group* ring = &comm::alone();
+  comm::Group* ring = &comm::alone();  // or those that gather
 };
 
 /// Serves all layers of a model: they have the heads and widths of `geometry`. Takes what it needs from the arena

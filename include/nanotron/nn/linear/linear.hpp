@@ -122,6 +122,24 @@ class Linear {
                         MatrixRef<M>(w_.gradient.data() + at, w_.gradient.extent(0), w_.gradient.extent(1)), tokens);
   }
 
+  /// Elements of the gradients of weight and bias.
+  index_t gradient_elements() const { return static_cast<index_t>(w_.gradient.size() + w_.bias_gradient.size()); }
+  /// This layer, whose gradients are sums over the tokens of the calls in their order; with `memory` of
+  /// gradient_elements() they are stored there, else where they were.
+  Linear in_order_of_calls(const Vector<M>& memory = {}) const {
+    Linear layer = *this;
+    layer.orders_.tokens = SumOrder();
+    if (memory.extent(0) == 0) return layer;
+    layer.w_.gradient = Matrix<M>(memory.data(), w_.gradient.extent(0), w_.gradient.extent(1));
+    layer.w_.bias_gradient = Vector<M>(memory.data() + w_.gradient.size(), w_.bias_gradient.extent(0));
+    return layer;
+  }
+  /// The gradients += those of a layer of in_order_of_calls().
+  void add_gradients(Device& device, const Linear& other) const {
+    kernels::add<M>(device, flat(other.w_.gradient), flat(w_.gradient));
+    if (w_.bias_gradient.extent(0) > 0) kernels::add<M>(device, other.w_.bias_gradient, w_.bias_gradient);
+  }
+
  private:
   LinearWeights<T> w_;
   LinearOrders orders_;

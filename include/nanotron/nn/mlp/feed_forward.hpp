@@ -43,6 +43,7 @@ struct FeedForwardActivations {
 template <class T>
 struct MlpTile {
   Matrix<T> gate_up{}, hidden{}, input{};
+  Matrix<master_t<T>> gradients{};  // of a layer, a row for each level of the tree over shards of tokens
 };
 
 /// Shared by all layers; each overwrites it.
@@ -124,8 +125,7 @@ class FeedForward {
                                                const FeedForwardWorkspace<T>& work, Matrix<T> dn) const = 0;
 
   /// Accumulate the weight gradients: of down projections from dy (tokens, hidden), after backward_start; of the
-  /// others from n (tokens, hidden), after backward_input; backward_rows_weight: of what reads rows that were sent
-  /// here, after backward_inside.
+  /// others from n (tokens, hidden), after backward_input; of rows that were sent here after backward_inside.
   virtual void backward_output_weight(Device& device, Matrix<const T> dy, const FeedForwardActivations<T>& act,
                                       const FeedForwardWorkspace<T>& work) const = 0;
   virtual void backward_rows_weight(Device&, const FeedForwardActivations<T>&, const FeedForwardWorkspace<T>&) const {}

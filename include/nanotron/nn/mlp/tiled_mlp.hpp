@@ -10,8 +10,9 @@
 //                                 dWgu += [dgate_t | dup_t]^T n_t
 //
 // Weight gradients are sums over tiles in their order; with one tile they have the bits of nn::Mlp. A tile lies within
-// one chunk of TensorParallelRegion, whose sum runs beside the next tiles. Where weight gradients come later (zero
-// bubble), gate | up and dh are computed once more for them.
+// one chunk of TensorParallelRegion, whose sum runs beside the next tiles. Where the shards of a sequence are fixed
+// (tensor/sum_order.hpp) tiles of weight gradients lie within a shard, and the sums of shards are added in the tree.
+// Where weight gradients come later (zero bubble), gate | up and dh are computed once more for them.
 
 #include "nanotron/nn/mlp/activation.hpp"
 #include "nanotron/nn/mlp/feed_forward.hpp"
@@ -21,8 +22,14 @@ namespace nanotron::nn {
 template <class T>
 class TiledMlp final : public FeedForward<T> {
  public:
-  TiledMlp(const MlpLinears<T>& linears, std::shared_ptr<const Activation<T>> act, index_t tile)
-      : gate_up_(linears.gate_up), down_(linears.down), act_(std::move(act)), tile_(tile) {}
+  using M = master_t<T>;
+  /// shards: of the tokens here; one or none: tiles are added to the gradients.
+  TiledMlp(const MlpLinears<T>& linears, std::shared_ptr<const Activation<T>> act, index_t tile, const SumOrder& shards)
+      : gate_up_(linears.gate_up.in_order_of_calls()),
+        down_(linears.down.in_order_of_calls()),
+        act_(std::move(act)),
+        tile_(tile),
+        shards_(shards) {}
 
   void forward_to_last_gemm(Device&, const TokenBatch&, TensorParallelRegion<T>&, const BlockInput<T>&,
                             const FeedForwardActivations<T>&, const FeedForwardWorkspace<T>&) const override {}
@@ -64,14 +71,19 @@ class TiledMlp final : public FeedForward<T> {
   struct Tile;
   template <class Function>
   void for_each_tile(const Range& chunk, const FeedForwardWorkspace<T>& work, const Function& function) const;
+  template <class Function>
+  void for_each_weight_tile(Device& device, const Range& chunk, const FeedForwardWorkspace<T>& work,
+                            const Function& function) const;
+  MlpLinears<T> of_level(const FeedForwardWorkspace<T>& work, int level) const;
   void compute(Device& device, const Tile& tile, Matrix<const T> n) const;
   void compute_gradient(Device& device, const Tile& tile, Matrix<const T> n, Matrix<const T> dy,
-                        const FeedForwardWorkspace<T>& work, TileGradients gradients) const;
+                        const FeedForwardWorkspace<T>& work, const MlpLinears<T>* weights) const;
 
   Linear<T> gate_up_;
   Linear<T> down_;
   std::shared_ptr<const Activation<T>> act_;
   index_t tile_;
+  SumOrder shards_;
 };
 
 }  // namespace nanotron::nn

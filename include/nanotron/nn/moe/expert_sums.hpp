@@ -44,7 +44,7 @@ class ExpertSums {
 
 enum class SumsOf { tokens, rows };
 
-/// tp must outlive it. SumsOf::rows needs replicated hidden states.
+/// tp must outlive it.
 template <class T>
 std::unique_ptr<ExpertSums<T>> make_expert_sums(SumsOf sums, comm::Group& tp);
 

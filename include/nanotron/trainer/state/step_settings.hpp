@@ -11,7 +11,7 @@ namespace nanotron::trainer {
 
 /// How each sequence is sharded over the context-parallel group.
 inline SequenceLayout sequence_layout(const deck::Config& config) {
-  return {context_degrees(config.parallel), config.data.sequence_length};
+  return {context_degrees(config), config.data.sequence_length};
 }
 
 /// fixed_order with reproducible = 'layout', else library.

@@ -3,25 +3,28 @@
 #include <limits>
 
 #include "kernels/attention/attention_backend.hpp"
+#include "kernels/attention/attention_blocks.hpp"
 #include "kernels/attention/attention_tiles.hpp"
 #include "kernels/attention/host/score_maxima_tiles.hpp"
 #include "kernels/attention/host/score_tiles.hpp"
 #include "kernels/dropout/masked_tiles.hpp"
 #include "kernels/gemm/gemm_tiles.hpp"
 #include "kernels/loop/host_tiles.hpp"
+#include "nanotron/base/elementary/exponential.hpp"
+#include "nanotron/base/elementary/logarithm.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
-#include "nanotron/kernels/loop/scalar_math.hpp"
 
 // A worker processes one (sequence, key head) at a time: it copies the head's keys and values once,
 // in the master type and transposed where a GEMM needs it, and runs its query heads against them,
 // tile by tile. Workers are the threads of the execution space; each has its own slice of the
-// workspace.
+// workspace. An element is the same chain of operations as in attention_blocked.cpp with GEMMs in a fixed order: scores
+// times the scale, the softmax by tiles of key_tile keys, sums of products from the first key (query) to the last.
 
 namespace nanotron::kernels::detail {
 namespace {
 
 constexpr index_t query_tile = 48;  // multiples of tile_rows and of every vector width
-constexpr index_t key_tile = 192;
+constexpr index_t key_tile = blocked::ordered_key_block;
 
 // Hands out consecutive buffers of one worker's workspace; a null base only counts elements.
 template <class M>
@@ -66,7 +69,7 @@ struct ForwardBuffers {
 
 template <class M>
 struct BackwardBuffers {
-  BackwardBuffers(Slices<M> s, const Extents<M>& e)
+  BackwardBuffers(Slices<M> s, const Extents<M>& e, bool has_groups)
       : key(s.take(e.keys * e.width)),
         key_t(s.take(e.keys * e.width)),
         value_t(s.take(e.keys * e.width)),
@@ -78,8 +81,11 @@ struct BackwardBuffers {
         p(s.take(query_tile * key_tile)),
         ds(s.take(query_tile * key_tile)),
         dot(s.take(query_tile)),
+        all_dkey(has_groups ? s.take(e.keys * e.width) : nullptr),
+        all_dvalue(has_groups ? s.take(e.keys * e.width) : nullptr),
         size(s.used()) {}
   M *key, *key_t, *value_t, *dkey, *dvalue, *query, *dout, *dquery, *p, *ds, *dot;
+  M *all_dkey, *all_dvalue;  // the sums over the query heads of a key head
   index_t size;
 };
 
@@ -119,15 +125,18 @@ void store(const M* from, index_t width, M factor, MatrixRef<T> to) {
   }
 }
 
-// One step of the online softmax on a row of scores, in place: exp(score - new max) for the keys in
-// `seen`, 0 for the others.
-template <class M>
-void softmax_step(M* scores, Range seen, index_t padded, M& max, M& sum, M* out, index_t width) {
+// One step of the online softmax on a row of products, in place: exp(scale product - new max) for the keys in
+// `seen`, rounded to P, 0 for the others.
+template <class P, class M>
+void softmax_step(M* scores, M scale, Range seen, index_t padded, M& max, M& sum, M* out, index_t width) {
   const HostRow row;
   M* const first = scores + seen.begin;
-  const M top = row.max<M>(seen.size(), max, [=](index_t j) { return first[j]; });
-  row.for_each(seen.size(), [=](index_t j) { first[j] = exponential(first[j] - top); });
+  const M top = row.max<M>(seen.size(), max, [=](index_t j) { return scale * first[j]; });
+  row.for_each(seen.size(), [=](index_t j) { first[j] = exponential(scale * first[j] - top); });
   const M added = row.sum<M>(seen.size(), [=](index_t j) { return first[j]; });
+  if constexpr (!std::is_same_v<P, M>) {
+    row.for_each(seen.size(), [=](index_t j) { first[j] = static_cast<M>(static_cast<P>(first[j])); });
+  }
   std::fill(scores, first, M(0));
   std::fill(scores + seen.end, scores + padded, M(0));
   if (top != max) {
@@ -140,11 +149,12 @@ void softmax_step(M* scores, Range seen, index_t padded, M& max, M& sum, M* out,
 }
 
 // One tile of queries (already loaded) against all keys they attend to.
-template <class M>
-void forward_tile(const AttentionShape& s, const ForwardBuffers<M>& w, const Extents<M>& e, index_t sequence,
+template <class P, class M>
+void forward_tile(const AttentionShape& s, M scale, const ForwardBuffers<M>& w, const Extents<M>& e, index_t sequence,
                   index_t head, index_t first, index_t queries) {
   const Range met = keys_met(s, sequence, first, queries, key_tile);
   const index_t rows = round_up(queries, tile_rows);
+  const M of_softmax = s.scores.is_scale() ? scale : M(1);
   std::fill(w.out, w.out + rows * e.width, M(0));
   std::fill(w.max, w.max + queries, std::numeric_limits<M>::lowest());
   std::fill(w.sum, w.sum + queries, M(0));
@@ -153,18 +163,25 @@ void forward_tile(const AttentionShape& s, const ForwardBuffers<M>& w, const Ext
     const index_t padded = round_up(keys, vector_width<M>);
     tile_gemm<M>(rows, padded, s.head_dim, {w.query, e.width, 1}, w.key_t + j, e.keys, w.scores, key_tile, false);
     if (!s.scores.is_scale()) {
-      map_scores(s, head, M(1), {w.scores, key_tile, queries, keys, first, j});
+      map_scores(s, head, scale, {w.scores, key_tile, queries, keys, first, j});
     }
     for (index_t r = 0; r < queries; ++r) {
-      softmax_step(w.scores + r * key_tile, s.keys_of(sequence, first + r, j, keys), padded, w.max[r], w.sum[r],
-                   w.out + r * e.width, e.width);
+      softmax_step<P>(w.scores + r * key_tile, of_softmax, s.keys_of(sequence, first + r, j, keys), padded, w.max[r],
+                      w.sum[r], w.out + r * e.width, e.width);
     }
     if (s.mask.is_on()) mask_tile(s, {sequence, head, first, j, queries, keys}, M(1), w.scores, key_tile);
     tile_gemm<M>(rows, e.width, keys, {w.scores, key_tile, 1}, w.value + j * e.width, e.width, w.out, e.width, true);
   }
 }
 
-template <class T>
+// The scale of scores, as all kernels round it.
+template <class M>
+M scale_of(const AttentionShape& s) {
+  return static_cast<M>(s.scores.scale_or(1.0 / std::sqrt(static_cast<double>(s.head_dim))));
+}
+
+// P: what probabilities are rounded to, T as on a GPU or the master type.
+template <class T, class P>
 void forward_head(const AttentionShape& s, index_t sequence, index_t key_head, MatrixRef<const T> q,
                   MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out, master_t<T>* lse, master_t<T>* memory) {
   using M = master_t<T>;
@@ -177,28 +194,28 @@ void forward_head(const AttentionShape& s, index_t sequence, index_t key_head, M
   const index_t key_row = sequence * s.key_row_stride();
   load_transposed(head_of(k, key_head, key_row, s.key_length), e.keys, w.key_t);
   load(head_of(v, key_head, key_row, s.key_length), M(1), e.keys, e.width, w.value);
-  const M scale = s.scores.scale_or(M(1) / std::sqrt(static_cast<M>(d)));
+  const M scale = scale_of<M>(s);
   const M kept = static_cast<M>(s.mask.factor());
   for (index_t head = 0; head < s.query_heads; ++head) {
     if (s.key_head_of(head) != key_head) continue;
     for (index_t first = 0; first < s.query_length; first += query_tile) {
       const index_t queries = std::min(query_tile, s.query_length - first);
       const index_t row = sequence * s.query_row_stride() + first;
-      load(head_of(q, head, row, queries), scale, query_tile, e.width, w.query);
-      forward_tile(s, w, e, sequence, head, first, queries);
+      load(head_of(q, head, row, queries), M(1), query_tile, e.width, w.query);
+      forward_tile<P>(s, scale, w, e, sequence, head, first, queries);
       M* const lse_rows = lse + (sequence * s.query_heads + head) * s.query_row_stride() + first;
       for (index_t r = 0; r < queries; ++r) {
         const bool sees = w.sum[r] > 0;
         store(w.out + r * e.width, e.width, sees ? kept / w.sum[r] : M(0), head_of(out, head, row + r, 1));
-        lse_rows[r] = sees ? w.max[r] + std::log(w.sum[r]) : std::numeric_limits<M>::lowest();
+        lse_rows[r] = sees ? w.max[r] + logarithm(w.sum[r]) : std::numeric_limits<M>::lowest();
       }
     }
   }
 }
 
-// p and ds of one tile: on entry p holds scores and ds holds dp.
-template <class M>
-void backward_softmax(const AttentionShape& s, const BackwardBuffers<M>& w, const M* lse, index_t sequence,
+// p and ds of one tile, rounded to P: on entry p holds scores / scale and ds holds dp.
+template <class P, class M>
+void backward_softmax(const AttentionShape& s, M scale, const BackwardBuffers<M>& w, const M* lse, index_t sequence,
                       index_t first, index_t queries, Range tile, index_t padded) {
   const HostRow row;
   for (index_t r = 0; r < queries; ++r) {
@@ -210,17 +227,17 @@ void backward_softmax(const AttentionShape& s, const BackwardBuffers<M>& w, cons
     M* const seen_p = p + seen.begin;
     M* const seen_ds = ds + seen.begin;
     row.for_each(seen.size(), [=](index_t c) {
-      const M probability = exponential(seen_p[c] - log_sum);
-      seen_p[c] = probability;
-      seen_ds[c] = probability * (seen_ds[c] - dot);
+      const M probability = exponential(scale * seen_p[c] - log_sum);
+      seen_p[c] = static_cast<M>(static_cast<P>(probability));
+      seen_ds[c] = static_cast<M>(static_cast<P>(probability * (seen_ds[c] - dot)));
     });
     for (index_t c = 0; c < seen.begin; ++c) p[c] = ds[c] = 0;
     for (index_t c = seen.end; c < padded; ++c) p[c] = ds[c] = 0;
   }
 }
 
-template <class M>
-void backward_tile(const AttentionShape& s, const BackwardBuffers<M>& w, const Extents<M>& e, const M* lse,
+template <class P, class M>
+void backward_tile(const AttentionShape& s, M scale, const BackwardBuffers<M>& w, const Extents<M>& e, const M* lse,
                    index_t sequence, index_t head, index_t first, index_t queries) {
   const Range met = keys_met(s, sequence, first, queries, key_tile);
   const index_t rows = round_up(queries, tile_rows);
@@ -231,13 +248,13 @@ void backward_tile(const AttentionShape& s, const BackwardBuffers<M>& w, const E
     const index_t padded = std::min(key_tile, round_up(key_rows, vector_width<M>));
     tile_gemm<M>(rows, padded, s.head_dim, {w.query, e.width, 1}, w.key_t + j, e.keys, w.p, key_tile, false);
     tile_gemm<M>(rows, padded, s.head_dim, {w.dout, e.width, 1}, w.value_t + j, e.keys, w.ds, key_tile, false);
-    raise_maxima(s, sequence, head, M(1), {w.p, key_tile, queries, keys, first, j});
+    raise_maxima(s, sequence, head, scale, {w.p, key_tile, queries, keys, first, j});
     const MaskedTile tile{sequence, head, first, j, queries, keys};
     if (s.mask.is_on()) mask_tile(s, tile, static_cast<M>(s.mask.factor()), w.ds, key_tile);
     if (!s.scores.is_scale()) {
-      map_scores_and_gradient(s, head, M(1), {w.p, key_tile, queries, keys, first, j}, w.ds, w.dot);
+      map_scores_and_gradient(s, head, scale, {w.p, key_tile, queries, keys, first, j}, w.ds, w.dot);
     }
-    backward_softmax(s, w, lse, sequence, first, queries, {j, j + keys}, padded);
+    backward_softmax<P>(s, s.scores.is_scale() ? scale : M(1), w, lse, sequence, first, queries, {j, j + keys}, padded);
     if (s.mask.is_on()) mask_tile(s, tile, M(1), w.p, key_tile);
     tile_gemm<M>(key_rows, e.width, queries, {w.p, 1, key_tile}, w.dout, e.width, w.dvalue + j * e.width, e.width,
                  true);
@@ -247,12 +264,19 @@ void backward_tile(const AttentionShape& s, const BackwardBuffers<M>& w, const E
   }
 }
 
-template <class T>
+// to = or += from.
+template <class M>
+void add_head(bool is_first, index_t n, const M* from, M* to) {
+  if (to == nullptr) return;
+  HostRow{}.for_each(n, [=](index_t i) { to[i] = is_first ? from[i] : to[i] + from[i]; });
+}
+
+template <class T, class P>
 void backward_head(const AttentionShape& s, index_t sequence, index_t key_head, const AttentionGradients<T>& t,
                    master_t<T>* memory) {
   using M = master_t<T>;
   const Extents<M> e(s);
-  const BackwardBuffers<M> w(Slices<M>(memory), e);
+  const BackwardBuffers<M> w(Slices<M>(memory), e, s.group > 1);
   const index_t d = s.head_dim;
   const auto head_of = [&](auto x, index_t head, index_t row, index_t rows) {
     return x.column_block(head * d, d).row_block(row, rows);
@@ -262,16 +286,18 @@ void backward_head(const AttentionShape& s, index_t sequence, index_t key_head, 
   load(key, M(1), e.keys, e.width, w.key);
   load_transposed(key, e.keys, w.key_t);
   load_transposed(head_of(t.v, key_head, key_row, s.key_length), e.keys, w.value_t);
-  std::fill(w.dkey, w.dkey + e.keys * e.width, M(0));
-  std::fill(w.dvalue, w.dvalue + e.keys * e.width, M(0));
-  const M scale = s.scores.scale_or(M(1) / std::sqrt(static_cast<M>(d)));
+  const index_t all = e.keys * e.width;
+  bool is_first = true;
+  const M scale = scale_of<M>(s);
   for (index_t head = 0; head < s.query_heads; ++head) {
     if (s.key_head_of(head) != key_head) continue;
+    std::fill(w.dkey, w.dkey + all, M(0));
+    std::fill(w.dvalue, w.dvalue + all, M(0));
     for (index_t first = 0; first < s.query_length; first += query_tile) {
       const index_t queries = std::min(query_tile, s.query_length - first);
       const index_t row = sequence * s.query_row_stride() + first;
       const auto out = head_of(t.out, head, row, queries);
-      load(head_of(t.q, head, row, queries), scale, query_tile, e.width, w.query);
+      load(head_of(t.q, head, row, queries), M(1), query_tile, e.width, w.query);
       load(head_of(t.dout, head, row, queries), M(1), query_tile, e.width, w.dout);
       for (index_t r = 0; r < queries; ++r) {
         const M* const gradient = w.dout + r * e.width;
@@ -279,20 +305,25 @@ void backward_head(const AttentionShape& s, index_t sequence, index_t key_head, 
         w.dot[r] = HostRow{}.sum<M>(d, [=](index_t c) { return gradient[c] * static_cast<M>(value[c]); });
       }
       const M* const lse = t.lse.data() + (sequence * s.query_heads + head) * s.query_row_stride() + first;
-      backward_tile(s, w, e, lse, sequence, head, first, queries);
+      backward_tile<P>(s, scale, w, e, lse, sequence, head, first, queries);
       store(w.dquery, e.width, scale, head_of(t.dq, head, row, queries));
     }
+    add_head(is_first, all, w.dkey, w.all_dkey);
+    add_head(is_first, all, w.dvalue, w.all_dvalue);
+    is_first = false;
   }
-  store(w.dkey, e.width, M(1), head_of(t.dk, key_head, key_row, s.key_length));
-  store(w.dvalue, e.width, static_cast<M>(s.mask.factor()), head_of(t.dv, key_head, key_row, s.key_length));
+  const bool has_groups = w.all_dkey != nullptr;
+  store(has_groups ? w.all_dkey : w.dkey, e.width, scale, head_of(t.dk, key_head, key_row, s.key_length));
+  store(has_groups ? w.all_dvalue : w.dvalue, e.width, static_cast<M>(s.mask.factor()),
+        head_of(t.dv, key_head, key_row, s.key_length));
 }
 
 template <class T>
 std::size_t worker_bytes(const AttentionShape& shape) {
   using M = master_t<T>;
   const Extents<M> e(shape);
-  const index_t elements =
-      std::max(ForwardBuffers<M>(Slices<M>(nullptr), e).size, BackwardBuffers<M>(Slices<M>(nullptr), e).size);
+  const index_t elements = std::max(ForwardBuffers<M>(Slices<M>(nullptr), e).size,
+                                    BackwardBuffers<M>(Slices<M>(nullptr), e, shape.group > 1).size);
   const std::size_t bytes = static_cast<std::size_t>(elements) * sizeof(M);
   return std::is_same_v<T, bf16> ? std::max(bytes, bf16_tiles::attention_bytes(shape)) : bytes;
 }
@@ -320,13 +351,17 @@ void run_forward(Device& device, fused::Library, const AttentionShape& shape, Ma
                  Vector<std::byte> workspace) {
   using M = master_t<T>;
   M* const lse_data = lse.data();
+  const bool is_in_order = device.gemm_mode() == GemmMode::fixed_order;
   const auto head = [=](index_t sequence, index_t key_head, std::byte* memory) {
+    if (is_in_order) {
+      return forward_head<T, T>(shape, sequence, key_head, q, k, v, out, lse_data, reinterpret_cast<M*>(memory));
+    }
     if constexpr (std::is_same_v<T, bf16>) {
       if (bf16_tiles::available()) {
         return bf16_tiles::forward_head(shape, sequence, key_head, q, k, v, out, lse_data, memory);
       }
     }
-    forward_head<T>(shape, sequence, key_head, q, k, v, out, lse_data, reinterpret_cast<M*>(memory));
+    forward_head<T, M>(shape, sequence, key_head, q, k, v, out, lse_data, reinterpret_cast<M*>(memory));
   };
   for_each_key_head<T>(device, "attention_forward", shape, workspace, head);
 }
@@ -334,13 +369,16 @@ void run_forward(Device& device, fused::Library, const AttentionShape& shape, Ma
 template <class T>
 void run_backward(Device& device, fused::Library, const AttentionShape& shape, const AttentionGradients<T>& tensors,
                   Vector<std::byte> workspace) {
+  using M = master_t<T>;
+  const bool is_in_order = device.gemm_mode() == GemmMode::fixed_order;
   const auto head = [=](index_t sequence, index_t key_head, std::byte* memory) {
+    if (is_in_order) return backward_head<T, T>(shape, sequence, key_head, tensors, reinterpret_cast<M*>(memory));
     if constexpr (std::is_same_v<T, bf16>) {
       if (bf16_tiles::available()) {
         return bf16_tiles::backward_head(shape, sequence, key_head, tensors, memory);
       }
     }
-    backward_head<T>(shape, sequence, key_head, tensors, reinterpret_cast<master_t<T>*>(memory));
+    backward_head<T, M>(shape, sequence, key_head, tensors, reinterpret_cast<M*>(memory));
   };
   for_each_key_head<T>(device, "attention_backward", shape, workspace, head);
 }

@@ -7,6 +7,8 @@
 #include "kernels/attention/host/score_tiles.hpp"
 #include "kernels/dropout/masked_tiles.hpp"
 #include "kernels/gemm/bf16_tiles.hpp"
+#include "nanotron/base/elementary/exponential.hpp"
+#include "nanotron/base/elementary/logarithm.hpp"
 
 // bf16 attention on tiles. As in attention_host.cpp, a worker packs one key head once and runs
 // its query heads against it; here the operands are packed tiles.
@@ -120,7 +122,7 @@ void softmax_row(const ForwardBuffers& w, index_t row, Range seen, index_t key_t
     store_rounded(p + j / tile_depth * tile_elements + j % tile_depth, first_lanes(16), value);
   }
   if (now != before) {
-    const float shrink = std::exp(before - now);
+    const float shrink = exponential(before - now);
     w.sum[row] *= shrink;
     float* const out = w.out + row * w.width;
     for (index_t c = 0; c < w.width; ++c) out[c] *= shrink;
@@ -300,7 +302,7 @@ void forward_head(const AttentionShape& s, index_t sequence, index_t key_head, M
         const bool sees = w.sum[r] > 0.0f;
         store_row(w.out + r * w.width, s.head_dim, sees ? kept / w.sum[r] : 0.0f,
                   &head_of(s, out, head, row + r, 1)(0, 0));
-        lse_rows[r] = sees ? w.max[r] + std::log(w.sum[r]) : std::numeric_limits<float>::lowest();
+        lse_rows[r] = sees ? w.max[r] + logarithm(w.sum[r]) : std::numeric_limits<float>::lowest();
       }
     }
   }

@@ -187,14 +187,14 @@ struct Forward {
       for (int r = 0; r < rows_of_thread; ++r) {
         // Of a row without a score yet: 0, so that exp(score - max) is 0.
         const float m = row_max.of[kept][r] == no_score ? 0.0f : factor * row_max.of[kept][r];
-        const float rescale = exponential_of_2(factor * before.of[kept][r] - m);
+        const float rescale = exponential_of_2(std::fma(factor, before.of[kept][r], -m));
         before.of[kept][r] = rescale;
         row_sum.of[kept][r] *= rescale;
         scaled_max.of[kept][r] = m;
       }
     }
     scores.for_each([&](int kept, int r, int, float& x) {
-      x = exponential_of_2(factor * x - scaled_max.of[kept][r]);
+      x = exponential_of_2(std::fma(factor, x, -scaled_max.of[kept][r]));
       row_sum.of[kept][r] += x;
     });
     output.for_each([&](int kept, int r, int, float& x) { x *= before.of[kept][r]; });
@@ -253,7 +253,7 @@ struct BackwardInputs {
   /// Of a score, or of a product that is not mapped; lse: as lse_of_2.
   template <bool mapped>
   NANOTRON_FUNCTION float probability(float score, float lse_in_2) const {
-    return exponential_of_2((mapped ? 1.0f : scale) * log2_of_e * score - lse_in_2);
+    return exponential_of_2(std::fma((mapped ? 1.0f : scale) * log2_of_e, score, -lse_in_2));
   }
   /// lse of query i of head n, of exponentials of 2. 0 where the query has no keys.
   NANOTRON_FUNCTION float lse_of_2(index_t n, index_t i) const {

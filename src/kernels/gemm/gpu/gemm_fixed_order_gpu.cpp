@@ -8,17 +8,19 @@
 namespace nanotron::kernels::detail {
 namespace {
 
+// begin: of the first shard's sum.
 template <class T, class C>
-NANOTRON_FUNCTION void multiply_element(const GemmProblem& p, const SumOrder& order, const T* a, const T* b, C* c,
-                                        index_t i, index_t j) {
+NANOTRON_FUNCTION void multiply_element(const GemmProblem& p, const SumOrder& order, Begin begin, const T* a,
+                                        const T* b, C* c, index_t i, index_t j) {
   using M = master_t<T>;
   const index_t a_row = p.op_a == Op::none ? p.leading_a : 1, a_k = p.op_a == Op::none ? 1 : p.leading_a;
   const index_t b_column = p.op_b == Op::none ? 1 : p.leading_b, b_k = p.op_b == Op::none ? p.leading_b : 1;
   M stack[TreeStack::depth] = {};
   const auto add = [&](int into, int from) { stack[into] = static_cast<M>(static_cast<C>(stack[into] + stack[from])); };
+  C& target = c[i * p.leading_c + j];
   TreeStack tree;
   for (int s = 0; s < order.shards_on_rank; ++s) {
-    M sum = 0;
+    M sum = begin == Begin::at_c ? static_cast<M>(target) : M(0);
     for (int block = 0; block < order.block_count; ++block) {
       const Range terms = order.terms(block, s);
       for (index_t k = terms.begin; k < terms.end; ++k) {
@@ -29,9 +31,10 @@ NANOTRON_FUNCTION void multiply_element(const GemmProblem& p, const SumOrder& or
     tree.push(add);
   }
   tree.finish(add);
-  C& target = c[i * p.leading_c + j];
   const M alpha = static_cast<M>(p.alpha), beta = static_cast<M>(p.beta);
-  target = static_cast<C>(p.beta == 0 ? alpha * stack[0] : std::fma(alpha, stack[0], beta * static_cast<M>(target)));
+  target =
+      static_cast<C>(p.beta == 0 || begin == Begin::at_c ? alpha * stack[0]
+                                                         : std::fma(alpha, stack[0], beta * static_cast<M>(target)));
 }
 
 }  // namespace
@@ -41,18 +44,19 @@ void multiply_in_order(Device& device, const GemmProblem& p, const SumOrder& giv
   const SumOrder order = order_or_whole(given, p.k);
   for_each_element(
       device, "gemm_in_order", p.m * p.n,
-      KOKKOS_LAMBDA(const index_t i) { multiply_element<T, C>(p, order, a, b, c, i / p.n, i % p.n); });
+      KOKKOS_LAMBDA(const index_t i) { multiply_element<T, C>(p, order, Begin::at_zero, a, b, c, i / p.n, i % p.n); });
 }
 
 template <class T, class C>
 void multiply_batch_in_order(Device& device, const GemmProblem& p, const T* const* a, const T* const* b, C* const* c,
                              index_t count) {
   const SumOrder order = order_or_whole({}, p.k);
+  const Begin begin = begin_of_batch(p);
   const index_t each = p.m * p.n;
   for_each_element(
       device, "gemm_in_order", count * each, KOKKOS_LAMBDA(const index_t at) {
         const index_t i = at / each, element = at % each;
-        multiply_element<T, C>(p, order, a[i], b[i], c[i], element / p.n, element % p.n);
+        multiply_element<T, C>(p, order, begin, a[i], b[i], c[i], element / p.n, element % p.n);
       });
 }
 

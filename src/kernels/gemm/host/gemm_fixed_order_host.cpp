@@ -101,9 +101,11 @@ M rounded(M x) {
   return static_cast<M>(static_cast<C>(x));
 }
 
-// Leaves the sums of `rows` rows and a tile of columns in level 0 of the stack, row-major.
+// Leaves the sums of `rows` rows and a tile of columns in level 0 of the stack, row-major. Begin::at_c: C is there
+// before, and the order has one shard.
 template <class C, class M>
-void sum_tile(const GemmProblem& p, const SumOrder& order, const M* a, index_t rows, const M* b, M* stack) {
+void sum_tile(const GemmProblem& p, const SumOrder& order, Begin begin, const M* a, index_t rows, const M* b,
+              M* stack) {
   constexpr index_t width = tile_columns<M>, level = Panels<M>::level;
   const index_t size = round_up(rows, tile_rows) * width;
   const auto add = [=](int into, int from) {
@@ -117,12 +119,12 @@ void sum_tile(const GemmProblem& p, const SumOrder& order, const M* a, index_t r
     index_t depth = 0;
     for (int block = 0; block < order.block_count; ++block) depth += order.terms(block, s).size();
     M* const place = stack + tree.top() * level;
-    if (depth == 0) std::fill(place, place + size, M(0));
+    if (depth == 0 && begin == Begin::at_zero) std::fill(place, place + size, M(0));
     for (index_t done = 0; done < depth; done += depth_of_piece) {
       const index_t piece = std::min(depth_of_piece, depth - done), first = at + done;
       for (index_t i = 0; i < rows; i += tile_rows) {
         tile_kernel<row_registers, M>(piece, {a + i * p.k + first * tile_rows, 1, tile_rows}, b + first * width, width,
-                                      place + i * width, width, done > 0);
+                                      place + i * width, width, done > 0 || begin == Begin::at_c);
       }
     }
     if constexpr (!std::is_same_v<C, M>) HostRow{}.for_each(size, [=](index_t i) { place[i] = rounded<C>(place[i]); });
@@ -133,13 +135,23 @@ void sum_tile(const GemmProblem& p, const SumOrder& order, const M* a, index_t r
 }
 
 template <class C, class M>
-void store(const GemmProblem& p, const M* tile, index_t row, index_t rows, index_t column, C* c) {
+void load_c(const GemmProblem& p, const C* c, index_t row, index_t rows, index_t column, M* tile) {
+  const index_t columns = std::min(tile_columns<M>, p.n - column);
+  for (index_t r = 0; r < rows; ++r) {
+    const C* const from = c + (row + r) * p.leading_c + column;
+    M* const to = tile + r * tile_columns<M>;
+    HostRow{}.for_each(columns, [=](index_t j) { to[j] = static_cast<M>(from[j]); });
+  }
+}
+
+template <class C, class M>
+void store(const GemmProblem& p, Begin begin, const M* tile, index_t row, index_t rows, index_t column, C* c) {
   const M alpha = static_cast<M>(p.alpha), beta = static_cast<M>(p.beta);
   const index_t columns = std::min(tile_columns<M>, p.n - column);
   for (index_t r = 0; r < rows; ++r) {
     C* const to = c + (row + r) * p.leading_c + column;
     const M* const from = tile + r * tile_columns<M>;
-    if (p.beta == 0) {
+    if (p.beta == 0 || begin == Begin::at_c) {
       HostRow{}.for_each(columns, [=](index_t j) { to[j] = static_cast<C>(alpha * from[j]); });
     } else {
       HostRow{}.for_each(
@@ -148,10 +160,9 @@ void store(const GemmProblem& p, const M* tile, index_t row, index_t rows, index
   }
 }
 
-}  // namespace
-
 template <class T, class C>
-void multiply_in_order(Device& device, const GemmProblem& p, const SumOrder& given, const T* a, const T* b, C* c) {
+void multiply_from(Begin begin, Device& device, const GemmProblem& p, const SumOrder& given, const T* a, const T* b,
+                   C* c) {
   using M = master_t<T>;
   constexpr index_t width = tile_columns<M>;
   const SumOrder order = order_or_whole(given, p.k);
@@ -176,8 +187,9 @@ void multiply_in_order(Device& device, const GemmProblem& p, const SumOrder& giv
         const index_t first = block * block_rows, rows = std::min(block_rows, p.m - first);
         pack_a<T, M>(p, order, a, first, rows, panel_a);
         for (index_t t = 0; t < here; ++t) {
-          sum_tile<C, M>(p, order, panel_a, rows, panel_b + t * p.k * width, stack);
-          store<C, M>(p, stack, first, rows, first_column + t * width, c);
+          if (begin == Begin::at_c) load_c(p, c, first, rows, first_column + t * width, stack);
+          sum_tile<C, M>(p, order, begin, panel_a, rows, panel_b + t * p.k * width, stack);
+          store<C, M>(p, begin, stack, first, rows, first_column + t * width, c);
         }
       }
     };
@@ -185,10 +197,17 @@ void multiply_in_order(Device& device, const GemmProblem& p, const SumOrder& giv
   }
 }
 
+}  // namespace
+
+template <class T, class C>
+void multiply_in_order(Device& device, const GemmProblem& p, const SumOrder& order, const T* a, const T* b, C* c) {
+  multiply_from<T, C>(Begin::at_zero, device, p, order, a, b, c);
+}
+
 template <class T, class C>
 void multiply_batch_in_order(Device& device, const GemmProblem& p, const T* const* a, const T* const* b, C* const* c,
                              index_t count) {
-  for (index_t i = 0; i < count; ++i) multiply_in_order<T, C>(device, p, {}, a[i], b[i], c[i]);
+  for (index_t i = 0; i < count; ++i) multiply_from<T, C>(begin_of_batch(p), device, p, {}, a[i], b[i], c[i]);
 }
 
 template <class T>

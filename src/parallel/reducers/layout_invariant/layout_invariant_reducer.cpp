@@ -10,7 +10,7 @@
 // ZeRO over the replicate group.
 //
 // With compression = 'bf16' each g_i of a 2-D parameter is rounded to bf16 once, whether it is sent or not, and added
-// in the master type. Then c = 1.
+// in the master type. With c = 1 it is rounded before it is sent. With c > 1 the addends of g_i travel unrounded.
 //
 // 1-D parameters are few: the gradients of each sequence are kept, and added in the same order after the last
 // micro-batch. backward_input and backward_weight of one micro-batch both add to them, with other micro-batches in
@@ -26,32 +26,11 @@
 
 #include "nanotron/deck/config.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
+#include "parallel/reducers/layout_invariant/params_1d.hpp"
 #include "parallel/reducers/strategies.hpp"
 
 namespace nanotron::parallel {
 namespace {
-
-// By number: the 1-D parameters of the unit's layer. Of those of no layer backward of the embedding completes the norm
-// of the embedding; the others are of the final norm.
-std::vector<std::vector<Range>> params_1d_by_number(const model::ParameterTable& table) {
-  const index_t last = table.final_norm_source();
-  const bool is_apart = table.is_shared() && table.is_of_end(last);
-  std::vector<std::vector<Range>> params_1d(table.units.size() + 1);
-  for (const nn::ParameterSpec& spec : table.specs) {
-    if (!spec.is_1d) continue;
-    for (index_t layer = 0; layer < spec.local_layers(); ++layer) {
-      const bool is_of_embedding = spec.name.starts_with("model/embed_");
-      const index_t number =
-          spec.is_stacked   ? table.layer_unit(table.local_layer(spec.layer_numbers[static_cast<std::size_t>(layer)]))
-          : is_of_embedding ? table.embedding_unit()
-          : is_apart        ? static_cast<index_t>(table.units.size())
-                            : table.unit_of(last, table.dense());
-      const index_t begin = spec.offset_of(layer);
-      params_1d[static_cast<std::size_t>(number)].push_back({begin, begin + spec.local_size()});
-    }
-  }
-  return params_1d;
-}
 
 template <class M>
 Vector<M> slice(const Vector<M>& v, index_t begin, index_t count) {
@@ -107,6 +86,10 @@ class LayoutInvariantReducer final : public GradientReducer<T> {
   // Of all ranks, this rank's part, by rank and by sequence.
   template <class U>
   void exchange(index_t number, const Vector<U>& send, const Vector<U>& receive);
+  bool sends_rounded() const { return to_bf16_ && context_ == 1; }
+  // add(g_i), in order, of parts (ranks x sequences_, size); overwrites parts.
+  template <class Add>
+  void for_each_sequence(const Vector<M>& parts, index_t size, const Add& add) const;
   void add_in_order(const Vector<M>& parts, const Vector<M>& sum);
   void sum_1d();
   void add_end();
@@ -120,7 +103,7 @@ class LayoutInvariantReducer final : public GradientReducer<T> {
   bool shared_;    // both ends of the model add to the embedding here
 
   Vector<M> send_, receive_;                     // one unit each
-  Vector<bf16> rounded_send_, rounded_receive_;  // instead of them
+  Vector<bf16> rounded_send_, rounded_receive_;  // instead of them; or rounded_send_ for one g_i
   Vector<M> gradients_1d_;                       // (sequences of this rank, 1-D parameters)
   Vector<M> batch_shard_1d_, sum_1d_;            // 1-D parameters: the sum of one batch shard; of all
   Vector<M> gathered_;                           // (ranks, 1-D parameters)
@@ -144,7 +127,7 @@ LayoutInvariantReducer<T>::LayoutInvariantReducer(const ReducerContext<T>& c)
       shared_(c.section.units.begin == 0 && c.model.table().is_shared()),
       uses_(c.model.table().units.size() + 1),
       inputs_(uses_.size()),
-      ranges_of_(params_1d_by_number(c.model.table())),
+      ranges_of_(params_1d_by_number(c.model.table(), c.section.params_1d)),
       send_counts_(static_cast<std::size_t>(c.groups.data.size())) {
   constexpr auto kind = MemoryKind::gradients;
   const index_t ranks = this->data().size(), params_1d = has_1d(c.section) ? c.section.params_1d.size() : 0;
@@ -153,8 +136,8 @@ LayoutInvariantReducer<T>::LayoutInvariantReducer(const ReducerContext<T>& c)
     unit = std::max(unit, this->unit(u).range.size() * sequences_);
   }
   const index_t shared = shared_ ? this->unit(0).range.size() : 0;
-  if (to_bf16_) {
-    rounded_send_ = c.arena.template take<bf16>(kind, unit);
+  if (to_bf16_) rounded_send_ = c.arena.template take<bf16>(kind, sends_rounded() ? unit : unit / ranks);
+  if (sends_rounded()) {
     rounded_receive_ = c.arena.template take<bf16>(kind, ranks > 1 ? unit : 0);
   } else {
     send_ = c.arena.template take<M>(kind, unit);
@@ -255,7 +238,7 @@ void LayoutInvariantReducer<T>::set_1d_apart(index_t number, index_t micro_batch
 
 template <class T>
 void LayoutInvariantReducer<T>::add_round(index_t number) {
-  if (to_bf16_) return add_rounded(number);
+  if (sends_rounded()) return add_rounded(number);
   const Range whole = this->unit(number).range;
   const int ranks = this->data().size();
   if (ranks == 1) {
@@ -266,7 +249,13 @@ void LayoutInvariantReducer<T>::add_round(index_t number) {
   const Range mine = part_of_rank(number, this->data().rank());
   pack(number, send_);
   exchange(number, send_, receive_);
-  add_in_order(slice(receive_, 0, ranks * sequences_ * mine.size()), kept_of(number, mine));
+  const Vector<M> parts = slice(receive_, 0, ranks * sequences_ * mine.size());
+  if (!to_bf16_) return add_in_order(parts, kept_of(number, mine));
+  const Vector<bf16> rounded = slice(rounded_send_, 0, mine.size());
+  for_each_sequence(parts, mine.size(), [&](const Vector<M>& gradient) {
+    kernels::cast<M, bf16>(this->device(), gradient, rounded);
+    kernels::add_rows<M>(this->device(), Matrix<const bf16>(rounded.data(), 1, mine.size()), kept_of(number, mine));
+  });
 }
 
 template <class T>
@@ -304,17 +293,23 @@ void LayoutInvariantReducer<T>::exchange(index_t number, const Vector<U>& send, 
   comm::all_to_all<U>(this->data(), send.data(), send_counts_, receive.data(), send_counts_, this->device().stream());
 }
 
-// parts (ranks x sequences_, size of sum): a binary tree over the context_ parts of a sequence, sequences in order.
+// A binary tree over the context_ parts of a sequence, sequences in order.
 template <class T>
-void LayoutInvariantReducer<T>::add_in_order(const Vector<M>& parts, const Vector<M>& sum) {
-  const auto size = static_cast<index_t>(sum.extent(0));
+template <class Add>
+void LayoutInvariantReducer<T>::for_each_sequence(const Vector<M>& parts, index_t size, const Add& add) const {
   for (int first = 0; first < this->data().size() * sequences_; first += context_) {
     const auto part = [&](int c) { return slice(parts, (first + c) * size, size); };
     for (int step = 1; step < context_; step *= 2) {
       for (int c = 0; c + step < context_; c += 2 * step) kernels::add<M>(this->device(), part(c + step), part(c));
     }
-    kernels::add<M>(this->device(), part(0), sum);
+    add(part(0));
   }
+}
+
+template <class T>
+void LayoutInvariantReducer<T>::add_in_order(const Vector<M>& parts, const Vector<M>& sum) {
+  for_each_sequence(parts, static_cast<index_t>(sum.extent(0)),
+                    [&](const Vector<M>& gradient) { kernels::add<M>(this->device(), gradient, sum); });
 }
 
 template <class T>
@@ -376,7 +371,7 @@ template <class T>
 comm::StepTraffic LayoutInvariantReducer<T>::strategy_traffic() const {
   const int ranks = this->data().size(), shards = this->sharding().size(this->section().replicas);
   const auto bytes = [](index_t n) { return n * static_cast<index_t>(sizeof(M)); };
-  const index_t addend = to_bf16_ ? sizeof(bf16) : sizeof(M);
+  const index_t addend = sends_rounded() ? sizeof(bf16) : sizeof(M);
   const index_t params_1d = this->section().params_1d.size(), params_2d = this->section().flat.size() - params_1d;
   const index_t twice = shared_ ? this->unit(0).range.size() : 0;
   return {.data_parallel = rounds_ * (comm::all_to_all_bytes(addend * (sequences_ * params_2d + twice), ranks) +

@@ -1,4 +1,3 @@
-#include "nanotron/deck/config.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "parallel/reducers/all_reduce/bucketed_all_reduce.hpp"
 #include "parallel/reducers/low_precision/bf16_reducers.hpp"
@@ -46,17 +45,6 @@ comm::StepTraffic Bf16Reducer<T>::strategy_traffic() const {
 }
 
 }  // namespace
-
-void check_bf16(const deck::Config& c, deck::Findings& f) {
-  using namespace deck::phrases;
-  const bool is_layout = c.precision.reproducible == deck::Reproducible::layout;
-  if (!is_layout || c.parallel.cp <= 1 || !f.is_valid({"parallel.compression", "parallel.cp"})) return;
-  f.error({"parallel.compression", "parallel.cp", "precision.reproducible"},
-          "reproducible = 'layout' with compression = 'bf16' rounds the gradients of whole sequences, of which each of "
-          "cp = " +
-              text(c.parallel.cp) + " ranks has a part",
-          "cp = 1, or compression = 'none'", "or reproducible = 'run'");
-}
 
 template <class T>
 std::unique_ptr<GradientReducer<T>> make_bf16(const ReducerContext<T>& context) {

@@ -17,14 +17,9 @@
 
 #include <memory>
 
-#include "nanotron/deck/checks/findings.hpp"
 #include "parallel/reducers/zero/shard_sum.hpp"
 
 namespace nanotron::parallel {
-
-/// What compression = 'bf16' requires of other keys.
-/// With reproducible = 'layout' the rounded gradient has to be that of whole sequences: cp = 1.
-void check_bf16(const deck::Config& config, deck::Findings& findings);
 
 /// Without sharding: all-reduces buckets in bf16. Takes memory for all gradients of the section in bf16.
 template <class T>

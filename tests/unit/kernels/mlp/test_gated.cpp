@@ -1,6 +1,5 @@
 // ranks: 1
 
-#include "nanotron/kernels/loop/scalar_math.hpp"
 #include "nanotron/kernels/mlp/gated.hpp"
 #include "support/reference/gated.hpp"
 #include "unit/kernels/kernel_test.hpp"
@@ -112,27 +111,6 @@ TEST(SwigluReference, GradientIsTheFiniteDifference) {
     return dot(h, dh.host);
   };
   expect_close(gradient, finite_difference(gate_up.host, loss), 1e-8);
-}
-
-TEST(Exponential, IsWithinTwoUnitsInTheLastPlace) {
-  double worst = 0;
-  for (double x = -103.0; x < 88.7; x += 0.00137) {
-    const float at = static_cast<float>(x);
-    const double exact = std::exp(static_cast<double>(at));
-    const float nearest = static_cast<float>(exact);
-    const double unit = static_cast<double>(std::nextafter(nearest, INFINITY)) - nearest;
-    worst = larger(worst, std::abs(kernels::exponential(at) - exact) / unit);
-  }
-  EXPECT_LE(worst, 2.0);
-}
-
-TEST(Exponential, EndsOfTheRange) {
-  EXPECT_EQ(kernels::exponential(0.0f), 1.0f);
-  EXPECT_EQ(kernels::exponential(-200.0f), 0.0f);
-  EXPECT_EQ(kernels::exponential(-INFINITY), 0.0f);
-  EXPECT_EQ(kernels::exponential(INFINITY), INFINITY);
-  EXPECT_EQ(kernels::exponential(100.0f), INFINITY);
-  EXPECT_TRUE(std::isnan(kernels::exponential(NAN)));
 }
 
 }  // namespace

@@ -45,7 +45,10 @@ TEST(BlockFeatures, TilesOfTheNetwork) {
   EXPECT_EQ(decks.message(small_deck, {tile, experts, "moe.expert_layers=1"}), "");
   decks.expect_refused({tile, experts}, "no layer has a dense network");
   decks.expect_refused({tile, "precision.compute=fp8"}, "compute = 'bf16'");
-  decks.expect_refused({tile, "precision.reproducible=layout"}, "or reproducible = 'run'");
+  const std::string layout = "precision.reproducible=layout";
+  EXPECT_EQ(decks.message(small_deck, {tile, layout, "precision.context_shards=2"}), "");
+  EXPECT_EQ(decks.message(small_deck, {tile, layout, xielu}), "");
+  decks.expect_refused({tile, layout, xielu, "precision.context_shards=2"}, "or context_shards = 1");
   decks.expect_refused({tile, "parallel.tp=2", "parallel.tp_mode=reduce_scatter", "parallel.tp_gathered_inputs=keep"},
                        "or tp_gathered_inputs = 'gather_again'", 2);
   const std::string zero_bubble = "parallel.pp_schedule=zero_bubble", layers = "model.num_hidden_layers=4";

@@ -231,7 +231,9 @@ TEST(DeckFeatures, TheSameBitsOnEveryGridNeedAGridThatCutsNoSum) {
     EXPECT_NE(decks.message(deck, set).find(words), std::string::npos) << decks.message(deck, set);
   };
   refused({"parallel.cp=2", "parallel.cp_mode=all_to_all"}, "cp = 2 splits sums differently than context_shards = 1");
-  refused({"parallel.cp=2", "precision.context_shards=2"}, "cp_mode = 'all_to_all'");
+  EXPECT_EQ(decks.message(deck, {"precision.reproducible=layout", "parallel.cp=2", "precision.context_shards=2"}), "");
+  refused({"parallel.cp=2", "precision.context_shards=6"}, "cp = 1, 3 or 6");
+  refused({"precision.context_shards=1000"}, "<=");
   refused({"precision.tensor_shards=5"}, "tensor_shards = 5 does not divide");
   refused({"precision.batch_shards=5"}, "batch_shards = 5 does not divide");
   refused({"parallel.tp_mode=reduce_scatter", "parallel.tp=2", "precision.tensor_shards=2", "data.sequence_length=9"},
