@@ -6,8 +6,4 @@ find_library(ROCBLAS_LIBRARY rocblas HINTS "${ROCBLAS_ROOT}" "$ENV{ROCBLAS_ROOT}
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(NanotronRocblas REQUIRED_VARS ROCBLAS_LIBRARY ROCBLAS_INCLUDE_DIR
   REASON_FAILURE_MESSAGE "set ROCBLAS_ROOT or ROCM_PATH to its folder (Debian: librocblas-dev, Spack: rocblas)")
-if(NOT TARGET ROC::rocblas)
-  add_library(ROC::rocblas UNKNOWN IMPORTED)
-  set_target_properties(ROC::rocblas PROPERTIES IMPORTED_LOCATION "${ROCBLAS_LIBRARY}"
-    INTERFACE_INCLUDE_DIRECTORIES "${ROCBLAS_INCLUDE_DIR}")
-endif()
+nanotron_import_library(ROC::rocblas "${ROCBLAS_LIBRARY}" "${ROCBLAS_INCLUDE_DIR}")

@@ -1,5 +1,6 @@
 # Every library this project uses, found on the machine (nothing is downloaded) and given one
 # name: nanotron::<what>. Look here to see what is used, and how it is told where to be.
+include(NanotronImported)
 find_package(Threads REQUIRED)
 
 # nanotron::mpi ------------------------------------------------------------------------------------
@@ -52,9 +53,7 @@ if(NOT XXHASH_INCLUDE_DIR OR NOT XXHASH_LIBRARY)
   message(FATAL_ERROR "xxHash was not found (Debian: libxxhash-dev, Spack: xxhash). "
     "Set XXHASH_INCLUDE_DIR and XXHASH_LIBRARY if it is in an unusual place.")
 endif()
-add_library(nanotron::xxhash UNKNOWN IMPORTED)
-set_target_properties(nanotron::xxhash PROPERTIES IMPORTED_LOCATION "${XXHASH_LIBRARY}"
-  INTERFACE_INCLUDE_DIRECTORIES "${XXHASH_INCLUDE_DIR}")
+nanotron_import_library(nanotron::xxhash "${XXHASH_LIBRARY}" "${XXHASH_INCLUDE_DIR}")
 
 # GPU libraries: empty targets without a GPU -------------------------------------------------------
 add_library(nanotron_gpublas INTERFACE)

@@ -80,10 +80,6 @@ struct Gemm {
   }
 };
 
-Operand operand(bool transposes, rocblas_datatype type, rocblas_int rows, rocblas_int columns, rocblas_int leading) {
-  return transposes ? Operand{type, columns, rows, leading} : Operand{type, rows, columns, leading};
-}
-
 // The types that rocblas_gemm_ex lists: sums of bf16 in fp32, the result in either.
 void require_types(const rocblas_datatype a, rocblas_datatype b, rocblas_datatype c, rocblas_datatype d,
                    rocblas_datatype sums) {
@@ -91,6 +87,36 @@ void require_types(const rocblas_datatype a, rocblas_datatype b, rocblas_datatyp
   const bool has_sums = sums == (is_bf16 ? rocblas_datatype_f32_r : a);
   const bool has_result = c == a || (is_bf16 && c == rocblas_datatype_f32_r);
   if (a != b || c != d || !has_sums || !has_result) fault("a GEMM of rocBLAS with types that it does not have");
+}
+
+// An operand as a call gives it.
+struct Given {
+  rocblas_datatype type;
+  rocblas_int leading;
+  bool transposes = false;
+
+  Given(rocblas_datatype of, rocblas_int apart, rocblas_operation op = rocblas_operation_none)
+      : type(of), leading(apart), transposes(op == rocblas_operation_transpose) {}
+  // Of op(X) (rows, columns).
+  Operand stored(rocblas_int rows, rocblas_int columns) const {
+    return transposes ? Operand{type, columns, rows, leading} : Operand{type, rows, columns, leading};
+  }
+};
+
+Gemm gemm_of(rocblas_int m, rocblas_int n, rocblas_int k, const void* alpha, const Given& a, const Given& b,
+             const void* beta, const Given& c, const Given& d, rocblas_datatype compute_type) {
+  require_types(a.type, b.type, c.type, d.type, compute_type);
+  return {.transposes_a = a.transposes,
+          .transposes_b = b.transposes,
+          .m = m,
+          .n = n,
+          .k = k,
+          .alpha = load(compute_type, alpha, 0),
+          .beta = load(compute_type, beta, 0),
+          .of_a = a.stored(m, k),
+          .of_b = b.stored(k, n),
+          .of_c = c.stored(m, n),
+          .of_d = d.stored(m, n)};
 }
 
 Stream& queue_of(rocblas_handle handle) {
@@ -134,19 +160,8 @@ rocblas_status rocblas_gemm_ex(rocblas_handle handle, rocblas_operation op_a, ro
                                const void* beta, const void* c, rocblas_datatype c_type, rocblas_int leading_c, void* d,
                                rocblas_datatype d_type, rocblas_int leading_d, rocblas_datatype compute_type,
                                rocblas_gemm_algo, std::int32_t, std::uint32_t) {
-  require_types(a_type, b_type, c_type, d_type, compute_type);
-  const bool at = op_a == rocblas_operation_transpose, bt = op_b == rocblas_operation_transpose;
-  const Gemm gemm{.transposes_a = at,
-                  .transposes_b = bt,
-                  .m = m,
-                  .n = n,
-                  .k = k,
-                  .alpha = load(compute_type, alpha, 0),
-                  .beta = load(compute_type, beta, 0),
-                  .of_a = operand(at, a_type, m, k, leading_a),
-                  .of_b = operand(bt, b_type, k, n, leading_b),
-                  .of_c = {c_type, m, n, leading_c},
-                  .of_d = {d_type, m, n, leading_d}};
+  const Gemm gemm = gemm_of(m, n, k, alpha, {a_type, leading_a, op_a}, {b_type, leading_b, op_b}, beta,
+                            {c_type, leading_c}, {d_type, leading_d}, compute_type);
   gemm.require(a, b, c, d);
   const auto is_odd = [](const Operand& x) { return static_cast<std::size_t>(x.leading) * size_of(x.type) % 16 != 0; };
   if (a_type == rocblas_datatype_bf16_r && (is_odd(gemm.of_a) || is_odd(gemm.of_b) || is_odd(gemm.of_d)))
@@ -162,7 +177,6 @@ rocblas_status rocblas_gemm_batched_ex(rocblas_handle handle, rocblas_operation 
                                        rocblas_datatype c_type, rocblas_int leading_c, void* d, rocblas_datatype d_type,
                                        rocblas_int leading_d, rocblas_int count, rocblas_datatype compute_type,
                                        rocblas_gemm_algo, std::int32_t, std::uint32_t) {
-  require_types(a_type, b_type, c_type, d_type, compute_type);
   const auto pointers = [count](const void* array, const char* what) {
     require_device(array, static_cast<std::size_t>(count) * sizeof(void*), what);
     return static_cast<void* const*>(array);
@@ -171,18 +185,8 @@ rocblas_status rocblas_gemm_batched_ex(rocblas_handle handle, rocblas_operation 
   const auto all_b = pointers(b, "the pointers to B of a batched GEMM");
   const auto all_c = pointers(c, "the pointers to C of a batched GEMM");
   const auto all_d = pointers(d, "the pointers to D of a batched GEMM");
-  const bool at = op_a == rocblas_operation_transpose, bt = op_b == rocblas_operation_transpose;
-  const Gemm gemm{.transposes_a = at,
-                  .transposes_b = bt,
-                  .m = m,
-                  .n = n,
-                  .k = k,
-                  .alpha = load(compute_type, alpha, 0),
-                  .beta = load(compute_type, beta, 0),
-                  .of_a = operand(at, a_type, m, k, leading_a),
-                  .of_b = operand(bt, b_type, k, n, leading_b),
-                  .of_c = {c_type, m, n, leading_c},
-                  .of_d = {d_type, m, n, leading_d}};
+  const Gemm gemm = gemm_of(m, n, k, alpha, {a_type, leading_a, op_a}, {b_type, leading_b, op_b}, beta,
+                            {c_type, leading_c}, {d_type, leading_d}, compute_type);
   Scheduler::instance().launch_kernel(queue_of(handle), "rocblas_gemm_batched_ex", [=] {
     for (int i = 0; i < count; ++i) gemm(all_a[i], all_b[i], all_c[i], all_d[i]);
   });

@@ -80,7 +80,7 @@ void gemm_add(Device& device, Op op_a, Op op_b, MatrixRef<const T> a, MatrixRef<
       p.beta = 1.0;
       const KernelRegion kernel(device, "gemm", work_of<T, T>(p.m, p.n, p.k, p.beta, 1));
       if (device.is_planning()) return device.launch_planned();
-      return detail::multiply_add<T>(device, p, a.data, b.data, d.data, c.data);
+      return detail::multiply_plus<T, T>(device, p, a.data, b.data, d.data, c.data);
     }
   }
   if (d.data != c.data) copy_matrix<T>(device, d, c);

@@ -1,7 +1,7 @@
 #pragma once
 
-// The backends that gemm.cpp calls: gemm_host.cpp (BLAS, oneDNN), gemm_cuda.cpp (cuBLASLt,
-// cuBLAS) or gemm_hip.cpp (rocBLAS).
+// The backends that gemm.cpp calls: gemm_host.cpp (BLAS, oneDNN); gemm_gpu.cpp over gemm_cuda.cpp (cuBLASLt, cuBLAS)
+// or gemm_hip.cpp (rocBLAS).
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
@@ -17,13 +17,14 @@ struct GemmProblem {
   friend bool operator==(const GemmProblem&, const GemmProblem&) = default;
 };
 
+// gemm_host.cpp, gemm_gpu.cpp
 template <class T, class C>
 void multiply(Device& device, const GemmProblem& problem, const T* a, const T* b, C* c);
 
 // gemm_cuda.cpp, gemm_hip.cpp
 // C = alpha op(A) op(B) + beta D; D and C have the same leading dimension, and may be the same.
-template <class T>
-void multiply_add(Device& device, const GemmProblem& problem, const T* a, const T* b, const T* d, T* c);
+template <class T, class C>
+void multiply_plus(Device& device, const GemmProblem& problem, const T* a, const T* b, const C* d, C* c);
 
 // gemm_fixed_order_host.cpp, gemm_fixed_order_gpu.cpp
 template <class T, class C>
@@ -42,10 +43,10 @@ void multiply_batch(Device& device, const GemmProblem& problem, std::size_t alig
 template <class T>
 std::size_t library_workspace_bytes(index_t m, index_t n, index_t k);
 
-/// Ends the sources of both: multiply and multiply_batch for the types of GEMMs, T of A and B, C of C.
+/// The types of GEMMs: T of A and B, C of C. The second ends gemm_cuda.cpp and gemm_hip.cpp.
 #define NANOTRON_FOR_GEMM_TYPES(macro) macro(double, double) macro(float, float) macro(bf16, bf16) macro(bf16, float)
 #define NANOTRON_INSTANTIATE_LIBRARY_GEMM(T, C)                                                                  \
-  template void multiply<T, C>(Device&, const GemmProblem&, const T*, const T*, C*);                             \
+  template void multiply_plus<T, C>(Device&, const GemmProblem&, const T*, const T*, const C*, C*);              \
   template void multiply_batch<T, C>(Device&, const GemmProblem&, std::size_t, const T* const*, const T* const*, \
                                      C* const*, index_t);
 

@@ -1,13 +1,11 @@
 #include "kernels/gemm/cuda/gemm_plans.hpp"
 #include "nanotron/base/error.hpp"
-#include "nanotron/kernels/gemm/own_tiles.hpp"
 
 // cuBLASLt for single GEMMs; cuBLAS for batched GEMMs with arrays of pointers.
 
 namespace nanotron {
 namespace kernels {
 namespace detail {
-namespace {
 
 template <class T, class C>
 void multiply_plus(Device& device, const GemmProblem& p, const T* a, const T* b, const C* d, C* c) {
@@ -15,24 +13,6 @@ void multiply_plus(Device& device, const GemmProblem& p, const T* a, const T* b,
   run_planned(device, planned(device, p, {operand_type<T>, operand_type<T>, operand_type<C>}, a, b, d, c),
               [&](const GemmPlan& plan) { run(device, plan, alpha, beta, a, b, d, c); });
 }
-
-}  // namespace
-
-template <class T, class C>
-void multiply(Device& device, const GemmProblem& p, const T* a, const T* b, C* c) {
-  multiply_plus<T, C>(device, p, a, b, c, c);
-}
-
-template <class T>
-void multiply_add(Device& device, const GemmProblem& p, const T* a, const T* b, const T* d, T* c) {
-  multiply_plus<T, T>(device, p, a, b, d, c);
-}
-#define NANOTRON_INSTANTIATE(T) \
-  template void multiply_add<T>(Device&, const GemmProblem&, const T*, const T*, const T*, T*);
-NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
-#undef NANOTRON_INSTANTIATE
-
-PeakShape peak_shape() { return {.smallest = 256, .largest = 8192, .per_fence = 16}; }
 
 // What cublasGemmBatchedEx demands of all pointers, in bytes; it cannot see them before it runs.
 template <class T>
@@ -64,16 +44,10 @@ NANOTRON_FOR_GEMM_TYPES(NANOTRON_INSTANTIATE_LIBRARY_GEMM)
 }  // namespace detail
 
 template <class T>
-bool runs_on_tiles(const Device&, index_t) {
-  return false;
-}
-template <class T>
 const char* gemm_library() {
   return "cuBLASLt";
 }
-#define NANOTRON_INSTANTIATE(T)                           \
-  template bool runs_on_tiles<T>(const Device&, index_t); \
-  template const char* gemm_library<T>();
+#define NANOTRON_INSTANTIATE(T) template const char* gemm_library<T>();
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

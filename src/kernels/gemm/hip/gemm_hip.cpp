@@ -3,7 +3,6 @@
 #include "kernels/gemm/gemm_backend.hpp"
 #include "nanotron/base/gpu_api.hpp"
 #include "nanotron/kernels/gemm/gemm_algorithms.hpp"
-#include "nanotron/kernels/gemm/own_tiles.hpp"
 
 // rocBLAS, which chooses its kernels itself. It is column-major: the row-major C = op(A) op(B) is computed as
 // C^T = op(B)^T op(A)^T, by exchanging the operands.
@@ -53,6 +52,8 @@ rocblas_int narrow(index_t extent) {
   return static_cast<rocblas_int>(extent);
 }
 
+}  // namespace
+
 // D and C are the operands of rocblas_gemm_ex with these names exchanged: there C is added and D is written.
 template <class T, class C>
 void multiply_plus(Device& device, const GemmProblem& p, const T* a, const T* b, const C* d, C* c) {
@@ -63,24 +64,6 @@ void multiply_plus(Device& device, const GemmProblem& p, const T* a, const T* b,
       type_of<T>, narrow(p.leading_b), a, type_of<T>, narrow(p.leading_a), &beta, d, type_of<C>, narrow(p.leading_c), c,
       type_of<C>, narrow(p.leading_c), type_of<M>, rocblas_gemm_algo_standard, 0, rocblas_gemm_flags_none));
 }
-
-}  // namespace
-
-template <class T, class C>
-void multiply(Device& device, const GemmProblem& p, const T* a, const T* b, C* c) {
-  multiply_plus<T, C>(device, p, a, b, c, c);
-}
-
-template <class T>
-void multiply_add(Device& device, const GemmProblem& p, const T* a, const T* b, const T* d, T* c) {
-  multiply_plus<T, T>(device, p, a, b, d, c);
-}
-#define NANOTRON_INSTANTIATE(T) \
-  template void multiply_add<T>(Device&, const GemmProblem&, const T*, const T*, const T*, T*);
-NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
-#undef NANOTRON_INSTANTIATE
-
-PeakShape peak_shape() { return {.smallest = 256, .largest = 8192, .per_fence = 16}; }
 
 template <class T, class C>
 void multiply_batch(Device& device, const GemmProblem& p, std::size_t, const T* const* a, const T* const* b,
@@ -98,16 +81,10 @@ NANOTRON_FOR_GEMM_TYPES(NANOTRON_INSTANTIATE_LIBRARY_GEMM)
 }  // namespace detail
 
 template <class T>
-bool runs_on_tiles(const Device&, index_t) {
-  return false;
-}
-template <class T>
 const char* gemm_library() {
   return "rocBLAS";
 }
-#define NANOTRON_INSTANTIATE(T)                           \
-  template bool runs_on_tiles<T>(const Device&, index_t); \
-  template const char* gemm_library<T>();
+#define NANOTRON_INSTANTIATE(T) template const char* gemm_library<T>();
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

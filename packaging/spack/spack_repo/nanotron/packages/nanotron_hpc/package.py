@@ -55,19 +55,20 @@ class NanotronHpc(CMakePackage, CudaPackage, ROCmPackage):
         depends_on("nccl@2.26:")
         depends_on("cudnn@9:")
         depends_on("kokkos@4.7.1:4+cuda+cuda_lambda+wrapper")
-        for arch in CudaPackage.cuda_arch_values:
-            depends_on(f"kokkos cuda_arch={arch}", when=f"cuda_arch={arch}")
-            depends_on(f"nccl cuda_arch={arch}", when=f"cuda_arch={arch}")
         conflicts("cuda_arch=none", msg="name the GPU: cuda_arch=90 for Hopper")
 
     with when("+rocm"):  # not tried
         depends_on("rocblas")
         depends_on("rccl")
         depends_on("kokkos@4.6:4+rocm")
-        for target in ROCmPackage.amdgpu_targets:
-            depends_on(f"kokkos amdgpu_target={target}", when=f"amdgpu_target={target}")
-            depends_on(f"rocblas amdgpu_target={target}", when=f"amdgpu_target={target}")
-            depends_on(f"rccl amdgpu_target={target}", when=f"amdgpu_target={target}")
+
+    for variant_of, values, packages in (
+        ("cuda_arch", CudaPackage.cuda_arch_values, ("kokkos", "nccl")),
+        ("amdgpu_target", ROCmPackage.amdgpu_targets, ("kokkos", "rocblas", "rccl")),
+    ):
+        for value in values:
+            for package in packages:
+                depends_on(f"{package} {variant_of}={value}", when=f"{variant_of}={value}")
 
     with when("+tools"), default_args(type="run"):
         depends_on("python@3.9:")
