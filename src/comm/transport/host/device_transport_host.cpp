@@ -10,11 +10,11 @@ namespace nanotron::comm {
 
 Transport choose_transport(deck::Backend backend, const Communicator&) {
   if (backend == deck::Backend::nccl) {
-    fail(ExitCode::deck_error, {.what = "this program was built without CUDA, so it has no NCCL",
+    fail(ExitCode::deck_error, {.what = "this program was built without GPUs, so it has neither NCCL nor RCCL",
                                 .expected = "'auto' or 'mpi'",
                                 .found = "'nccl'",
                                 .where = "parallel%backend",
-                                .change = "set backend = 'auto', or build the cuda preset"});
+                                .change = "set backend = 'auto', or build the preset cuda or hip"});
   }
   return Transport::mpi;
 }
@@ -31,19 +31,19 @@ void prepare_environment() {}
 
 std::unique_ptr<Channel> make_device_channel(const Communicator&, Transport transport, const CollectiveSetup&,
                                              const std::function<std::unique_ptr<Channel>()>&) {
-  NANOTRON_REQUIRE(false, "transport {} needs a build with CUDA", name_of(transport));
+  NANOTRON_REQUIRE(false, "transport {} needs a build for GPUs", name_of(transport));
   return nullptr;
 }
 
 std::unique_ptr<Messages> make_device_messages(const Communicator&, Transport transport, int) {
-  NANOTRON_REQUIRE(false, "transport {} needs a build with CUDA", name_of(transport));
+  NANOTRON_REQUIRE(false, "transport {} needs a build for GPUs", name_of(transport));
   return nullptr;
 }
 
 Transport transport_of_device() { return Transport::mpi; }
 
 void copy_on_device(const void*, void*, std::size_t, const Stream&) {
-  NANOTRON_REQUIRE(false, "memory of a device needs a build with CUDA");
+  NANOTRON_REQUIRE(false, "memory of a device needs a build for GPUs");
 }
 
 std::string device_transport_error() { return ""; }
