@@ -17,6 +17,16 @@
 
 namespace nanotron::test {
 
+// Of kernels for tensor cores, which a build for AMD GPUs lacks.
+template <class Base = testing::Test>
+class OnTensorCores : public Base {
+ protected:
+  void SetUp() override {
+    if (!has_mma_kernels) GTEST_SKIP() << "this build has no kernels for tensor cores";
+    Base::SetUp();
+  }
+};
+
 template <class T>
 constexpr bool is_bf16 = std::is_same_v<std::remove_const_t<T>, bf16>;
 

@@ -103,8 +103,9 @@ class Attention : public KernelTest<T> {
 };
 
 template <class T>
-inline const std::vector<Way> ways = is_bf16<T> ? std::vector{Way::program, Way::batched_gemms, Way::mma}
-                                                : std::vector{Way::program, Way::batched_gemms};
+inline const std::vector<Way> ways =
+    is_bf16<T>&& has_mma_kernels ? std::vector{Way::program, Way::batched_gemms, Way::mma}
+                                 : std::vector{Way::program, Way::batched_gemms};
 
 inline AttentionShape shape_of(index_t batch, index_t queries, index_t keys, index_t heads, index_t key_heads,
                                index_t head_dim) {

@@ -6,7 +6,7 @@ namespace {
 
 TYPED_TEST_SUITE(Attention, ScalarTypes);
 
-using AttentionOnTensorCores = Attention<bf16>;
+using AttentionOnTensorCores = OnTensorCores<Attention<bf16>>;
 
 TYPED_TEST(Attention, OneTile) { this->check(shape_of(1, 5, 5, 1, 1, 16)); }
 TYPED_TEST(Attention, OneToken) { this->check(shape_of(3, 1, 1, 2, 2, 64)); }

@@ -117,7 +117,9 @@ class Grouped {
   Array<bf16> x_{0}, dy_{0}, w_{0};
 };
 
-TEST(GroupedGemms, FollowTheLoopsWhateverTheRows) {
+using GroupedGemms = OnTensorCores<>;
+
+TEST_F(GroupedGemms, FollowTheLoopsWhateverTheRows) {
   for (const Case& c : {Case{{5, 0, 131, 1}, 136, 72},         // odd counts, an expert without rows, partial tiles
                         Case{{0, 0, 260, 0}, 64, 128},         // all rows to one expert
                         Case{{128, 256, 64}, 128, 64},         // whole tiles
@@ -133,7 +135,7 @@ TEST(GroupedGemms, FollowTheLoopsWhateverTheRows) {
 }
 
 // Another number of rows beside a row, or of experts before it, changes no bit of its results.
-TEST(GroupedGemms, ARowsBitsAreItsOwn) {
+TEST_F(GroupedGemms, ARowsBitsAreItsOwn) {
   const index_t in = 200, out = 72, n = 90;
   Timers timers;
   Device device(timers);
@@ -155,7 +157,7 @@ TEST(GroupedGemms, ARowsBitsAreItsOwn) {
   for (std::size_t i = 0; i < alone.size(); ++i) ASSERT_EQ(alone[i].bits, all[40 * out + i].bits) << i;
 }
 
-TEST(GroupedGemms, TakeWhatTensorCoresCanLoad) {
+TEST_F(GroupedGemms, TakeWhatTensorCoresCanLoad) {
   const Array<bf16> w(4096);
   const GroupMatrices<const bf16> good{w.data(), 2, 24, 16, 24 * 16};
   EXPECT_TRUE(kernels::can_group(good));

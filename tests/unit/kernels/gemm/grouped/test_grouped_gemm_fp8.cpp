@@ -217,7 +217,7 @@ class GroupedFp8 {
 };
 
 template <class G>
-class GroupedGemmsFp8 : public testing::Test {};
+class GroupedGemmsFp8 : public OnTensorCores<> {};
 using Gradients = testing::Types<e4m3, e5m2>;
 TYPED_TEST_SUITE(GroupedGemmsFp8, Gradients);
 
