@@ -69,7 +69,7 @@ struct ForwardBuffers {
 
 template <class M>
 struct BackwardBuffers {
-  BackwardBuffers(Slices<M> s, const Extents<M>& e, bool has_groups)
+  BackwardBuffers(Slices<M> s, const Extents<M>& e, const AttentionShape& shape)
       : key(s.take(e.keys * e.width)),
         key_t(s.take(e.keys * e.width)),
         value_t(s.take(e.keys * e.width)),
@@ -81,11 +81,11 @@ struct BackwardBuffers {
         p(s.take(query_tile * key_tile)),
         ds(s.take(query_tile * key_tile)),
         dot(s.take(query_tile)),
-        all_dkey(has_groups ? s.take(e.keys * e.width) : nullptr),
-        all_dvalue(has_groups ? s.take(e.keys * e.width) : nullptr),
+        all_dkey(shape.query_heads > shape.key_heads ? s.take(e.keys * e.width) : nullptr),
+        all_dvalue(shape.query_heads > shape.key_heads ? s.take(e.keys * e.width) : nullptr),
         size(s.used()) {}
   M *key, *key_t, *value_t, *dkey, *dvalue, *query, *dout, *dquery, *p, *ds, *dot;
-  M *all_dkey, *all_dvalue;  // the sums over the query heads of a key head
+  M *all_dkey, *all_dvalue;  // the sums over the query heads of a key head, where there are several
   index_t size;
 };
 
@@ -276,7 +276,7 @@ void backward_head(const AttentionShape& s, index_t sequence, index_t key_head, 
                    master_t<T>* memory) {
   using M = master_t<T>;
   const Extents<M> e(s);
-  const BackwardBuffers<M> w(Slices<M>(memory), e, s.group > 1);
+  const BackwardBuffers<M> w(Slices<M>(memory), e, s);
   const index_t d = s.head_dim;
   const auto head_of = [&](auto x, index_t head, index_t row, index_t rows) {
     return x.column_block(head * d, d).row_block(row, rows);
@@ -323,7 +323,7 @@ std::size_t worker_bytes(const AttentionShape& shape) {
   using M = master_t<T>;
   const Extents<M> e(shape);
   const index_t elements = std::max(ForwardBuffers<M>(Slices<M>(nullptr), e).size,
-                                    BackwardBuffers<M>(Slices<M>(nullptr), e, shape.group > 1).size);
+                                    BackwardBuffers<M>(Slices<M>(nullptr), e, shape).size);
   const std::size_t bytes = static_cast<std::size_t>(elements) * sizeof(M);
   return std::is_same_v<T, bf16> ? std::max(bytes, bf16_tiles::attention_bytes(shape)) : bytes;
 }
