@@ -23,14 +23,14 @@ SOURCE = re.compile(r"^! .*(https://|arXiv)", re.MULTILINE)
 NONE = "-"
 
 
-def answer(option, deck):
-    done = subprocess.run([PROGRAM, option, str(deck)], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+def answer(*words):
+    done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
     return done.returncode, done.stdout + done.stderr
 
 
 def plan_of(deck):
-    """Billions of parameters, ranks, GiB of the largest rank."""
-    code, text = answer("--plan", deck)
+    """Billions of parameters, ranks, GiB of the largest rank on H100 (a plan for a host depends on its processor)."""
+    code, text = answer("--plan", deck, "--machine", ROOT / "input/machines/h100.nml")
     if code:
         raise SystemExit(f"--plan {deck}: exit code {code}\n{text}")
     number, unit = re.search(r": ([\d.]+) (\w+) parameters\b", text, re.MULTILINE).groups()

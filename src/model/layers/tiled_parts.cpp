@@ -21,7 +21,7 @@ class TiledParts final : public FeedForwardParts<T> {
         tile_(std::min(setup.mlp_tile, size.tokens)),
         input_rows_(input_rows),
         hidden_(setup.model.hidden_size),
-        shards_(detail::orders_of(setup).feed_forward.down.tokens),
+        shards_(setup.context_shards > 1 ? detail::orders_of(setup).feed_forward.down.tokens : SumOrder()),
         biases_(setup.model.mlp_bias ? size.gate_up + hidden_ : 0) {}
 
   void take_hidden(Arena&, MemoryKind, nn::FeedForwardActivations<T>&) const override {}
@@ -46,7 +46,7 @@ class TiledParts final : public FeedForwardParts<T> {
  private:
   DenseSize size_;
   index_t tile_, input_rows_, hidden_;
-  SumOrder shards_;  // of the tokens
+  SumOrder shards_;  // of the tokens, where they are fixed
   index_t biases_;   // elements
 };
 
