@@ -2,12 +2,13 @@
 # Builds the programs and runs the whole test suite.
 #
 #   tests/run.sh [--mpi openmpi|mpich|both] [--preset <name>] [--max-ranks <n>] [--full]
-#                [--no-install] [-- <options of ctest that choose tests: -R, -E, -L>]
+#                [--part <n>] [--no-install] [-- <options of ctest that choose tests: -R, -E, -L>]
 #
 #   --mpi         the MPI to test with; both: one run after the other (openmpi)
 #   --preset      release, debug, asan, ... (release); with MPICH release or asan
 #   --max-ranks   leave out the tests with more ranks
 #   --full        also the tests labelled 'long', and all runs where others take a sample
+#   --part        of the test programs one of n, which take turns from seed to seed; scripts are not affected
 #   --no-install  do not look for missing packages
 #
 # Only what the chosen tests need is built. Long lists of runs are sampled by NANOTRON_SEED (chosen and printed here where
@@ -16,16 +17,17 @@ set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 cd "$root"
-mpi=openmpi preset=release max_ranks=0 full=0 install=1
+mpi=openmpi preset=release max_ranks=0 full=0 part=1 install=1
 ctest_options=()
 
-usage() { sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 while [ $# -gt 0 ]; do
   case "$1" in
     --mpi) mpi="${2:-}"; shift ;;
     --preset) preset="${2:-}"; shift ;;
     --max-ranks) max_ranks="${2:-}"; shift ;;
     --full) full=1; export NANOTRON_FULL=1 ;;
+    --part) part="${2:-}"; shift ;;
     --no-install) install=0 ;;
     --) shift; ctest_options=("$@"); break ;;
     -h | --help) usage; exit 0 ;;
@@ -66,15 +68,15 @@ excluded_labels() {
 }
 
 # chosen_tests <preset> <option of ctest>...: their names. A test of many sizes runs on 1 and 2 ranks and on one larger number,
-# which takes turns from seed to seed; --full: on all.
+# which takes turns from seed to seed; --full: on all. --part: one of so many programs.
 chosen_tests() {
-  ctest --preset "$1" -N "${@:2}" | sed -n 's/^ *Test *#[0-9]*: //p' | awk -v seed="$NANOTRON_SEED" -v full="$full" '
+  ctest --preset "$1" -N "${@:2}" | sed -n 's/^ *Test *#[0-9]*: //p' | awk -v seed="$NANOTRON_SEED" -v full="$full" -v part="$part" '
     { name[NR] = base[NR] = $0; size[NR] = 0
       if (match($0, /\.np[0-9]+$/)) { size[NR] = substr($0, RSTART + 3) + 0; base[NR] = substr($0, 1, RSTART - 1) }
       if (!(base[NR] in number)) number[base[NR]] = ++bases
       if (size[NR] > 2) ++larger[base[NR]] }
     END { for (i = 1; i <= NR; ++i)
-            if (full || size[i] <= 2 || (seed + number[base[i]]) % larger[base[i]] == seen[base[i]]++) print name[i] }'
+            if ((size[i] == 0 || (int(seed / 4) + number[base[i]]) % part == 0) && (full || size[i] <= 2 || (seed + number[base[i]]) % larger[base[i]] == seen[base[i]]++)) print name[i] }'
 }
 
 # needed_targets <test>...: the test programs that these tests run; for scripts all that they start

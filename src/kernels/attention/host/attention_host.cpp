@@ -322,8 +322,8 @@ template <class T>
 std::size_t worker_bytes(const AttentionShape& shape) {
   using M = master_t<T>;
   const Extents<M> e(shape);
-  const index_t elements = std::max(ForwardBuffers<M>(Slices<M>(nullptr), e).size,
-                                    BackwardBuffers<M>(Slices<M>(nullptr), e, shape).size);
+  const index_t elements =
+      std::max(ForwardBuffers<M>(Slices<M>(nullptr), e).size, BackwardBuffers<M>(Slices<M>(nullptr), e, shape).size);
   const std::size_t bytes = static_cast<std::size_t>(elements) * sizeof(M);
   return std::is_same_v<T, bf16> ? std::max(bytes, bf16_tiles::attention_bytes(shape)) : bytes;
 }
