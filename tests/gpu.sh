@@ -105,11 +105,10 @@ source "$here/gpu/correctness.sh"
 source "$here/gpu/speed.sh"
 # shellcheck source=gpu/profile.sh
 source "$here/gpu/profile.sh"
-smi="$(find_tool nvidia-smi || true)" first="${CUDA_VISIBLE_DEVICES:-0}"
-query=("$smi" "--id=${first%%,*}" "--format=csv,noheader,nounits")  # of the GPU that rank 0 takes
 "$bin/nanotron_hpc" --build-info >"$logs/build_info.log" 2>&1 || true
 # An emulated GPU continues while the host sleeps; here it is to be one for all ranks. What takes seconds takes minutes there.
 vendor="$(vendor_of_build)"
+find_gpu
 [ "$vendor" != emulated ] || { export NANOTRON_WAIT=sleep NANOTRON_EMULATED_SHARED_GPU=1 && slower=20; }
 [ ${#decks[@]} -gt 0 ] || [ "$what" = experts ] || choose_decks
 head_of_report

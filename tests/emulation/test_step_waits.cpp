@@ -14,6 +14,7 @@ namespace {
 struct Case {
   const char* golden;
   std::vector<std::string> set;
+  bool on_tensor_cores = false;  // by kernels that a build for AMD GPUs lacks
 };
 
 template <class T>
@@ -39,10 +40,12 @@ TEST(StepWaits, AreOne) {
                          {"llama", {"parallel.zero_stage=3", "optimizer.name=muon"}},
                          {"llama", {"parallel.tp=2", "parallel.tp_mode=reduce_scatter"}},
                          {"llama", {"parallel.pp=2", "data.micro_batch_size=1"}},
-                         {"mixtral", {"run.expert_gemms=grouped", "precision.compute=bf16"}},
+                         {"mixtral", {"run.expert_gemms=grouped", "precision.compute=bf16"}, true},
                          {"qwen3_moe",
                           {"run.expert_gemms=grouped", "precision.compute=bf16", "parallel.tp=2",
-                           "moe.capacity_factor=1.0", "moe.moe_intermediate_size=48", "parallel.recompute=full"}}}) {
+                           "moe.capacity_factor=1.0", "moe.moe_intermediate_size=48", "parallel.recompute=full"},
+                          true}}) {
+    if (c.on_tensor_cores && !has_mma_kernels) continue;
     std::vector<std::string> set = c.set;
     set.emplace_back("checkpoint.resume=none");
     set.push_back("data.path='" + tokens.path() + "'");

@@ -14,14 +14,44 @@ vendor_of_build() {
     *) echo nvidia ;;
   esac
 }
-# find_tool <name>: its path, in PATH or where the toolkit and the images of NVIDIA have it
+# find_tool <name>: its path, in PATH or where the toolkits have it, or the images of NVIDIA
 find_tool() {
   command -v "$1" && return
   local folder
-  for folder in "${CUDA_HOME:-/usr/local/cuda}"/{bin,compute-sanitizer} /opt/nvidia/nsight-{systems,compute}/*{,/bin}; do
+  for folder in "${CUDA_HOME:-/usr/local/cuda}"/{bin,compute-sanitizer} "${ROCM_PATH:-/opt/rocm}/bin" /opt/nvidia/nsight-{systems,compute}/*{,/bin}; do
     if [ -x "$folder/$1" ]; then printf '%s\n' "$folder/$1"; return; fi
   done
   return 1
+}
+
+# find_gpu: what is asked of the GPU that rank 0 takes, by the vendor's tool, if it is there
+find_gpu() {
+  local first="${CUDA_VISIBLE_DEVICES:-0}"
+  smi_name=nvidia-smi
+  if [ "$vendor" = amd ]; then smi_name=rocm-smi first="${ROCR_VISIBLE_DEVICES:-0}"; fi
+  smi="$(find_tool "$smi_name" || true)"
+  query=("$smi" "--id=${first%%,*}" "--format=csv,noheader,nounits")
+  if [ "$vendor" = amd ]; then query=("$smi" --device "${first%%,*}" --json); fi
+}
+# amd_value <key>: the number after this key, an expression for sed, in the JSON of one GPU that rocm-smi writes, from stdin
+amd_value() { tr ',{' '\n\n' | sed -n "s/^[^\"]*\"$1\": *\"[^0-9\"]*\([0-9.]*\).*/\1/p"; }
+# memory_of_gpu: in MiB
+memory_of_gpu() {
+  local bytes
+  if [ "$vendor" != amd ]; then "${query[@]}" --query-gpu=memory.total; return; fi
+  bytes="$("${query[@]}" --showmeminfo vram | amd_value 'VRAM Total Memory (B)')"
+  echo "${bytes:+$((bytes >> 20))}"
+}
+# sample_gpu: a line '<busy %>, <MHz>, <W>, <MiB>' five times a second, or as often as the tool answers
+sample_gpu() {
+  local says bytes
+  if [ "$vendor" != amd ]; then exec "${query[@]}" --query-gpu=utilization.gpu,clocks.sm,power.draw,memory.used -lms 200; fi
+  while says="$("${query[@]}" --showuse --showclocks --showpower --showmeminfo vram)"; do  # the power has another name in each version
+    bytes="$(amd_value 'VRAM Total Used Memory (B)' <<<"$says")"
+    printf '%s, %s, %s, %d\n' "$(amd_value 'GPU use (%)' <<<"$says")" "$(amd_value 'sclk clock speed:' <<<"$says")" \
+      "$(amd_value '[A-Z][A-Za-z ]* Package Power (W)' <<<"$says")" "$((${bytes:-0} >> 20))"
+    sleep 0.2
+  done
 }
 
 # limited <seconds> <command>...: ended after so many, or when the minutes of the call are over; exit code 124 then
@@ -38,7 +68,7 @@ watched() {
   shift
   : >"$file"
   if [ -n "$smi" ]; then
-    "${query[@]}" --query-gpu=utilization.gpu,clocks.sm,power.draw,memory.used -lms 200 >"$file" 2>&1 &
+    sample_gpu >"$file" 2>&1 &
     sampler=$!
   fi
   "$@" || code=$?
@@ -57,13 +87,14 @@ beside() {
 
 # The head of every report: what was measured, where, with what.
 head_of_report() {
-  local gpu="none that nvidia-smi knows" dirty="" cudnn api libraries
-  [ -z "$smi" ] || gpu="$("$smi" --query-gpu=name,memory.total,driver_version,clocks.max.sm,power.limit --format=csv,noheader 2>&1 | paste -sd ';')"
+  local gpu="none that $smi_name knows" dirty="" cudnn api libraries asked
+  asked=(--query-gpu=name,memory.total,driver_version,clocks.max.sm,power.limit --format=csv,noheader)
+  if [ "$vendor" = amd ]; then asked=(--showproductname --showdriverversion --csv); fi
+  [ -z "$smi" ] || gpu="$("$smi" "${asked[@]}" 2>&1 | paste -sd ';' || true)"
   api="CUDA $(about cuda), driver for CUDA $(about cuda_driver)"
   libraries="NCCL $(about nccl), cuBLAS $(about cublas)"
   if [ -n "$(about hip)" ]; then
     api="HIP $(about hip), driver for HIP $(about hip_driver)" libraries="RCCL $(about rccl), rocBLAS $(about rocblas)"
-    [ "$vendor" != amd ] || gpu="$(rocm-smi --showproductname --showdriverversion --csv 2>&1 | paste -sd ';' || true)"
   fi
   [ "$(about git_dirty)" = no ] || dirty=", with changes"
   say "# $what, $started"
@@ -95,12 +126,12 @@ choose_decks() {
   local deck total memory
   fitting=()
   if [ -z "$smi" ]; then
-    [ "$what" = correctness ] || wrong "without nvidia-smi no deck can be chosen: name one with --deck"
+    [ "$what" = correctness ] || wrong "without $smi_name no deck can be chosen: name one with --deck"
     decks=("$root/tests/golden/llama/input.deck")
     return
   fi
-  memory="$("${query[@]}" --query-gpu=memory.total 2>&1)" || true
-  [[ "$memory" =~ ^[0-9]+$ ]] || wrong "nvidia-smi does not say the memory of the GPU, but '$memory': name a deck with --deck"
+  memory="$(memory_of_gpu 2>&1)" || true
+  [[ "$memory" =~ ^[0-9]+$ ]] || wrong "$smi_name does not say the memory of the GPU, but '$memory': name a deck with --deck"
   for deck in "$root"/input/{qwen2_1b5,llama3_3b,llama_7b}.deck; do
     total="$("$bin/nanotron_hpc" --plan "$deck" | sed -n 's/^  total *\([0-9]*\).* MiB$/\1/p')"
     [ -n "$total" ] || wrong "nanotron_hpc --plan $deck says no total"

@@ -46,6 +46,9 @@ speed_head() {
   # As the vendor states it: dense, bf16 with sums in fp32, SXM.
   if grep -qE '^\| GPU.*\| NVIDIA (H100|H200|GH200)' "$report"; then peak=989.4; fi
   if grep -qE '^\| GPU.*\| NVIDIA A100' "$report"; then peak=312; fi
+  if grep -qiE '^\| GPU.*MI300X' "$report"; then peak=1307.4; fi
+  if grep -qiE '^\| GPU.*MI300A' "$report"; then peak=980.6; fi
+  if grep -qiE '^\| GPU.*MI250X' "$report"; then peak=191.5; fi  # of a die
   say ""
   say "| deck | program | ms/step: median (min - max) | tokens/s | model TFLOP/s | of GEMM peak % | of stated peak % | MHz | W | MiB at most | MiB planned |"
   say "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
@@ -58,7 +61,7 @@ speed_notes() {
   say "global_batch_size * sequence_length / median. model TFLOP/s = tokens/s * FLOP per token of \`nanotron_hpc --plan\`, in which"
   say "nothing computed twice counts. GEMM peak: the rate of bf16 GEMMs that nanotron_bench measured just before. Stated peak:"
   say "$peak TFLOP/s, of bf16 (0: not known). fp8: precision%compute = 'fp8'; its shares are of the peaks of bf16. MHz, W: means of"
-  say "nvidia-smi's samples with the GPU busy. MiB at most: all that was in use on the GPU; planned: the program's own buffer."
+  say "$smi_name's samples with the GPU busy. MiB at most: all that was in use on the GPU; planned: the program's own buffer."
 }
 
 speed() {
@@ -99,6 +102,7 @@ experts() {
     --set data.sequence_length=2048 --set data.global_batch_size=8 --set data.micro_batch_size=4)
   speed_head
   for gemms in library grouped; do
+    if [ "$vendor $gemms" = "amd grouped" ]; then continue; fi  # kernels for NVIDIA's tensor cores
     speed_row "mixtral_90m, wider" "nanotron_bench, bf16, expert_gemms = '$gemms'" "experts_$gemms" \
       bench 240 "$root/input/mixtral_90m.deck" "experts_$gemms" "${steps:-10}" bf16 "${wider[@]}" --set "run.expert_gemms='$gemms'" || true
   done

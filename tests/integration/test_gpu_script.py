@@ -25,6 +25,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
+[ -z "${FAKE_SAMPLED:-}" ] || until [ -s "${json%.json}.gpu" ]; do sleep 0.05; done
 cp "$(dirname "$0")/bench.json" "$json"
 echo 'Where a step'"'"'s time goes, bf16 on rank 0'
 echo '  region          calls/step   ms inclusive   ms exclusive   share %'
@@ -48,7 +49,7 @@ echo "[  PASSED  ] ${FAKE_TESTS:-7} tests."
 """
 HPC = r"""#!/usr/bin/env bash
 case "$*" in
-  *--build-info*) {program} --build-info | sed "s/^cuda: .*/cuda: 13.0/"
+  *--build-info*) {program} --build-info | sed "s/^cuda: .*/${FAKE_API:-cuda: 13.0}/"
     printf 'nccl: %s\ncublas: 13.1.0\ncudnn: %s\n' "${FAKE_NCCL:-2.28.9}" "${FAKE_CUDNN:-9.28.1}" ;;
   *--plan*) exec {program} "$@" ;;
   *stop_after*) exit 75 ;;
@@ -61,6 +62,18 @@ case "$*" in
   *query-gpu=memory.total*) echo "${FAKE_MEMORY:-81559}" ;;
   *utilization.gpu*) printf '%s\n' '3, 345, 71.00, 600' '99, 1800, 690.00, 61000' '100, 1700, 700.00, 70123'; exec sleep 60 ;;
   *) echo 'NVIDIA H100 80GB HBM3, 81559 MiB, 580.1, 1980 MHz, 700.00 W' ;;
+esac
+"""
+# As rocm-smi writes them for one of several GPUs.
+AMD_SMI = r"""#!/usr/bin/env bash
+case "$*" in
+  "--device 3 --json --showuse --showclocks --showpower --showmeminfo vram")
+    printf '%s' '{"card3": {"fclk clock speed:": "(1300Mhz)", "fclk clock level:": "0", "sclk clock speed:": "(1800Mhz)", ' \
+      '"sclk clock level:": "1", "Current Socket Graphics Package Power (W)": "690.0", "GPU use (%)": "99", ' \
+      '"VRAM Total Memory (B)": "206141652992", "VRAM Total Used Memory (B)": "63963136000"}}' ;;
+  "--device 3 --json --showmeminfo vram")
+    echo '{"card3": {"VRAM Total Memory (B)": "'"${FAKE_BYTES:-206141652992}"'", "VRAM Total Used Memory (B)": "63963136000"}}' ;;
+  *) printf 'device,Card Series,Driver version\ncard3,AMD Instinct MI300X,6.3\n' ;;
 esac
 """
 SANITIZER = r"""#!/usr/bin/env bash
@@ -134,6 +147,20 @@ def correctness(programs, tools, here, environment):
                   says=["| NCCL, ranks that share the GPU: dp=2 pp=2 | 4 | passed", "| loss of tp=2 | 2 | FAILED: 3.1334, one rank has 3.1234 |",
                         "| loss of tp=2 cp=2 | 4 | FAILED"])
     check(said.count("| NCCL, ranks that share the GPU") == 6 and said.count("FAILED") == 2, "six grids, two with another loss", said)
+
+
+def amd(tools, here, deck, environment):
+    """The GPU of an AMD build is asked by rocm-smi; kernels for NVIDIA's tensor cores are not measured."""
+    make(tools, "rocm-smi", AMD_SMI)
+    of_amd = environment | {"FAKE_API": r"cuda: none\nhip: 6.3, for gfx942", "FAKE_SAMPLED": "1", "ROCR_VISIBLE_DEVICES": "3"}
+    script("speed", *here, "--deck", deck, "--python", "false", code=1, says=[
+        "MI300X", "rocm-smi's samples",
+        "| llama_30m | nanotron_bench, bf16 | 10.0 (9.0 - 11.0) | 204800 | 400 | 50.0 | 30.6 | 1800 | 690 | 61000 | 61834 |"], **of_amd)
+    script("speed", *here, "--python", "false", code=1, says=["| llama_7b | nanotron_bench, bf16 |"], **of_amd)
+    script("speed", *here, code=64, says=["none of the decks fits 8192 MiB"], FAKE_BYTES="8589934592", **of_amd)
+    script("speed", *here, code=64, says=["rocm-smi does not say the memory"], FAKE_BYTES="none", **of_amd)
+    said = script("experts", *here, says=["expert_gemms = 'library' | 10.0"], **of_amd)
+    check("grouped" not in said, "no grouped GEMMs", said)
 
 
 def a_row_has_its_own_limit(programs, work):
@@ -210,6 +237,8 @@ def main(work):
     script("speed", *here, *torch, code=64, says=["none of the decks fits 24576 MiB"], FAKE_MEMORY="24576", **with_tools)
 
     script("experts", *here, says=["expert_gemms = 'library' | 10.0", "expert_gemms = 'grouped' | 10.0"], **with_tools)
+
+    amd(tools, here, deck, with_tools)
 
     by_timers = bare | {"PATH": f"{broken}:{os.environ['PATH']}"}
     said = script("profile", *here, "--deck", deck, says=["the program's timers", "| `load tokens` | 1 | 150.000 | 30.0 |"], **by_timers)
