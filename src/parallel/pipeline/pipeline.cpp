@@ -16,10 +16,11 @@ constexpr int forward_lane = 0, gradient_lane = 1;
 
 // NCCL begins its operations in the order in which a process launches them, whatever their streams (src/enqueue.cc of
 // 2.30, launchOrder): a send after an unfinished one on its link blocks receives on other links. With groups of
-// micro-batches that are not full, the ranks of a loop may wait for each other in a circle.
+// micro-batches that are not full, the ranks of a loop may wait for each other in a circle. (A planned group does not
+// know by what a run moves its messages: 'mpi' has no such order.)
 void require_no_circle(const PipelineSchedule& schedule, const comm::Group& ranks) {
   const bool is_interleaved = schedule.placement == Placement::loop && schedule.virtual_stages > 1;
-  if (ranks.transport() != comm::Transport::nccl || !is_interleaved || ranks.size() < 3) return;
+  if (ranks.is_planned() || ranks.transport() != comm::Transport::nccl || !is_interleaved || ranks.size() < 3) return;
   if (schedule.micro_batches % ranks.size() == 0 || schedule.micro_batches < 2 * ranks.size()) return;
   fail(ExitCode::deck_error,
        {.what = "NCCL would deadlock in this pipeline schedule",
