@@ -7,7 +7,7 @@
 --print: the rows as they should be. The answer of a row begins with one of
     accepted         --check finds no mistake
     nearly           the same; what the deck leaves out of the training is named
-    hardware         the same; the training ran on devices that the program has no kernels for
+    hardware         the same; the training ran on devices that the program has no kernels for, or untried ones
     refused: `word`  every mistake that --check finds has the word
 """
 import re

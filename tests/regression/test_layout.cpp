@@ -16,6 +16,7 @@
 
 #include "support/comparison.hpp"
 #include "support/drawn_decks.hpp"
+#include "support/expert_runs.hpp"
 #include "support/sampling.hpp"
 
 namespace nanotron {
@@ -129,6 +130,22 @@ const std::vector<Case> mixtures{
      {"precision.compute=fp64", "model.num_key_value_heads=4", "precision.tensor_shards=4",
       "precision.context_shards=6", "data.sequence_length=23", "parallel.compression=bf16"},
      {2, 3, 6}}};
+// Head and embedding have several uses, each a sum over the shards of a sequence.
+const std::vector<Case> later{
+    {"llama",
+     {"precision.compute=fp32", "model.num_key_value_heads=4", "precision.tensor_shards=4",
+      "precision.context_shards=4", "model.num_nextn_predict_layers=2"}},
+    {"llama",
+     {"precision.compute=bf16", "precision.tensor_shards=2", "precision.context_shards=6", "data.sequence_length=23",
+      "model.num_nextn_predict_layers=2", "model.tie_word_embeddings=.true."}},
+    {"qwen3",
+     {"precision.compute=fp64", "precision.tensor_shards=1", "precision.context_shards=2",
+      "data.document_mask=block_diagonal", "model.num_nextn_predict_layers=1", "optimizer.z_loss_coefficient=0.02",
+      "parallel.mlp_tile=3"}},
+    {"qwen2_moe",
+     {"precision.compute=fp32", "precision.tensor_shards=2", "precision.context_shards=4",
+      "model.num_nextn_predict_layers=2"},
+     {2, 4}}};
 // Head and embedding share their weights.
 const std::vector<Case> tied{
     {"llama",
@@ -161,11 +178,6 @@ const Case rounded_mixture{
 const std::vector<std::string> only_dp{"parallel.tp=1", "parallel.pp=1", "parallel.cp=1"};
 const std::vector<std::string> two_parts{"parallel.pp=2", "parallel.pp_schedule=zero_bubble",
                                          "parallel.recompute=none"};
-
-std::uint64_t over_world(std::uint64_t bytes) {
-  MPI_Allreduce(MPI_IN_PLACE, &bytes, 1, MPI_UINT64_T, MPI_SUM, test::world());
-  return bytes;
-}
 
 void expect_same_bits(const test::Tensors& ours, const test::Tensors& theirs) {
   ASSERT_EQ(ours.size(), theirs.size());
@@ -240,10 +252,8 @@ class Layout : public testing::Test {
       }
       expect_same_bits(ours.ema, reference->ema);
       // Of an expert's rows, of which the group gets as many as it chooses.
-      const bool by_row = config.parallel.ep > 1;
-      const std::uint64_t sent = by_row ? over_world(ours.counted.tensor_parallel) : ours.counted.tensor_parallel;
-      const std::uint64_t foreseen =
-          by_row ? over_world(ours.predicted.tensor_parallel) : ours.predicted.tensor_parallel;
+      const auto all = [&](std::uint64_t bytes) { return config.parallel.ep > 1 ? test::over_world(bytes) : bytes; };
+      const std::uint64_t sent = all(ours.counted.tensor_parallel), foreseen = all(ours.predicted.tensor_parallel);
       if (config.model.moe.capacity_factor == 0.0) {
         EXPECT_EQ(sent, foreseen);
       } else {
@@ -302,6 +312,13 @@ TEST_F(Layout, SameBitsOfTiedWords) {
     for (const Case& c : tied) compare(c, two_parts);
   }
   EXPECT_GE(runs_, enough(ranks_ == 1 ? 6 : 8));
+}
+
+TEST_F(Layout, SameBitsOfLaterTokensOfPartsOfSequences) {
+  for (const Case& c : later) compare(c);
+  if (ranks_ % 2 == 0) compare(later[2], two_parts);
+  EXPECT_GE(runs_, enough(ranks_ == 1 ? 4 : 8));
+  EXPECT_TRUE(ranks_ == 1 || cut_["cp"] > 0 || !test::all_runs());
 }
 
 TEST_F(Layout, SameBitsOfGradientsRoundedToBf16) {

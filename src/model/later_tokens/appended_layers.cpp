@@ -6,6 +6,20 @@
 #include "nanotron/kernels/gemm/gemm.hpp"
 
 namespace nanotron::model {
+namespace {
+
+// For this many columns of the embedding and, besides, elements of a bias.
+template <class T>
+nn::ShardGradients<T> take_shards(const TransformerSetup& setup, const ParameterTable& table, index_t bias,
+                                  Arena& arena) {
+  const SumOrder tokens = detail::orders_of(setup).sequence;
+  if (setup.context_shards <= 1 || tokens.shards_on_rank == 1) return {};
+  const index_t elements = table.vocabulary.size() * setup.model.hidden_size + bias;
+  return {tokens, arena.take<master_t<T>>(MemoryKind::workspace, tokens.shards_on_rank, elements)};
+}
+
+}  // namespace
+
 template <class T>
 AppendedLayers<T>::AppendedLayers(const TransformerSetup& setup, const ParameterTable& table,
                                   const nn::ParameterBuffers<T>& buffers, const LocalSizes& s,
@@ -15,7 +29,10 @@ AppendedLayers<T>::AppendedLayers(const TransformerSetup& setup, const Parameter
       token_order_(detail::orders_of(setup).hidden_rows),
       tokens_(s.tokens),
       hidden_(s.hidden),
-      auxiliary_(arena.take<double>(MemoryKind::workspace, setup.objective.has_auxiliary() ? s.tokens : 0)) {
+      auxiliary_(arena.take<double>(MemoryKind::workspace, setup.objective.has_auxiliary() ? s.tokens : 0)),
+      is_tied_(table.is_tied),
+      head_gradients_(take_shards<T>(setup, table, detail::biased_logits(table), arena)) {
+  if (!is_tied_) embedding_gradients_ = take_shards<T>(setup, table, 0, arena);
   constexpr auto kept = MemoryKind::activations;
   const kernels::RowSegments segments = detail::orders_of(setup).tokens;
   const std::string prefix = "model/layers/";
@@ -45,6 +62,8 @@ AppendedLayers<T>::AppendedLayers(const TransformerSetup& setup, const Parameter
 
 template <class T>
 void AppendedLayers<T>::embed(Device& device) const {
+  head_gradients_.clear(device);
+  embedding_gradients_.clear(device);
   for (index_t d = 1; d <= size(); ++d) {
     const Matrix<T> e = at(d).embedded;
     lookup_.forward(device, of_depth(later_.inputs, d), region_->partial_sum(e));
@@ -97,7 +116,8 @@ void AppendedLayers<T>::join_backward(Device& device, index_t depth, Matrix<cons
 
 template <class T>
 void AppendedLayers<T>::embed_backward(Device& device, index_t depth, Matrix<T> de) const {
-  lookup_.backward(device, of_depth(later_.inputs, depth), region_->gather(device, de));
+  lookup_.backward(device, of_depth(later_.inputs, depth), region_->gather(device, de),
+                   is_tied_ ? head_gradients_ : embedding_gradients_);
 }
 
 NANOTRON_INSTANTIATE_CLASS(AppendedLayers)

@@ -9,6 +9,7 @@
 #include "nanotron/model/later_tokens/later_tokens.hpp"
 #include "nanotron/model/layers/transformer.hpp"
 #include "nanotron/nn/linear/linear.hpp"
+#include "nanotron/nn/vocab/shard_gradients.hpp"
 
 namespace nanotron::model {
 
@@ -34,7 +35,11 @@ class AppendedLayers {
 
   // In the order of a step. n, y, x, dx, e: (hidden_rows, h). work, sums: shared memory, overwritten; see Workspace.
 
-  /// Looks up the inputs of all depths. Collective over the tensor-parallel group.
+  /// Where the losses of all depths add the head's gradients; the embedding's follow there if the two are tied.
+  const nn::ShardGradients<T>& head_gradients() const { return head_gradients_; }
+  bool is_tied() const { return is_tied_; }
+
+  /// Looks up the inputs of all depths, and clears head_gradients. Collective over the tensor-parallel group.
   void embed(Device& device) const;
   /// n: h^(d - 1) -> x, overwritten.
   void join(Device& device, index_t depth, Matrix<T> n, Matrix<T> work, Matrix<T> x) const;
@@ -48,6 +53,8 @@ class AppendedLayers {
                      Vector<M> sums) const;
   /// Accumulates the gradient of the token embedding. Collective as embed.
   void embed_backward(Device& device, index_t depth, Matrix<T> de) const;
+  /// After that of all depths, of an embedding that is not tied.
+  void add_embedding_shards(Device& device) const { lookup_.add_shards(device, embedding_gradients_); }
 
  private:
   struct Layer {
@@ -75,6 +82,8 @@ class AppendedLayers {
   std::vector<Layer> layers_;
   std::vector<Matrix<T>> gradients_;
   Vector<double> auxiliary_;  // where the head writes what the metrics do not say
+  bool is_tied_;
+  nn::ShardGradients<T> head_gradients_, embedding_gradients_;
   LaterTokens later_;
 };
 

@@ -35,10 +35,6 @@ void check_later_tokens(const deck::Config& c, deck::Findings& f) {
             "layers that predict later tokens have a loss of tokens alone, and this run trains on pairs of sequences",
             "num_nextn_predict_layers = 0");
   }
-  if (c.precision.context_shards > 1) {  // the shards of a sequence would each add up several uses of the head
-    refuse_layout(c, f, "precision.context_shards", "layers that predict later tokens and parts of sequences",
-                  "context_shards = 1");
-  }
   // The gradient of the projection is added over tp when a shard of the batch is complete.
   if (c.parallel.tp_mode != deck::TpMode::all_reduce && c.parallel.tp > 1 &&
       deck::sum_shards(c).batch != c.data.global_batch_size) {

@@ -90,12 +90,13 @@ void Transformer<T>::loss_of_all(const Slot& slot, Vector<const std::int32_t> ta
   weights_.use(loss_use(slot.stage, loss_steps() - 1));
   for (index_t d = 0; d <= appended_->size(); ++d) {
     const Matrix<T> dn = appended_->gradient(d);
-    head_->loss.forward_backward(*device_,
-                                 tp_region_->gather(*device_, d == 0 ? act_.final_norm : appended_->normed(d)),
-                                 d == 0 ? targets : appended_->targets(d), d == 0 ? scale : scale * appended_->weight(),
-                                 act_.loss, d == 0 ? rows : appended_->rows(d), tp_region_->partial_sum(dn));
+    head_->loss.forward_backward(
+        *device_, tp_region_->gather(*device_, d == 0 ? act_.final_norm : appended_->normed(d)),
+        d == 0 ? targets : appended_->targets(d), d == 0 ? scale : scale * appended_->weight(), act_.loss,
+        d == 0 ? rows : appended_->rows(d), tp_region_->partial_sum(dn), appended_->head_gradients());
     tp_region_->start_sum(*device_, dn).wait();
   }
+  if (!appended_->is_tied()) head_->loss.add_shards(*device_, appended_->head_gradients());
 }
 
 template <class T>
@@ -106,6 +107,11 @@ void Transformer<T>::backward_after_loss(const Slot& slot, index_t step, Matrix<
   if (d == 0) {
     for (index_t k = 1; k <= depths; ++k)
       appended_->embed_backward(*device_, k, at({.stage = appended_stage(k)}).residual.front());
+    if (appended_->is_tied()) {
+      head_->loss.add_shards(*device_, appended_->head_gradients());
+    } else {
+      appended_->add_embedding_shards(*device_);
+    }
     kernels::fill<T>(*device_, flat(dx), 0.0);
     head_->norm->backward(*device_, appended_->gradient(0), output(slot), act_.final_statistics, dx, work.sums);
     return;

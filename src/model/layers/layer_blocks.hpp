@@ -51,6 +51,7 @@ class Join {
 template <class T>
 class LayerBlocks : public DecoderLayer<T> {
  public:
+  bool reads_weights_later() const override { return feed_forward_->is_in_tiles(); }
   LayerBlocks(LayerParts<T> parts, nn::TensorParallelRegion<T>& region)
       : input_norm_(std::move(parts.attention_norms.input)),
         attention_join_(std::move(parts.attention_norms.output), parts.multiplier, {parts.attention_mask, region},

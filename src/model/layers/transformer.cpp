@@ -199,6 +199,15 @@ std::vector<SourceUse> Transformer<T>::backward_uses(index_t stage) const {
 }
 
 template <class T>
+std::vector<SourceUse> Transformer<T>::weight_uses(index_t stage) const {
+  std::vector<SourceUse> uses;
+  for (index_t l = layers(stage) - 1; l >= 0; --l) {
+    if (layer_of(stage, l).reads_weights_later()) uses.push_back({source_of(stage, l), no_unit});
+  }
+  return uses;
+}
+
+template <class T>
 LayerTraffic Transformer<T>::traffic(index_t stage) const {
   LayerTraffic sum;
   for (index_t l = 0; l < layers(stage); ++l) {
@@ -323,8 +332,9 @@ void Transformer<T>::backward_layer_weight(const Slot& slot, index_t layer) {
   const NotedLayer noted(setup_.stages[static_cast<std::size_t>(slot.stage)].layers.begin + layer);
   const auto l = static_cast<std::size_t>(layer);
   const StageActivations<T>& act = at(slot);
-  layer_of(slot.stage, layer)
-      .backward_weight(*device_, act.residual[l], act.layers[l], act_.work_of(slot), act.residual[l + 1]);
+  const DecoderLayer<T>& decoder = layer_of(slot.stage, layer);
+  if (decoder.reads_weights_later()) use_weights(slot.stage, layer, {source_of(slot.stage, layer), no_unit});
+  decoder.backward_weight(*device_, act.residual[l], act.layers[l], act_.work_of(slot), act.residual[l + 1]);
 }
 
 template <class T>

@@ -156,15 +156,17 @@ void VocabLoss<T>::forward(Device& device, Matrix<const T> n, Vector<const std::
 
 template <class T>
 void VocabLoss<T>::forward_backward(Device& device, Matrix<const T> n, Vector<const std::int32_t> targets, double scale,
-                                    const LossWorkspace<T>& work, const LossRows& rows, Matrix<T> dn) const {
+                                    const LossWorkspace<T>& work, const LossRows& rows, Matrix<T> dn,
+                                    const ShardGradients<T>& apart) const {
   const auto tokens = static_cast<index_t>(n.extent(0));
   Vector<const double> weights;
   if (rows.weights != nullptr) {
     forward(device, n, targets, work, rows.loss);
     weights = rows.weights->of(device, rows.loss);
   }
-  for (index_t begin = 0; begin < tokens; begin += work.chunk()) {
-    const index_t count = std::min(work.chunk(), tokens - begin);
+  int shard = 0;
+  for (index_t begin = 0; begin < tokens; ++shard) {
+    const index_t count = apart.is_empty() ? std::min(work.chunk(), tokens - begin) : apart.tokens_of(shard).size();
     const Chunk c(begin, count, n, targets, work, rows);
     const kernels::LossGradient gradient = gradient_of(scale, rows, slice_if_any(weights, begin, count));
     logits(device, c.n, c.logits);
@@ -178,11 +180,14 @@ void VocabLoss<T>::forward_backward(Device& device, Matrix<const T> n, Vector<co
     }
     kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, rule_.multiplier, c.logits, head_.weight, 0.0,
                         MatrixRef<T>(rows_of<T>(dn, {begin, begin + count})), orders_.out);
+    begin += count;
     if (head_.gradient.extent(0) == 0) continue;  // frozen
+    const LinearWeights<T> head = apart.is_empty() ? head_ : apart.of(shard, head_);
+    const SumOrder order = apart.is_empty() ? orders_.tokens : SumOrder();
     kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, rule_.multiplier, c.logits, c.n, 1.0,
-                        MatrixRef<M>(head_.gradient), orders_.tokens);
-    if (head_.bias.extent(0) > 0)
-      kernels::bias_backward<T>(device, c.logits, head_.bias_gradient, work.bias_sums, orders_.tokens.shards_on_rank);
+                        MatrixRef<M>(head.gradient), order);
+    if (head.bias.extent(0) > 0)
+      kernels::bias_backward<T>(device, c.logits, head.bias_gradient, work.bias_sums, order.shards_on_rank);
   }
   if (rows.weights != nullptr) rows.weights->replace(device, rows.loss);
 }

@@ -199,6 +199,8 @@ class PipelineExecutor final : public ForwardBackwardSchedule<T> {
       if (a.work == Work::forward) std::ranges::copy(model_.forward_uses(a.virtual_stage), std::back_inserter(uses));
       if (parallel::is_gradient(a.work))
         std::ranges::copy(model_.backward_uses(a.virtual_stage), std::back_inserter(uses));
+      if (a.work == Work::backward_weight)
+        std::ranges::copy(model_.weight_uses(a.virtual_stage), std::back_inserter(uses));
     }
     return sum + model_.weights().traffic(uses);
   }

@@ -64,6 +64,8 @@ class DecoderLayer {
                               Matrix<T> dx) const = 0;
   virtual void backward_weight(Device& device, Matrix<const T> x, const LayerActivations<T>& act,
                                const Workspace<T>& work, Matrix<const T> x_out) const = 0;
+  /// Whether backward_weight reads the weights: it computes a part of forward once more.
+  virtual bool reads_weights_later() const = 0;
 
   /// Whether rows travel between ranks in the steps below, which together equal the functions above: those of `forward`
   /// and, after backward_start, of backward or backward_input. After each step rows may be in flight until the next one

@@ -57,8 +57,8 @@ class Transformer {
 
   /// Bytes that the functions below move for one micro-batch of a virtual stage, without gathers of weights.
   LayerTraffic traffic(index_t stage) const;
-  /// The sources whose weights these passes read, in order: forward; whole backward, or its first part.
-  std::vector<SourceUse> forward_uses(index_t stage) const, backward_uses(index_t stage) const;
+  /// The sources whose weights these passes read, in order: forward; whole backward, or its two parts.
+  std::vector<SourceUse> forward_uses(index_t) const, backward_uses(index_t) const, weight_uses(index_t stage) const;
   const UnitWeights<T>& weights() const { return weights_; }
 
   /// Hidden states (this rank's rows, h) before and after the stage; buffers for dx below, (in_turns x rows, h).

@@ -3,6 +3,7 @@
 // The token embedding, its rows sharded over the tensor-parallel group (vocab parallel). Each rank looks up the tokens
 // in its rows and multiplies them by a constant; the sum over the group is the embedding.
 
+#include "nanotron/nn/vocab/shard_gradients.hpp"
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/shard.hpp"
 
@@ -25,8 +26,11 @@ class VocabEmbedding {
   /// tokens (n) -> this rank's partial sum of x (n, hidden), overwritten.
   void forward(Device& device, Vector<const std::int32_t> tokens, Matrix<T> x) const;
 
-  /// dx (n, hidden). Accumulates the gradient of the table.
-  void backward(Device& device, Vector<const std::int32_t> tokens, Matrix<const T> dx) const;
+  /// dx (n, hidden). Accumulates the gradient of the table; in `apart`, if it is not empty.
+  void backward(Device& device, Vector<const std::int32_t> tokens, Matrix<const T> dx,
+                const ShardGradients<T>& apart = {}) const;
+  /// The gradient += that kept apart.
+  void add_shards(Device& device, const ShardGradients<T>& apart) const { apart.add_to(device, gradient_, {}); }
 
  private:
   Range vocabulary_;

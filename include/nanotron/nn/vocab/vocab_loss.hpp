@@ -17,6 +17,7 @@
 #include "nanotron/kernels/vocab/cross_entropy.hpp"
 #include "nanotron/kernels/vocab/drawn_labels.hpp"
 #include "nanotron/nn/linear/linear.hpp"
+#include "nanotron/nn/vocab/shard_gradients.hpp"
 #include "nanotron/tensor/arena.hpp"
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/shard.hpp"
@@ -113,9 +114,14 @@ class VocabLoss {
 
   /// Also the gradients of scale * (sum of what training minimises): this rank's partial sum of dn (tokens, hidden),
   /// overwritten; the gradients of the head, accumulated. With weights the logits are computed twice: for the losses of
-  /// all tokens, then for their gradients.
+  /// all tokens, then for their gradients. apart: where the gradients of the head go instead, if it is not empty.
   void forward_backward(Device& device, Matrix<const T> n, Vector<const std::int32_t> targets, double scale,
-                        const LossWorkspace<T>& work, const LossRows& rows, Matrix<T> dn) const;
+                        const LossWorkspace<T>& work, const LossRows& rows, Matrix<T> dn,
+                        const ShardGradients<T>& apart = {}) const;
+  /// The gradients of the head += those kept apart.
+  void add_shards(Device& device, const ShardGradients<T>& apart) const {
+    apart.add_to(device, head_.gradient, head_.bias_gradient);
+  }
 
   /// n (tokens, hidden) -> logits (tokens, local vocabulary), overwritten. For sampling. No communication.
   void logits(Device& device, Matrix<const T> n, MatrixRef<T> logits) const;
