@@ -34,7 +34,7 @@ find_gpu() {
   if [ "$vendor" = amd ]; then query=("$smi" --device "${first%%,*}" --json); fi
 }
 # amd_value <key>: the number after this key, an expression for sed, in the JSON of one GPU that rocm-smi writes, from stdin
-amd_value() { tr ',{' '\n\n' | sed -n "s/^[^\"]*\"$1\": *\"[^0-9\"]*\([0-9.]*\).*/\1/p"; }
+amd_value() { sed 's/[,{]/\n/g' | sed -n "s/^[^\"]*\"$1\": *\"[^0-9\"]*\([0-9.]*\).*/\1/p"; }
 # memory_of_gpu: in MiB
 memory_of_gpu() {
   local bytes
@@ -88,7 +88,7 @@ beside() {
 # The head of every report: what was measured, where, with what.
 head_of_report() {
   local gpu="none that $smi_name knows" dirty="" cudnn api libraries asked
-  asked=(--query-gpu=name,memory.total,driver_version,clocks.max.sm,power.limit --format=csv,noheader)
+  asked=("--query-gpu=name,memory.total,driver_version,clocks.max.sm,power.limit" "--format=csv,noheader")
   if [ "$vendor" = amd ]; then asked=(--showproductname --showdriverversion --csv); fi
   [ -z "$smi" ] || gpu="$("$smi" "${asked[@]}" 2>&1 | paste -sd ';' || true)"
   api="CUDA $(about cuda), driver for CUDA $(about cuda_driver)"
