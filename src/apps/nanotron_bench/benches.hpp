@@ -14,10 +14,11 @@ namespace nanotron::apps::bench {
 // (a) GEMMs: square ones in these types and fp32, the deck's own shapes in these types. Collective.
 void measure_gemm(const Bench& bench, const std::vector<ScalarType>& types);
 
-// A linear layer that is computed `per_layer` times in a layer of the model.
+// A linear layer that is computed `per_layer` times in a layer of the model, its inputs or outputs split over tp.
 struct LinearShape {
   std::string name;
   index_t rows, in, out, per_layer;
+  bool in_is_split, out_is_split;
 };
 // Those of a feed-forward block that routes tokens, if all its networks receive equally many; else none.
 std::vector<LinearShape> routed_linears(const Bench& bench);

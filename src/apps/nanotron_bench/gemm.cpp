@@ -7,6 +7,7 @@
 
 #include "nanotron/kernels/gemm/gemm.hpp"
 #include "nanotron/kernels/gemm/peak/gemm_peak.hpp"
+#include "nanotron/trainer/state/step_settings.hpp"
 
 namespace nanotron::apps::bench {
 namespace {
@@ -22,15 +23,24 @@ struct GemmShape {
   index_t m, n, k;
   bool is_gradient;  // of a weight: accumulated in the master type
   index_t calls;
+  int shards = 1;  // of k, with reproducible = 'layout'
   double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
+};
+
+struct Calls {
+  index_t forward, backward;
+};
+// Shards of the sums over the inputs and over the outputs of a layer, one of which is split over tp.
+struct Shards {
+  int in, out;
 };
 
 // The three GEMMs of y = x W^T, W (out, in).
 void add_linear(std::vector<GemmShape>& list, const std::string& name, index_t rows, index_t in, index_t out,
-                index_t calls, index_t forward_calls) {
-  list.push_back({name + ": forward", Op::none, Op::transpose, rows, out, in, false, forward_calls});
-  list.push_back({name + ": input gradient", Op::none, Op::none, rows, in, out, false, calls});
-  list.push_back({name + ": weight gradient", Op::transpose, Op::none, out, in, rows, true, calls});
+                Calls calls, Shards shards) {
+  list.push_back({name + ": forward", Op::none, Op::transpose, rows, out, in, false, calls.forward, shards.in});
+  list.push_back({name + ": input gradient", Op::none, Op::none, rows, in, out, false, calls.backward, shards.out});
+  list.push_back({name + ": weight gradient", Op::transpose, Op::none, out, in, rows, true, calls.backward});
 }
 
 template <class T>
@@ -43,23 +53,26 @@ template <class T>
 std::vector<GemmShape> gemms_of(const Bench& bench) {
   const model::LocalSizes s = bench.sizes();
   const index_t layers = s.layers * bench.micro_batches();
-  const index_t forward = bench.config.parallel.recompute == deck::Recompute::full ? 2 * layers : layers;
+  const Calls calls{bench.config.parallel.recompute == deck::Recompute::full ? 2 * layers : layers, layers};
+  const int on_rank = static_cast<int>(deck::sum_shards(bench.config).tensor) / bench.grid.shape().tp;
+  const Shards columns{1, on_rank}, rows{on_rank, 1};
   const index_t chunk = loss_chunk<T>(s);
   const index_t chunks = (s.tokens + chunk - 1) / chunk * bench.micro_batches();
   std::vector<GemmShape> list;
-  add_linear(list, "q, k, v", s.tokens, s.hidden, s.query + 2 * s.key, layers, forward);
-  add_linear(list, "attention out", s.tokens, s.query, s.hidden, layers, forward);
+  add_linear(list, "q, k, v", s.tokens, s.hidden, s.query + 2 * s.key, calls, columns);
+  add_linear(list, "attention out", s.tokens, s.query, s.hidden, calls, rows);
   if (s.intermediate > 0) {
-    add_linear(list, "gate, up", s.tokens, s.hidden, 2 * s.intermediate, layers, forward);
-    add_linear(list, "down", s.tokens, s.intermediate, s.hidden, layers, forward);
+    add_linear(list, "gate, up", s.tokens, s.hidden, 2 * s.intermediate, calls, columns);
+    add_linear(list, "down", s.tokens, s.intermediate, s.hidden, calls, rows);
   }
   for (const LinearShape& l : routed_linears(bench))
-    add_linear(list, l.name, l.rows, l.in, l.out, l.per_layer * layers, l.per_layer * forward);
-  add_linear(list, "head", chunk, s.hidden, s.vocabulary, chunks, chunks);
+    add_linear(list, l.name, l.rows, l.in, l.out, {l.per_layer * calls.forward, l.per_layer * calls.backward},
+               {l.in_is_split ? on_rank : 1, l.out_is_split ? on_rank : 1});
+  add_linear(list, "head", chunk, s.hidden, s.vocabulary, {chunks, chunks}, columns);
   return list;
 }
 
-// Seconds of one GEMM.
+// Seconds of one GEMM, in the order of sums of the deck's precision%reproducible.
 template <class T>
 class GemmBench {
  public:
@@ -67,24 +80,25 @@ class GemmBench {
 
   GemmBench(const Bench& bench, const std::vector<GemmShape>& list)
       : bench_(bench),
-        device_(timers_),
+        device_(timers_, trainer::gemm_mode_of(bench.config)),
         a_(largest(list, [](const GemmShape& p) { return p.m * p.k; })),
         b_(largest(list, [](const GemmShape& p) { return p.k * p.n; })),
         c_(largest(list, [](const GemmShape& p) { return p.m * p.n; })),
-        workspace_("workspace", workspace_bytes(list)) {
+        workspace_("workspace", workspace_bytes(device_, list)) {
     device_.set_gemm_workspace(Vector<std::byte>(workspace_.data(), workspace_.size()));
   }
 
   Spread seconds(const GemmShape& p) {
     const MatrixRef<const T> a = p.op_a == Op::none ? a_.matrix(p.m, p.k) : a_.matrix(p.k, p.m);
     const MatrixRef<const T> b = p.op_b == Op::none ? b_.matrix(p.k, p.n) : b_.matrix(p.n, p.k);
+    const SumOrder order({{p.k, 1}}, p.shards, 1, 0);
     return seconds_of(device_, bench_.grid.world(), bench_.options.seconds, [&] {
       if (p.is_gradient) {
-        kernels::gemm<T, M>(device_, p.op_a, p.op_b, 1.0, a, b, 1.0, MatrixRef<M>(c_.data(), p.m, p.n));
+        kernels::gemm<T, M>(device_, p.op_a, p.op_b, 1.0, a, b, 1.0, MatrixRef<M>(c_.data(), p.m, p.n), order);
       } else {
         // The buffer of the master type is large enough for T.
         const MatrixRef<T> c(reinterpret_cast<T*>(c_.data()), p.m, p.n);
-        kernels::gemm<T, T>(device_, p.op_a, p.op_b, 1.0, a, b, 0.0, c);
+        kernels::gemm<T, T>(device_, p.op_a, p.op_b, 1.0, a, b, 0.0, c, order);
       }
     });
   }
@@ -96,10 +110,10 @@ class GemmBench {
     for (const GemmShape& p : list) most = std::max(most, size(p));
     return most;
   }
-  static std::size_t workspace_bytes(const std::vector<GemmShape>& list) {
+  static std::size_t workspace_bytes(const Device& device, const std::vector<GemmShape>& list) {
     std::size_t most = 0;
     for (const GemmShape& p : list)
-      most = std::max(most, kernels::gemm_workspace_bytes<T>(GemmMode::library, built_for, p.m, p.n, p.k));
+      most = std::max(most, kernels::gemm_workspace_bytes<T>(device.gemm_mode(), built_for, p.m, p.n, p.k));
     return most;
   }
 
@@ -116,7 +130,10 @@ void measure_shapes(const Bench& bench) {
   const std::vector<GemmShape> list = gemms_of<T>(bench);
   GemmBench<T> gemms(bench, list);
   Table table{.key = fmt::format("gemms_{}", name_of(scalar_type_of<T>)),
-              .title = fmt::format("GEMMs of a step, {} by {}", name_of(scalar_type_of<T>), kernels::gemm_library<T>()),
+              .title = fmt::format("GEMMs of a step, {} {}", name_of(scalar_type_of<T>),
+                                   trainer::gemm_mode_of(bench.config) == GemmMode::fixed_order
+                                       ? "in the order of 'layout'"
+                                       : fmt::format("by {}", kernels::gemm_library<T>())),
               .columns = {{"GEMM per rank", "gemm"},
                           {"m", "m"},
                           {"n", "n"},

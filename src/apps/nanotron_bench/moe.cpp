@@ -115,9 +115,9 @@ std::vector<LinearShape> routed_linears(const Bench& bench) {
   if (all == 0) return {};
   const EvenLoad e = even_load(bench);
   const model::LocalSizes s = bench.sizes();
-  return {{"router", s.tokens, s.hidden, all, 1},
-          {"expert's gate, up", e.rows, s.hidden, 2 * e.width, e.experts},
-          {"expert's down", e.rows, e.width, s.hidden, e.experts}};
+  return {{"router", s.tokens, s.hidden, all, 1, false, false},
+          {"expert's gate, up", e.rows, s.hidden, 2 * e.width, e.experts, false, true},
+          {"expert's down", e.rows, e.width, s.hidden, e.experts, true, false}};
 }
 
 template <class T>
