@@ -5,7 +5,7 @@ import subprocess
 import h5py
 import numpy
 
-from runs import call, mpiexec, program
+from runs import call, commands_of_ranks, program
 from skips import skip
 
 
@@ -65,7 +65,7 @@ def run_with_faults(case, library, rank, settings, *arguments):
     faulty = ["env", f"LD_PRELOAD={library}", *(f"{key}={value}" for key, value in settings.items())]
     ranks = [[program, *arguments, str(case.deck)], [program, *arguments, str(case.deck)]]
     ranks[rank] = faulty + ranks[rank]
-    return call(mpiexec, "-n", "1", *ranks[0], ":", "-n", "1", *ranks[1], seconds=120)
+    return call(*commands_of_ranks((1, ranks[0]), (1, ranks[1])), seconds=120)
 
 
 def write_spikes(path, bad_steps, steps, tokens_of_step):

@@ -31,7 +31,7 @@ import numpy
 
 import schedulers
 from faults import build
-from runs import check, program, ranks_of, report_of, root
+from runs import check, each_rank, program, ranks_of, report_of, root
 
 DAYS, UNEXPECTED, PLANNED = 54, 419, 47
 PER_MONTH = round((UNEXPECTED + PLANNED) * 30 / DAYS)  # 259
@@ -114,11 +114,12 @@ ssize_t pwrite(int descriptor, const void *from, size_t bytes, off_t at) { retur
 # A rank on each of $HOSTS, as srun would give them.
 SRUN = """#!/bin/bash
 while [[ "${1:-}" == -* ]]; do shift; done
-line=()
+line=() ranks=0
 for host in $HOSTS; do
-  line+=(: -n 1 env NANOTRON_HOST_NAME="$host" LD_PRELOAD="$LIBRARY" FAULT_FILE="$FAULTS/$host" "$@")
+  line+=(, 1 env NANOTRON_HOST_NAME="$host" LD_PRELOAD="$LIBRARY" FAULT_FILE="$FAULTS/$host" "$@")
+  ranks=$((ranks + 1))
 done
-exec "$NANOTRON_MPIEXEC" "${line[@]:1}"
+exec "$NANOTRON_MPIEXEC" -n "$ranks" "$EACH_RANK" "${line[@]:1}"
 """
 
 GRIDS = {"dp": "parallel.dp=2 parallel.tp=1", "tp": "parallel.tp=2", "pp": "parallel.pp=2 parallel.tp=1"}
@@ -191,7 +192,7 @@ class Month:
         (case.folder / "stand_ins" / "srun").write_text(SRUN)
         # A month has more restarts than MAX_RESTARTS allows, and failures here follow each other faster than there.
         environment.update(PROGRAM=program, LIBRARY=str(build(case.folder, PRELOAD)), FAULTS=str(self.faults),
-                           FAULT_WIDTH=str(WIDTH[grid]), MAX_RESTARTS="100000", MAX_FAILURES="10", SLURM_JOB_NUM_NODES="2",
+                           EACH_RANK=each_rank, FAULT_WIDTH=str(WIDTH[grid]), MAX_RESTARTS="100000", MAX_FAILURES="10", SLURM_JOB_NUM_NODES="2",
                            OMPI_MCA_odls_base_sigkill_timeout="0")  # as srun --kill-on-bad-exit
         self.environment = environment
 

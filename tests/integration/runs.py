@@ -15,6 +15,7 @@ root = Path(__file__).resolve().parents[2]
 sys.path.append(str(root / "tests/support"))
 program = str(Path(sys.argv[1]).resolve() / "nanotron_hpc")
 mpiexec = os.environ.get("NANOTRON_MPIEXEC", "mpiexec")
+each_rank = str(root / "tests/integration/each_rank.sh")
 
 DECK = """
 &run steps = {steps} output_dir = '{out}' log_every = 1 {run} /
@@ -54,6 +55,12 @@ class Case:
 
     def run(self, *arguments, ranks=2):
         return call(*self.command(*arguments, ranks=ranks))
+
+
+def commands_of_ranks(*parts):
+    """A command line of mpiexec for pairs (number of ranks, their command)."""
+    words = [word for ranks, command in parts for word in (",", ranks, *command)]
+    return [mpiexec, "-n", str(sum(ranks for ranks, _ in parts)), each_rank, *map(str, words[1:])]
 
 
 class Tally:

@@ -20,7 +20,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from runs import Case, call, check, expect, mpiexec, program, ranks_of, report_of, root, wait_for
+from runs import Case, call, check, commands_of_ranks, expect, mpiexec, program, ranks_of, report_of, root, wait_for
 
 
 def losses(output):
@@ -408,11 +408,11 @@ def branches():
 
 def nodes_with_disks_of_their_own():
     with Case("local", out="run") as case:
-        command = []
-        for node in ("a", "b"):
-            (case.folder / node).mkdir()
-            command += [":"] * bool(command) + ["-n", "1", "-wdir", str(case.folder / node), program, str(case.deck)]
-        expect(mpiexec, *command, code=71, says=["rank 1 on host", "all nodes share"])
+        nodes = [case.folder / name for name in ("a", "b")]
+        for node in nodes:
+            node.mkdir()
+        expect(*commands_of_ranks(*((1, ["env", "-C", node, program, case.deck]) for node in nodes)), code=71,
+               says=["rank 1 on host", "all nodes share"])
 
 
 def links_are_not_followed():

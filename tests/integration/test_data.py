@@ -11,7 +11,7 @@ import time
 import h5py
 import numpy as np
 
-from runs import Case, call, check, expect, mpiexec, program, root
+from runs import Case, call, check, commands_of_ranks, expect, program, root
 
 GRIDS = {"dp": ("parallel.dp=2", "parallel.tp=1"), "tp": ("parallel.tp=2",), "pp": ("parallel.pp=2", "parallel.tp=1"),
          "cp": ("parallel.cp=2", "parallel.tp=1"), "ZeRO-3": ("parallel.dp=2", "parallel.tp=1", "parallel.zero_stage=3")}
@@ -34,10 +34,7 @@ def write_tokens(path, change=None, sha256=None, words=None, count=3000):
 
 def run_on_two_hosts(case, *arguments):
     """Two ranks with folders of their own, as on hosts where one path leads to local disks."""
-    command = []
-    for host in ("a", "b"):
-        command += [":"] * bool(command) + ["-n", "1", "-wdir", str(case.folder / host), program, *arguments, str(case.deck)]
-    return call(mpiexec, *command)
+    return call(*commands_of_ranks(*((1, ["env", "-C", case.folder / host, program, *arguments, case.deck]) for host in ("a", "b"))))
 
 
 def settings(keys):

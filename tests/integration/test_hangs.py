@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from faults import build, skip_under_sanitizers
-from runs import Case, check, mpiexec, program, ranks_of, wait_for
+from runs import Case, check, commands_of_ranks, mpiexec, program, ranks_of, wait_for
 
 TIMEOUT = 2.0
 FILES_TIMEOUT = 4.0  # disks stall by themselves
@@ -61,14 +61,6 @@ GRIDS = {
 }
 SHAPES = {"tp": (2, 1, 1, 2, 1), "dp": (2, 1, 1, 2, 1), "pp": (2, 2, 1, 1, 1), "cp": (2, 1, 2, 1, 1), "ep": (4, 1, 1, 1, 2),
           "world": (2, 1, 1, 2, 1)}  # dp, pp, cp, tp, ep
-
-
-def command_of(ranks):
-    """An mpiexec line of a command per rank, of the same program or not."""
-    command = [mpiexec]
-    for arguments in ranks:
-        command += [*(":",) * (len(command) > 1), "-n", "1", *arguments]
-    return command
 
 
 def wait_for_end(running, seconds, what):
@@ -181,7 +173,8 @@ def in_files(library, fault, rank):
     with case:
         line = [program, *arguments, str(case.deck)]
         ranks = [["env", f"LD_PRELOAD={library}", f"FAULT={fault}", *line] if r == rank else line for r in range(4)]
-        running = subprocess.Popen(command_of(ranks), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        running = subprocess.Popen(commands_of_ranks(*((1, command) for command in ranks)), text=True, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT)
         wait_for(case.out / "checkpoints" / "step_00000005" / "manifest.json")
         began = time.time()
         text = wait_for_end(running, 90, what)

@@ -14,7 +14,7 @@ import subprocess
 import time
 
 from faults import SLOW_DISK, build, write_spikes
-from runs import Case, check, expect, kill_all, mpiexec, program, ranks_of, state_at
+from runs import Case, check, commands_of_ranks, expect, kill_all, program, ranks_of, state_at
 
 STEPS, EVERY = 90, 4
 
@@ -40,11 +40,8 @@ class Job:
         self.arguments = [word for key in keys for word in ("--set", key)]
 
     def command(self, hosts, arguments):
-        parts = []
-        for host, ranks in hosts:
-            parts += [":", "-n", str(ranks), "env", f"NANOTRON_HOST_NAME={host}", *self.variables, program, *self.arguments,
-                      *arguments, str(self.case.deck)]
-        return [mpiexec, *parts[1:]]
+        command = [*self.variables, program, *self.arguments, *arguments, self.case.deck]
+        return commands_of_ranks(*((ranks, ["env", f"NANOTRON_HOST_NAME={host}", *command]) for host, ranks in hosts))
 
     def run(self, *arguments, hosts=(("a", 2), ("b", 2))):
         return expect(*self.command(hosts, arguments))

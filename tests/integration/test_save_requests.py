@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from runs import Case, check, kill_all, killed_end, mpiexec, program, ranks_of, state_at, wait_for
+from runs import Case, check, commands_of_ranks, kill_all, killed_end, program, ranks_of, state_at, wait_for
 
 LONG = 100000
 RARELY = ["--set", "checkpoint.every_steps=0"]
@@ -123,10 +123,8 @@ def beside_copies():
     with Case("save_copies", steps=LONG) as case:
         keys = [f"checkpoint.neighbour_directory={case.folder}/hosts/%h", "checkpoint.neighbour_every_steps=4",
                 "checkpoint.every_steps=0", "parallel.tp=2", "parallel.dp=2"]
-        command = [mpiexec]
-        for host in ("a", "b"):
-            command += [*([":"] if host == "b" else []), "-n", "2", "env", f"NANOTRON_HOST_NAME={host}", program,
-                        *(word for key in keys for word in ("--set", key)), str(case.deck)]
+        words = [program, *(word for key in keys for word in ("--set", key)), case.deck]
+        command = commands_of_ranks(*((2, ["env", f"NANOTRON_HOST_NAME={host}", *words]) for host in ("a", "b")))
         start = lambda: subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         running = start()
         until(case, "a copy", lambda: "copied to other hosts" in log_of(case))
