@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "kernels/elementwise/row_sums.hpp"
 #include "kernels/loop/maxima.hpp"
-#include "kernels/loop/segment_sums.hpp"
 #include "nanotron/base/error.hpp"
 #include "nanotron/base/random.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
@@ -17,12 +17,6 @@ NANOTRON_FUNCTION T of_double(double value) {
     return bf16(static_cast<float>(value));
   else
     return static_cast<T>(value);
-}
-
-// The same pieces for the columns of any share of the ranks.
-RowPieces pieces_of_bias(Processor processor, index_t segments, index_t rows) {
-  constexpr index_t any_width = 1024;
-  return RowPieces(processor, segments, rows, any_width);
 }
 
 }  // namespace
@@ -153,26 +147,7 @@ void bias_add(Device& device, MatrixRef<T> y, Vector<const master_t<T>> bias) {
 template <class T>
 void bias_backward(Device& device, MatrixRef<const T> dy, Vector<master_t<T>> dbias, Vector<master_t<T>> workspace,
                    index_t segments) {
-  using M = master_t<T>;
-  const index_t width = dy.columns;
-  const RowPieces pieces = pieces_of_bias(pieces_on(device), segments, dy.rows);
-  const auto sums =
-      sums_of_pieces("bias_backward", workspace, bias_workspace_size(device.processor(), dy.rows, width, segments));
-  const KernelRegion kernel(device, "bias_backward", reads(dy, sums), writes(dbias, sums));
-  for_each_row_with_sums<T>(
-      device, "bias_backward", pieces.count(), width, sums.data(), width,
-      KOKKOS_LAMBDA(const Row& row, const index_t at, M* const of_piece) {
-        const Range rows = pieces.of(at);
-        for (index_t i = rows.begin; i < rows.end; ++i) {
-          const T* const source = dy.data + i * dy.leading;
-          row.template for_each_chunk<T>(width, [=](const index_t c, const auto n) {
-            const auto value = load(source + c, n);
-            const auto so_far = load(of_piece + c, n);
-            store(of_piece + c, n, [&](const int k) { return so_far[k] + value[k]; });
-          });
-        }
-      });
-  add_segment_sums<M>(device, sums.data(), pieces, width, width, dbias.data());
+  add_row_sums<T>(device, dy, pieces_of_bias(pieces_on(device), segments, dy.rows), dbias, workspace);
 }
 
 template <class T>

@@ -1,7 +1,7 @@
 #pragma once
 
 // Sums over rows, column by column, in a fixed order. Rows are split into segments, whose sizes differ by one unit at
-// most, the longer ones first as those of shard_range; segments are split into pieces; each piece
+// most, the longer ones first as those of shard_range, or at given cuts; segments are split into pieces; each piece
 // has its own sum. Pieces of a segment are added in order (on a GPU first in groups), segments in a binary tree
 // (tensor/sum_order.hpp).
 
@@ -29,9 +29,10 @@ inline Processor pieces_on(const Device& device) {
 
 // The rows of a kernel, a team for each piece.
 struct RowPieces {
-  index_t segments, rows;  // rows: of the shortest segment
-  index_t longer, unit;    // the first `longer` segments have `unit` rows more
-  index_t pieces;          // of a segment
+  index_t segments, rows;              // rows: of the shortest segment
+  index_t longer, unit;                // the first `longer` segments have `unit` rows more
+  index_t pieces;                      // of a segment
+  const std::int64_t* cuts = nullptr;  // (segments + 1), in MemorySpace: the segments are split there
 
   RowPieces(Processor processor, index_t segment_count, index_t all_rows, index_t width, index_t rows_of_unit = 1)
       : segments(segment_count),
@@ -41,6 +42,7 @@ struct RowPieces {
         pieces(pieces_of_segment(processor, rows, width)) {}
   index_t count() const { return segments * pieces; }
   NANOTRON_FUNCTION index_t first_of(index_t segment) const {
+    if (cuts != nullptr) return cuts[segment];
     return segment * rows + (segment < longer ? segment : longer) * unit;
   }
   // Rows of piece `at` < count().

@@ -1,5 +1,6 @@
 #include "nanotron/kernels/moe/expert_bias.hpp"
 
+#include "kernels/elementwise/row_sums.hpp"
 #include "nanotron/base/types.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
 
@@ -47,10 +48,21 @@ void scale_rows(Device& device, Matrix<const T> x, Vector<const master_t<T>> wei
       });
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                                                 \
-  template void add_weighted_bias<T>(Device&, Vector<const master_t<T>>, Vector<const master_t<T>>, Matrix<T>); \
-  template void add_bias_dots<T>(Device&, Matrix<const T>, Vector<const master_t<T>>, Vector<master_t<T>>);     \
-  template void scale_rows<T>(Device&, Matrix<const T>, Vector<const master_t<T>>, Matrix<T>);
+template <class T>
+void cut_bias_backward(Device& device, Matrix<const T> dy, const std::int64_t* cuts, index_t segments,
+                       Vector<master_t<T>> dbias, Vector<master_t<T>> workspace) {
+  const MatrixRef<const T> y(dy);
+  RowPieces pieces = pieces_of_bias(pieces_on(device), segments, y.rows);
+  pieces.cuts = cuts;
+  add_row_sums<T>(device, y, pieces, dbias, workspace);
+}
+
+#define NANOTRON_INSTANTIATE(T)                                                                                   \
+  template void add_weighted_bias<T>(Device&, Vector<const master_t<T>>, Vector<const master_t<T>>, Matrix<T>);   \
+  template void add_bias_dots<T>(Device&, Matrix<const T>, Vector<const master_t<T>>, Vector<master_t<T>>);       \
+  template void scale_rows<T>(Device&, Matrix<const T>, Vector<const master_t<T>>, Matrix<T>);                    \
+  template void cut_bias_backward<T>(Device&, Matrix<const T>, const std::int64_t*, index_t, Vector<master_t<T>>, \
+                                     Vector<master_t<T>>);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

@@ -213,19 +213,22 @@ void cut_rows(Device& device, index_t top_k, Vector<const std::int64_t> sources,
       });
 }
 
-void join_cuts(Device& device, Vector<const std::int64_t> of_ranks, index_t experts, index_t sequences,
+void join_cuts(Device& device, Vector<const std::int64_t> of_ranks, index_t experts, index_t sequences, index_t slices,
                Matrix<std::int64_t> cuts) {
   const KernelRegion kernel(device, "join_cuts", reads(of_ranks), writes(cuts));
   const auto joined = static_cast<index_t>(cuts.extent(1)), all = static_cast<index_t>(of_ranks.extent(0));
-  // all = sequences ranks experts (held + 1), joined = ranks held + 1.
-  const index_t ranks = all / (sequences * experts) - (joined - 1), held = (joined - 1) / ranks;
-  NANOTRON_REQUIRE(ranks * held + 1 == joined && sequences * ranks * experts * (held + 1) == all,
-                   "{} cuts of {} experts and {} sequences in {}", all, experts, sequences, joined);
+  // all = sequences ranks slices experts (held + 1), joined = ranks held + 1.
+  const index_t ranks = all / (sequences * slices * experts) - (joined - 1), held = (joined - 1) / ranks;
+  NANOTRON_REQUIRE(ranks * held + 1 == joined && sequences * ranks * slices * experts * (held + 1) == all,
+                   "{} cuts of {} experts, {} sequences and {} slices in {}", all, experts, sequences, slices, joined);
   for_each_element(
       device, "join_cuts", experts * sequences * joined, KOKKOS_LAMBDA(const index_t i) {
         const index_t e = i / (sequences * joined), s = i / joined % sequences, at = i % joined;
         const auto cut = [=](const index_t rank, const index_t place) {
-          return of_ranks.data()[((s * ranks + rank) * experts + e) * (held + 1) + place];
+          std::int64_t sum = 0;
+          for (index_t t = 0; t < slices; ++t)
+            sum += of_ranks.data()[(((s * ranks + rank) * slices + t) * experts + e) * (held + 1) + place];
+          return sum;
         };
         const index_t rank = at / held < ranks ? at / held : ranks - 1;
         std::int64_t rows = cut(rank, at - rank * held);

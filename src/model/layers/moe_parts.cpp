@@ -57,11 +57,17 @@ index_t sequence_groups(const TransformerSetup& setup) {
   return ep % same == 0 || same % ep == 0 ? all : all + 1;
 }
 
-// Neighbouring ranks of the data-parallel group (dp x cp) first share a sequence: cp varies fastest.
+// Neighbouring ranks of an expert-parallel group first have slices of the same tokens, then share a sequence.
 nn::ExpertCuts cuts_of(const TransformerSetup& setup, const SumOrder& tokens) {
   if (!keeps_order(setup)) return {};
-  const int ranks = std::min(setup.cp->size(), setup.ep->size());
-  return {.shards_on_rank = tokens.shards_on_rank, .ranks = ranks, .sequences = setup.ep->size() / ranks};
+  const int slices = slices_of(setup).size(), parts = setup.ep->size() / slices,
+            ranks = std::min(setup.cp->size(), parts);
+  return {.shards_on_rank = tokens.shards_on_rank, .ranks = ranks, .slices = slices, .sequences = parts / ranks};
+}
+
+nn::SumsOf expert_sums_of(const TransformerSetup& setup) {
+  if (!keeps_order(setup)) return nn::SumsOf::tokens;
+  return setup.ep_spans_tp ? nn::SumsOf::slices : nn::SumsOf::rows;
 }
 
 // Max tokens that a rank sends.
@@ -159,7 +165,7 @@ nn::MoeParts<T> parts_of(const TransformerSetup& setup, const ParameterTable& ta
     parts.exchanges.push_back(nn::make_expert_exchange<T>(exchange, *setup.ep, setup.ep_nodes, arena));
   parts.capacity = nn::make_expert_capacity(moe.capacity_factor, parts.routing, setup.context(), setup.sequences,
                                             *setup.cp, device, arena);
-  parts.sums = nn::make_expert_sums<T>(keeps_order(setup) ? nn::SumsOf::rows : nn::SumsOf::tokens, *setup.tp);
+  parts.sums = nn::make_expert_sums<T>(expert_sums_of(setup), *setup.tp);
   return parts;
 }
 
@@ -185,7 +191,8 @@ class Experts final : public FeedForwardParts<T> {
       : FeedForwardParts<T>({}),
         parts_(parts_of<T>(setup, table, tokens, device, arena)),
         shared_(detail::orders_of(setup).shared),
-        adds_down_bias_(setup.ep_spans_tp || setup.tp->rank() == 0),
+        adds_down_bias_(setup.ep_spans_tp || keeps_order(setup) || setup.tp->rank() == 0),
+        bias_stride_(table.sections.back().params_1d.size()),
         bytes_of_codes_(expert_code_bytes(setup, parts_.sizes, arena.processor())),
         rows_of_codes_(arena.take<std::byte>(MemoryKind::workspace, bytes_of_codes_.rows)),
         gate_up_{.out = order_of_widths(setup, {width_of(setup), width_of(setup)})},
@@ -229,7 +236,8 @@ class Experts final : public FeedForwardParts<T> {
  private:
   nn::MoeParts<T> parts_;
   FeedForwardOrders shared_;
-  bool adds_down_bias_;  // on one rank, before the partial sums are reduced
+  bool adds_down_bias_;  // on one rank, before the partial sums are reduced; or on all, behind the sums of rows
+  index_t bias_stride_;  // as MoeParts::gradient_stride
   nn::ExpertCodeBytes bytes_of_codes_;
   Vector<std::byte> rows_of_codes_;
   nn::LinearOrders gate_up_, down_;
@@ -263,7 +271,7 @@ std::unique_ptr<const nn::FeedForward<T>> Experts<T>::make(const FeedForwardSour
   nn::MoeWeights<T> all{.router = weights(table[mlp + "gate/weight"], parts_.sizes.columns),
                         .gate_up = experts(gate_up, gate_up_, source.gemms.expert_gate_up),
                         .down = experts(down, down_, source.gemms.expert_down),
-                        .biases = {std::move(biases), adds_down_bias_},
+                        .biases = {std::move(biases), adds_down_bias_, parts_.sizes.cuts.sequences, bias_stride_},
                         .shared = {},
                         .act = nn::make_activation(source.activation)};
   if (all.router.bias.extent(0) > 0) {

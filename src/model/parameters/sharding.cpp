@@ -24,14 +24,18 @@ std::vector<Range> shards_of(const ParameterTable& table, const Sharding& shardi
   return shards;
 }
 
-// The units of trained sections as in `units`, and their 1-D parameters where `reduced` has them.
+// The units of trained sections as in `units`, and their 1-D parameters where p.reduced has them; or from
+// p.gradient_end on, if the gradients of several sequences are stored one after the other.
 BufferLayout with_1d(const ParameterTable& table, const std::vector<BufferLayout::Part>& units,
-                     const BufferLayout& reduced) {
+                     const Sharding& sharding, nn::ParameterLayouts& p) {
   std::vector<BufferLayout::Part> parts;
   for (const Section& section : table.sections) {
     if (section.is_frozen) continue;
     const Range& params_1d = section.params_1d;
-    if (params_1d.size() > 0) parts.push_back({params_1d, reduced.at(params_1d.begin)});
+    const int gradients = sharding.of(section.replicas).gradients;
+    if (params_1d.size() > 0)
+      parts.push_back({params_1d, gradients == 1 ? p.reduced.at(params_1d.begin) : p.gradient_end});
+    if (gradients > 1) p.gradient_end += gradients * params_1d.size();
     parts.insert(parts.end(), units.begin() + section.units.begin, units.begin() + section.units.end);
   }
   return BufferLayout(parts);
@@ -160,7 +164,7 @@ nn::ParameterLayouts parameter_layouts(const ParameterTable& table, const Shardi
       if (!is_in(table, u, Sections::trained)) continue;
       p.gradient_end = std::max(p.gradient_end, parts[u].at + gradients_of(table.units[u], sharding));
     }
-    p.gradient = with_1d(table, parts, p.reduced);
+    p.gradient = with_1d(table, parts, sharding, p);
   }
   if (table.has_frozen()) leave_out_frozen(table, sharding, compute, p);
   return p;

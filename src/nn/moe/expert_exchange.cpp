@@ -157,7 +157,7 @@ class ExchangedExperts final : public ExpertExchange<T> {
 
   void dispatch_cuts(Device& device, Matrix<std::int64_t> from_here, Matrix<std::int64_t> cuts) override {
     exchange_counts(from_here.data(), experts_here() * size_.cuts.boundaries_on_rank(), received_cuts_.data(), device);
-    kernels::join_cuts(device, received_cuts_, experts_here(), size_.cuts.sequences, cuts);
+    kernels::join_cuts(device, received_cuts_, experts_here(), size_.cuts.sequences, size_.cuts.slices, cuts);
   }
 
   void start_dispatch(Device& device, const ExpertRows& plan, const TokenRoutes& routes, Matrix<const T> tokens,

@@ -12,10 +12,14 @@ namespace nanotron::nn {
 
 namespace {
 
-// The assignments of these tokens whose rows this rank sends.
+// Of these tokens, those whose rows this rank sends, and their assignments.
+template <class T>
+Range sent_tokens(const MoeParts<T>& parts, index_t tokens) {
+  return shard_range(tokens, parts.slices->size(), parts.slices->rank());
+}
 template <class T>
 Range sent_assignments(const MoeParts<T>& parts, index_t tokens) {
-  const Range slice = shard_range(tokens, parts.slices->size(), parts.slices->rank());
+  const Range slice = sent_tokens(parts, tokens);
   return {slice.begin * parts.routing.top_k, slice.end * parts.routing.top_k};
 }
 
@@ -30,7 +34,11 @@ bool receives_again(const RoutedActivations<T>& act) {
 template <class T>
 PassTraffic Moe<T>::traffic(const TensorParallelRegion<T>& region) const {
   const MoeSizes& s = parts_->sizes;
-  const ExpertSumSize size{.rows = s.sent, .shared_tokens = w_.shared ? s.tokens : 0, .hidden = s.hidden};
+  const ExpertSumSize size{.tokens = s.tokens,
+                           .assignments = s.assignments(),
+                           .rows = s.sent,
+                           .shared_tokens = w_.shared ? s.tokens : 0,
+                           .hidden = s.hidden};
   const comm::StepTraffic gather = region.gather_traffic(), sum = parts_->sums->sum_traffic(region, size);
   const index_t counts = s.sequences * s.experts * static_cast<index_t>(sizeof(std::int64_t));
   return PassTraffic{
@@ -187,8 +195,8 @@ void Moe<T>::start_output(Device& device, const FeedForwardActivations<T>& a, co
   const RoutedActivations<T>& act = *a.routed;
   const Matrix<T>& output = w.routed->output;
   w_.down->forward(device, *act.rows, act.hidden, output);
-  w_.biases.add_down(device, *act.rows, act.row_weights, output);
   parts_->sums->rows(device, first(output, act.rows->received_rows));
+  w_.biases.add_down(device, *act.rows, act.row_weights, output);
   exchange(*w.routed).start_combine(device, *act.rows, output);
 }
 
@@ -206,7 +214,7 @@ Pending Moe<T>::finish_output(Device& device, const TokenBatch& batch, TensorPar
     kernels::fill<T>(device, flat(part), 0.0);
   }
   exchange(*w.routed).add_combined(device, *act.rows, routes(act, batch.tokens()), part);
-  return sums.tokens(device, region, y);
+  return sums.tokens(device, region, sent_tokens(*parts_, batch.tokens()), y);
 }
 
 //   per expert: dh = dy Wd      dw, dgate, dup: kernels/mlp/gated.hpp
@@ -250,6 +258,7 @@ void Moe<T>::backward_rows(Device& device, const FeedForwardActivations<T>& a, c
   w_.down->backward_input(device, plan, act.doutput, work.dhidden);
   w_.act->backward_weighted(device, first(act.gate_up, here), act.row_weights, first(work.dhidden, here),
                             work.drow_weights, parts_->orders.width);
+  parts_->sums->row_values(device, first(work.drow_weights, here));
   w_.biases.backward_weights(device, plan, act.doutput, work.drow_weights);
   exchange(work).start_combine_values(device, plan, work.drow_weights);
   w_.gate_up->backward_input(device, plan, act.gate_up, work.output);
@@ -267,8 +276,9 @@ Pending Moe<T>::backward_input(Device& device, const TokenBatch& batch, TensorPa
   const ExpertRows& plan = *act.rows;
   exchange(work).finish_combine_values(device, plan, routes(act, batch.tokens()), work.dweights);
   ExpertSums<T>& sums = *parts_->sums;
-  sums.values(device, work.dweights);
-  sums.values(device, work.dgate);
+  sums.token_values(device, sent_assignments(*parts_, batch.tokens()),
+                    first(work.dweights, batch.tokens() * parts_->routing.top_k));
+  sums.shared_values(device, work.dgate);
   backward_router(device, batch, act, work);
   const Matrix<T> part = region.partial_sum(dn);
   double accumulate = 0.0;
@@ -280,7 +290,7 @@ Pending Moe<T>::backward_input(Device& device, const TokenBatch& batch, TensorPa
   kernels::gemm<T, T>(device, kernels::Op::none, kernels::Op::none, 1.0, act.dlogits, w_.router.weight, accumulate,
                       MatrixRef<T>(part));
   exchange(work).add_combined(device, plan, routes(act, batch.tokens()), part);
-  return sums.tokens(device, region, dn);
+  return sums.tokens(device, region, sent_tokens(*parts_, batch.tokens()), dn);
 }
 
 // Without a shared expert: GEMMs with no columns, because all_gather_gemm must still gather the hidden states.

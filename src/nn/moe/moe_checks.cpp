@@ -97,7 +97,6 @@ void check_biases(const deck::Config& c, deck::Findings& f) {
   if (deck::feed_forward_sizes(c.model).shared_width.size > 0) {
     refuse("moe.n_shared_experts", "shared experts have no biases", "no shared experts");
   }
-  refuse_layout(c, f, "model.mlp_bias", "biases of experts", "mlp_bias = .false.");
 }
 
 void check_shared(const deck::MoeConfig& moe, deck::Findings& f) {
@@ -194,7 +193,6 @@ void check_gemms(const deck::Config& c, deck::Findings& f) {
                " columns on a rank, but grouped GEMMs load 8 elements at a time",
            "a multiple of 8 columns on each rank: " + nearest_multiples(width, 8 * c.parallel.tp));
   }
-  refuse_layout(c, f, "run.expert_gemms", "grouped GEMMs of experts", "expert_gemms = 'library'");
 }
 
 // Rows of ranks with experts of others are rounded, and with 'layout' all would have to be.
@@ -221,8 +219,6 @@ void check_expert_tp(const deck::Config& c, deck::Findings& f) {
                 " tensor-parallel ranks or over none",
             "expert_tp = 1, or 0 for " + text(p.tp));
   }
-  if (deck::ep_spans_tp(p))
-    refuse_layout(c, f, "parallel.expert_tp", "whole experts on tensor-parallel ranks", "expert_tp = 0");
 }
 
 // With 'layout' a micro-batch is one sequence, and two of them take turns.
@@ -260,8 +256,6 @@ void check_messages(const deck::Config& c, deck::Findings& f) {
             "ep = " + text(p.ep) + " ranks are not a multiple of ep_nodes = " + text(p.ep_nodes),
             "ep_nodes a divisor of " + text(p.ep));
   }
-  refuse_layout(c, f, "parallel.ep_messages", "sums of a node that are added before they travel",
-                "ep_messages = 'by_rank'");
 }
 
 void check_recomputed_dispatch(const deck::Config& c, deck::Findings& f) {

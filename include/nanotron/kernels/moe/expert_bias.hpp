@@ -5,6 +5,8 @@
 //
 //   y_r += w_r b        dw_r += sum_c dy_rc b_c        db_c += sum_r w_r dy_rc
 
+#include <cstdint>
+
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/tensor.hpp"
 
@@ -21,5 +23,10 @@ void add_bias_dots(Device& device, Matrix<const T> dy, Vector<const master_t<T>>
 /// y = w x, both (rows, columns). db is the sum of its rows, see bias_backward.
 template <class T>
 void scale_rows(Device& device, Matrix<const T> x, Vector<const master_t<T>> weights, Matrix<T> y);
+
+/// As bias_backward, whose segments begin at cuts (segments + 1), in MemorySpace. Some may be empty.
+template <class T>
+void cut_bias_backward(Device& device, Matrix<const T> dy, const std::int64_t* cuts, index_t segments,
+                       Vector<master_t<T>> dbias, Vector<master_t<T>> workspace);
 
 }  // namespace nanotron::kernels

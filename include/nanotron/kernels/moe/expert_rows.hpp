@@ -51,10 +51,11 @@ void place_values(Device& device, Vector<const M> from, Vector<const std::int64_
 void cut_rows(Device& device, index_t top_k, Vector<const std::int64_t> sources, Vector<const std::int64_t> counts,
               const SumOrder& tokens, Matrix<std::int64_t> cuts);
 
-/// Joins the cuts of n ranks per sequence, where the rows of an expert are stored by rank. of_ranks (sequences, n,
-/// experts, held + 1), from cut_rows; cuts (experts x sequences, n held + 1), from the first row of the sequence:
-///   cuts(e, s, r held + p) <- sum over r' < r of of_ranks(s, r', e, held) + of_ranks(s, r, e, p)
-void join_cuts(Device& device, Vector<const std::int64_t> of_ranks, index_t experts, index_t sequences,
+/// Joins the cuts of n ranks per sequence, each of which has m slices of its tokens, where the rows of an expert are
+/// stored by rank, then slice. of_ranks (sequences, n, m, experts, held + 1), from cut_rows; cuts (experts x sequences,
+/// n held + 1), from the first row of the sequence:
+///   cuts(e, s, r held + p) <- sum over t of (sum over r' < r of of_ranks(s, r', t, e, held) + of_ranks(s, r, t, e, p))
+void join_cuts(Device& device, Vector<const std::int64_t> of_ranks, index_t experts, index_t sequences, index_t slices,
                Matrix<std::int64_t> cuts);
 
 /// rows(r, :) <- x(sources(r) / top_k, :). rows (count, h), x (tokens, h).

@@ -1,7 +1,8 @@
 #pragma once
 
 // The biases of the experts here (GPT-OSS): of gate and up, which the tensor-parallel group shards with the width, and
-// of the down projection, which one rank of the group adds (kernels/moe/expert_bias.hpp).
+// of the down projection (kernels/moe/expert_bias.hpp), which one rank of the group adds; or all, where they have the
+// sums of rows over the group (ExpertSums).
 
 #include <vector>
 
@@ -17,14 +18,15 @@ struct ExpertBias {
   Vector<M> gate_up_gradient, down_gradient;
 };
 
-/// Needs the numbers of rows on the host (deck::ExpertGemms::library). Rows are those of ExpertRows.
+/// Needs the numbers of rows on the host (deck::ExpertGemms::library). Rows are those of ExpertRows; where its cuts
+/// split the sums over rows, each of `sequences` sequences has its own gradients, gradient_stride elements apart.
 template <class T>
 class ExpertBiases {
  public:
   using M = master_t<T>;
-  /// experts: those here, or none. adds_down: on one rank of the tensor-parallel group.
-  ExpertBiases(std::vector<ExpertBias<T>> experts, bool adds_down)
-      : experts_(std::move(experts)), adds_down_(adds_down) {}
+  /// experts: those here, or none. adds_down: whether this rank adds those of the down projection.
+  ExpertBiases(std::vector<ExpertBias<T>> experts, bool adds_down, index_t sequences, index_t gradient_stride)
+      : experts_(std::move(experts)), adds_down_(adds_down), sequences_(sequences), gradient_stride_(gradient_stride) {}
 
   bool exist() const { return !experts_.empty(); }
   /// Elements of the workspace of backward_gate_up and backward_down.
@@ -41,8 +43,13 @@ class ExpertBiases {
                      Vector<M> workspace) const;
 
  private:
+  // dbias += the sums of an expert's rows.
+  void add_sums(Device& device, const ExpertRows& rows, std::size_t expert, Matrix<const T> dy, Vector<M> dbias,
+                Vector<M> workspace) const;
+
   std::vector<ExpertBias<T>> experts_;
   bool adds_down_;
+  index_t sequences_, gradient_stride_;
 };
 
 }  // namespace nanotron::nn

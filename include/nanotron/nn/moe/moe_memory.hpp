@@ -14,11 +14,12 @@
 namespace nanotron::nn {
 
 /// Boundaries at which sums over an expert's rows are split (tensor/sum_order.hpp): none, or those of token shards. A
-/// sequence is sharded over `ranks` ranks of the expert-parallel group, with shards_on_rank shards on each; rows of
-/// `sequences` sequences arrive together.
+/// sequence is sharded over `ranks` parts, with shards_on_rank shards in each, whose tokens as many members of the
+/// expert-parallel group send in `slices` slices; rows of `sequences` sequences arrive together.
 struct ExpertCuts {
   index_t shards_on_rank = 0;  // 0: not split
   index_t ranks = 1;
+  index_t slices = 1;
   index_t sequences = 1;
   index_t boundaries_on_rank() const { return shards_on_rank == 0 ? 0 : shards_on_rank + 1; }
   index_t boundaries_of_sequence() const { return shards_on_rank == 0 ? 0 : ranks * shards_on_rank + 1; }

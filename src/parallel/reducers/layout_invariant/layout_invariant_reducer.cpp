@@ -12,10 +12,6 @@
 // With compression = 'bf16' each g_i of a 2-D parameter is rounded to bf16 once, whether it is sent or not, and added
 // in the master type. With c = 1 it is rounded before it is sent. With c > 1 the addends of g_i travel unrounded.
 //
-// 1-D parameters are few: the gradients of each sequence are kept, and added in the same order after the last
-// micro-batch. backward_input and backward_weight of one micro-batch both add to them, with other micro-batches in
-// between: each moves its contribution to the buffer of its micro-batch.
-//
 // Experts that receive tokens of several sequences at once have one gradient for each; they are added one by one.
 //
 // A token embedding that both ends of the model use has two sums, H over the g_i of the last stage and E over those of
@@ -26,16 +22,11 @@
 
 #include "nanotron/deck/config.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
-#include "parallel/reducers/layout_invariant/params_1d.hpp"
+#include "parallel/reducers/layout_invariant/gradients_1d.hpp"
 #include "parallel/reducers/strategies.hpp"
 
 namespace nanotron::parallel {
 namespace {
-
-template <class M>
-Vector<M> slice(const Vector<M>& v, index_t begin, index_t count) {
-  return Vector<M>(v.data() + begin, count);
-}
 
 template <class T>
 index_t samples_of_shard(const ReducerContext<T>& c) {
@@ -48,8 +39,6 @@ int context_of(const ReducerContext<T>& c) {
   const auto data = static_cast<int>(c.config.parallel.dp * c.config.parallel.cp);
   return std::max(1, static_cast<int>(c.config.parallel.cp) / (data / c.groups.data.size()));
 }
-
-bool has_1d(const model::Section& section) { return section.params_1d.size() > 0; }
 
 template <class T>
 class LayoutInvariantReducer final : public GradientReducer<T> {
@@ -74,10 +63,8 @@ class LayoutInvariantReducer final : public GradientReducer<T> {
   Vector<M> gradient_of(const Range& flat, index_t sequence = 0) const;
   Vector<M> kept(const Range& flat) const;
   Vector<M> kept_of(index_t number, const Range& flat) const;
-  Vector<M> gradients_1d(index_t micro_batch) const;
   Range part_of_rank(index_t number, int rank) const;
 
-  void set_1d_apart(index_t number, index_t micro_batch);
   void add_round(index_t number);
   void add_rounded(index_t number);
   // The gradients of a unit, by rank that owns the part and by sequence.
@@ -87,11 +74,7 @@ class LayoutInvariantReducer final : public GradientReducer<T> {
   template <class U>
   void exchange(index_t number, const Vector<U>& send, const Vector<U>& receive);
   bool sends_rounded() const { return to_bf16_ && context_ == 1; }
-  // add(g_i), in order, of parts (ranks x sequences_, size); overwrites parts.
-  template <class Add>
-  void for_each_sequence(const Vector<M>& parts, index_t size, const Add& add) const;
-  void add_in_order(const Vector<M>& parts, const Vector<M>& sum);
-  void sum_1d();
+  SequenceSums sums() const { return {this->data().size() * sequences_, context_}; }
   void add_end();
   void gather_parts();
 
@@ -104,15 +87,12 @@ class LayoutInvariantReducer final : public GradientReducer<T> {
 
   Vector<M> send_, receive_;                     // one unit each
   Vector<bf16> rounded_send_, rounded_receive_;  // instead of them; or rounded_send_ for one g_i
-  Vector<M> gradients_1d_;                       // (sequences of this rank, 1-D parameters)
-  Vector<M> batch_shard_1d_, sum_1d_;            // 1-D parameters: the sum of one batch shard; of all
-  Vector<M> gathered_;                           // (ranks, 1-D parameters)
-  Vector<M> end_sum_;                            // this rank's shard of H
-  Vector<M> other_part_;                         // that of the two gradients of the embedding which is not in the unit
+  Gradients1d<T> params_1d_;
+  Vector<M> end_sum_;     // this rank's shard of H
+  Vector<M> other_part_;  // that of the two gradients of the embedding which is not in the unit
 
-  index_t in_place_ = 0;                       // of the two: the number whose gradient is stored in the unit
-  std::vector<index_t> uses_, inputs_;         // by number: calls of after_use and after_inputs in this step
-  std::vector<std::vector<Range>> ranges_of_;  // by number: its 1-D parameters in the flat space
+  index_t in_place_ = 0;                // of the two: the number whose gradient is stored in the unit
+  std::vector<index_t> uses_, inputs_;  // by number: calls of after_use and after_inputs in this step
   std::vector<std::size_t> send_counts_;
 };
 
@@ -125,12 +105,12 @@ LayoutInvariantReducer<T>::LayoutInvariantReducer(const ReducerContext<T>& c)
       context_(context_of(c)),
       to_bf16_(c.config.parallel.compression == deck::Compression::bf16),
       shared_(c.section.units.begin == 0 && c.model.table().is_shared()),
+      params_1d_(c, samples_of_shard_, sequences_, sums()),
       uses_(c.model.table().units.size() + 1),
       inputs_(uses_.size()),
-      ranges_of_(params_1d_by_number(c.model.table(), c.section.params_1d)),
       send_counts_(static_cast<std::size_t>(c.groups.data.size())) {
   constexpr auto kind = MemoryKind::gradients;
-  const index_t ranks = this->data().size(), params_1d = has_1d(c.section) ? c.section.params_1d.size() : 0;
+  const index_t ranks = this->data().size();
   index_t unit = 0;
   for (index_t u = c.section.units.begin; u < c.section.units.end && (ranks > 1 || to_bf16_); ++u) {
     unit = std::max(unit, this->unit(u).range.size() * sequences_);
@@ -143,10 +123,6 @@ LayoutInvariantReducer<T>::LayoutInvariantReducer(const ReducerContext<T>& c)
     send_ = c.arena.template take<M>(kind, unit);
     receive_ = c.arena.template take<M>(kind, unit);
   }
-  gradients_1d_ = c.arena.template take<M>(kind, c.config.data.global_batch_size / c.config.parallel.dp * params_1d);
-  batch_shard_1d_ = c.arena.template take<M>(kind, params_1d);
-  sum_1d_ = c.arena.template take<M>(kind, params_1d);
-  gathered_ = c.arena.template take<M>(kind, ranks > 1 ? ranks * params_1d : 0);
   end_sum_ = c.arena.template take<M>(kind, shared / this->sharding().size(c.section.replicas));
   other_part_ = c.arena.template take<M>(kind, samples_of_shard_ > 1 ? shared : 0);
 }
@@ -170,12 +146,6 @@ auto LayoutInvariantReducer<T>::kept_of(index_t number, const Range& flat) const
   return slice(end_sum_, flat.begin - shard_of(this->unit(number), this->sharding()).begin, flat.size());
 }
 
-template <class T>
-auto LayoutInvariantReducer<T>::gradients_1d(index_t micro_batch) const -> Vector<M> {
-  const index_t size = this->section().params_1d.size();
-  return slice(gradients_1d_, micro_batch * size, size);
-}
-
 // S = shards, R = replicates: rank r has shard r mod S of the unit, and of this shard part r / S of R.
 template <class T>
 Range LayoutInvariantReducer<T>::part_of_rank(index_t number, int rank) const {
@@ -189,7 +159,7 @@ Range LayoutInvariantReducer<T>::part_of_rank(index_t number, int rank) const {
 template <class T>
 void LayoutInvariantReducer<T>::start_step() {
   this->clear(this->model().parameters().layouts.reduced);
-  kernels::fill<M>(this->device(), gradients_1d_, 0.0);
+  params_1d_.start_step();
   kernels::fill<M>(this->device(), end_sum_, 0.0);
   std::ranges::fill(uses_, 0);
   std::ranges::fill(inputs_, 0);
@@ -211,29 +181,18 @@ void LayoutInvariantReducer<T>::before_first_use(index_t number) {
 template <class T>
 void LayoutInvariantReducer<T>::after_use(index_t number) {
   const typename GradientReducer<T>::Exposed exposed(*this);
-  set_1d_apart(number, uses_[static_cast<std::size_t>(number)]++ / this->uses_of(number));
+  params_1d_.set_apart(number, uses_[static_cast<std::size_t>(number)]++ / this->uses_of(number));
 }
 
 template <class T>
 void LayoutInvariantReducer<T>::after_inputs(index_t number) {
-  set_1d_apart(number, inputs_[static_cast<std::size_t>(number)]++);
+  params_1d_.set_apart(number, inputs_[static_cast<std::size_t>(number)]++);
 }
 
 template <class T>
 void LayoutInvariantReducer<T>::completed(index_t number) {
   const typename GradientReducer<T>::Exposed exposed(*this);
   add_round(number);
-}
-
-template <class T>
-void LayoutInvariantReducer<T>::set_1d_apart(index_t number, index_t micro_batch) {
-  if (!has_1d(this->section())) return;
-  for (const Range& r : ranges_of_[static_cast<std::size_t>(number)]) {
-    const Vector<M> here = gradient_of(r);
-    kernels::add<M>(this->device(), here,
-                    slice(gradients_1d(micro_batch), r.begin - this->section().params_1d.begin, r.size()));
-    kernels::fill<M>(this->device(), here, 0.0);
-  }
 }
 
 template <class T>
@@ -250,9 +209,9 @@ void LayoutInvariantReducer<T>::add_round(index_t number) {
   pack(number, send_);
   exchange(number, send_, receive_);
   const Vector<M> parts = slice(receive_, 0, ranks * sequences_ * mine.size());
-  if (!to_bf16_) return add_in_order(parts, kept_of(number, mine));
+  if (!to_bf16_) return sums().add_to(this->device(), parts, kept_of(number, mine));
   const Vector<bf16> rounded = slice(rounded_send_, 0, mine.size());
-  for_each_sequence(parts, mine.size(), [&](const Vector<M>& gradient) {
+  sums().for_each(this->device(), parts, mine.size(), [&](const Vector<M>& gradient) {
     kernels::cast<M, bf16>(this->device(), gradient, rounded);
     kernels::add_rows<M>(this->device(), Matrix<const bf16>(rounded.data(), 1, mine.size()), kept_of(number, mine));
   });
@@ -293,50 +252,6 @@ void LayoutInvariantReducer<T>::exchange(index_t number, const Vector<U>& send, 
   comm::all_to_all<U>(this->data(), send.data(), send_counts_, receive.data(), send_counts_, this->device().stream());
 }
 
-// A binary tree over the context_ parts of a sequence, sequences in order.
-template <class T>
-template <class Add>
-void LayoutInvariantReducer<T>::for_each_sequence(const Vector<M>& parts, index_t size, const Add& add) const {
-  for (int first = 0; first < this->data().size() * sequences_; first += context_) {
-    const auto part = [&](int c) { return slice(parts, (first + c) * size, size); };
-    for (int step = 1; step < context_; step *= 2) {
-      for (int c = 0; c + step < context_; c += 2 * step) kernels::add<M>(this->device(), part(c + step), part(c));
-    }
-    add(part(0));
-  }
-}
-
-template <class T>
-void LayoutInvariantReducer<T>::add_in_order(const Vector<M>& parts, const Vector<M>& sum) {
-  for_each_sequence(parts, static_cast<index_t>(sum.extent(0)),
-                    [&](const Vector<M>& gradient) { kernels::add<M>(this->device(), gradient, sum); });
-}
-
-template <class T>
-void LayoutInvariantReducer<T>::sum_1d() {
-  const Range flat = this->section().params_1d;
-  if (!has_1d(this->section())) return;
-  Device& device = this->device();
-  const Vector<M> here = gradient_of(flat);
-  kernels::fill<M>(device, sum_1d_, 0.0);
-  for (index_t first = 0; first < this->micro_batches(); first += samples_of_shard_) {
-    kernels::fill<M>(device, batch_shard_1d_, 0.0);
-    for (index_t m = first; m < first + samples_of_shard_; ++m) {
-      kernels::copy<M>(device, gradients_1d(m), here);
-      this->partial().sum(flat);
-      kernels::add<M>(device, here, batch_shard_1d_);
-    }
-    if (this->data().size() == 1) {
-      kernels::add<M>(device, batch_shard_1d_, sum_1d_);
-      continue;
-    }
-    comm::all_gather<M>(this->data(), batch_shard_1d_.data(), static_cast<std::size_t>(flat.size()), gathered_.data(),
-                        device.stream());
-    add_in_order(gathered_, sum_1d_);
-  }
-  kernels::copy<M>(device, sum_1d_, here);
-}
-
 template <class T>
 void LayoutInvariantReducer<T>::add_end() {
   if (shared_) kernels::add<M>(this->device(), end_sum_, kept(shard_of(this->unit(0), this->sharding())));
@@ -357,7 +272,7 @@ void LayoutInvariantReducer<T>::gather_parts() {
 template <class T>
 void LayoutInvariantReducer<T>::finish_step() {
   const typename GradientReducer<T>::Exposed exposed(*this);
-  sum_1d();
+  params_1d_.sum(this->partial(), this->micro_batches());
   add_end();
   gather_parts();
 }
@@ -372,11 +287,12 @@ comm::StepTraffic LayoutInvariantReducer<T>::strategy_traffic() const {
   const int ranks = this->data().size(), shards = this->sharding().size(this->section().replicas);
   const auto bytes = [](index_t n) { return n * static_cast<index_t>(sizeof(M)); };
   const index_t addend = sends_rounded() ? sizeof(bf16) : sizeof(M);
-  const index_t params_1d = this->section().params_1d.size(), params_2d = this->section().flat.size() - params_1d;
+  const index_t params_2d = this->section().flat.size() - this->section().params_1d.size();
   const index_t twice = shared_ ? this->unit(0).range.size() : 0;
-  return {.data_parallel = rounds_ * (comm::all_to_all_bytes(addend * (sequences_ * params_2d + twice), ranks) +
-                                      comm::all_gather_bytes(bytes(params_1d), ranks)) +
-                           comm::all_gather_bytes(bytes(params_2d / ranks), ranks / shards)};
+  return rounds_ * (params_1d_.traffic_of_round() +
+                    comm::StepTraffic{.data_parallel =
+                                          comm::all_to_all_bytes(addend * (sequences_ * params_2d + twice), ranks)}) +
+         comm::StepTraffic{.data_parallel = comm::all_gather_bytes(bytes(params_2d / ranks), ranks / shards)};
 }
 
 }  // namespace

@@ -147,10 +147,23 @@ TEST(ExpertRows, CutsOfRanksAreJoined) {
   Array<std::int64_t> of_ranks(4 * 3), cuts(2 * 5);
   of_ranks.host = {0, 1, 3, /**/ 0, 0, 2, /**/ 0, 0, 0, /**/ 0, 4, 4};
   of_ranks.push();
-  kernels::join_cuts(device, of_ranks.read(), 1, 2, cuts.matrix(2, 5));
+  kernels::join_cuts(device, of_ranks.read(), 1, 2, 1, cuts.matrix(2, 5));
   device.fence();
   cuts.pull();
   EXPECT_EQ(cuts.host, (std::vector<std::int64_t>{0, 1, 3, 3, 5, /**/ 0, 0, 0, 4, 4}));
+}
+
+// One sequence on two ranks of two shards, each in two slices, and two experts: the second slice begins in a shard.
+TEST(ExpertRows, CutsOfSlicesAreJoined) {
+  Timers timers;
+  Device device(timers);
+  Array<std::int64_t> of_ranks(4 * 2 * 3), cuts(2 * 5);
+  of_ranks.host = {0, 1, 1, 0, 0, 0, /**/ 0, 2, 5, 0, 0, 4, /**/ 0, 1, 3, 0, 2, 2, /**/ 0, 0, 2, 0, 0, 0};
+  of_ranks.push();
+  kernels::join_cuts(device, of_ranks.read(), 2, 1, 2, cuts.matrix(2, 5));
+  device.fence();
+  cuts.pull();
+  EXPECT_EQ(cuts.host, (std::vector<std::int64_t>{0, 3, 6, 7, 11, /**/ 0, 0, 4, 6, 6}));
 }
 
 }  // namespace

@@ -54,7 +54,9 @@ TEST(EpChecks, MessagesByNode) {
   expect_refused({by_node, "parallel.ep=1"}, "ep = 1 has none");
   expect_refused({by_node, "parallel.ep_nodes=3"}, "not a multiple of ep_nodes = 3");
   expect_refused({"parallel.ep_nodes=2"}, "ep_messages = 'by_rank'");
-  expect_refused({by_node, "precision.reproducible=layout"}, "sums of a node");
+  const deck::Config in_order =
+      decks.read(experts.substr(small_deck.size()), {by_node, "precision.reproducible=layout"});
+  EXPECT_EQ(in_order.parallel.ep_messages, deck::ExpertMessages::by_rank);
 }
 
 TEST(EpChecks, RecomputedDispatch) {
@@ -105,17 +107,19 @@ TEST(EpChecks, ExpertsOverTensorParallelRanks) {
   expect({whole, "parallel.ep=8", "moe.num_experts=3"}, "num_experts = 3 is not a multiple of ep = 8");
   expect({whole, "parallel.ep=3", "moe.num_experts=6"}, "does not divide the 8 ranks of a stage (tp x cp x dp)");
   expect({"parallel.expert_tp=2"}, "over all tp = 4 tensor-parallel ranks or over none");
-  expect({whole, "precision.reproducible=layout"}, "whole experts on tensor-parallel ranks");
+  const std::string in_order = "precision.reproducible=layout", shards = "precision.tensor_shards=4";
+  EXPECT_EQ(message({whole, "parallel.ep=4", in_order, shards}), "");
+  expect({whole, "parallel.ep=2", in_order, shards}, "ep = 2 neighbouring ranks do not receive all of them");
   EXPECT_EQ(message({whole, "parallel.ep=4", "parallel.ep_messages=by_node", "parallel.ep_nodes=2"}), "");
   expect({whole, "parallel.ep=4", "parallel.ep_messages=by_node", "parallel.ep_nodes=3"}, "multiple of ep_nodes = 3");
   expect({whole, "parallel.ep=1", "parallel.gradient_sum=adasum"}, "one of each tensor-parallel rank");
   expect({whole, "parallel.ep=1", "moe.num_experts=0"}, "expert_tp is given, but num_experts = 0");
   EXPECT_EQ(message({whole, "parallel.ep=8", "moe.num_experts=8", "parallel.zero_stage=1", "parallel.zero_size=1"}),
             "");
-  const std::string shards =
+  const std::string of_ranks =
       decks.message(small_deck + "&moe num_experts = 12 /\n&parallel dp = 3, tp = 4, ep = 6, expert_tp = 1 /\n",
                     {"data.global_batch_size=12", "parallel.zero_stage=1", "parallel.zero_size=1"});
-  EXPECT_NE(shards.find("tp = 4 times zero_size = 1 ranks"), std::string::npos) << shards;
+  EXPECT_NE(of_ranks.find("tp = 4 times zero_size = 1 ranks"), std::string::npos) << of_ranks;
 }
 
 }  // namespace
