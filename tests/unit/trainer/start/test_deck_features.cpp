@@ -120,8 +120,9 @@ TEST(DeckFeatures, Experts) {
   decks.expect_refused({grouped, bf16, experts, "model.hidden_size=76", "model.head_dim=6"}, "of 8: 72 or 80");
   decks.expect_refused({grouped, bf16, experts, "moe.moe_intermediate_size=28"}, "24 or 32");
   decks.expect_refused({grouped, bf16, experts, "moe.moe_intermediate_size=88", "parallel.tp=2"}, "44 columns", 2);
-  EXPECT_EQ(decks.read("", {grouped, bf16, experts, "precision.reproducible=layout"}).run.expert_gemms,
-            deck::ExpertGemms::library);
+  deck::Config in_order = decks.read("", {grouped, bf16, experts, "precision.reproducible=layout"});
+  decks.resolve(in_order, 1);
+  EXPECT_EQ(in_order.run.expert_gemms, deck::ExpertGemms::library);
   EXPECT_EQ(decks.message(small_deck, {grouped, bf16, experts, "parallel.tp=4"}, 4), "");
 
   deck::Config c = decks.read("", {experts, "parallel.ep=3", "parallel.zero_stage=1"});
