@@ -17,6 +17,9 @@ fail() {
 for tool in cc strip nm readelf ldd ompi_info; do
   command -v "$tool" >/dev/null || fail "$tool was not found (Debian: binutils, gcc, openmpi-bin)"
 done
+for tool in orterun orted; do
+  command -v "$tool" >/dev/null || fail "$tool was not found: bundles have the launcher of Open MPI 4"
+done
 if [ -e "$folder" ]; then fail "$folder is there already"; fi
 
 if [ -z "$build" ]; then

@@ -119,7 +119,7 @@ def configuring(work):
 
 if os.environ.get("NANOTRON_MPI_FLAVOUR", "openmpi") != "openmpi":
     skip("a bundle carries Open MPI")
-need_tools("cc", "cmake", "ompi_info", "mpiexec", "strip", "readelf")
+need_tools("cc", "cmake", "ompi_info", "mpiexec", "orted", "strip", "readelf")
 with tempfile.TemporaryDirectory(prefix="nanotron_bundle_") as name:
     configuring(Path(name))
     building(Path(name))

@@ -54,8 +54,7 @@ TEST(EpChecks, MessagesByNode) {
   expect_refused({by_node, "parallel.ep=1"}, "ep = 1 has none");
   expect_refused({by_node, "parallel.ep_nodes=3"}, "not a multiple of ep_nodes = 3");
   expect_refused({"parallel.ep_nodes=2"}, "ep_messages = 'by_rank'");
-  const deck::Config in_order =
-      decks.read(experts.substr(small_deck.size()), {by_node, "precision.reproducible=layout"});
+  deck::Config in_order = decks.read(experts.substr(small_deck.size()), {by_node, "precision.reproducible=layout"});
   decks.resolve(in_order, 4);
   EXPECT_EQ(in_order.parallel.ep_messages, deck::ExpertMessages::by_rank);
 }
