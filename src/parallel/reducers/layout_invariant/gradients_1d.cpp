@@ -1,9 +1,36 @@
 #include "parallel/reducers/layout_invariant/gradients_1d.hpp"
 
 #include "nanotron/base/types.hpp"
-#include "parallel/reducers/layout_invariant/params_1d.hpp"
 
 namespace nanotron::parallel {
+namespace {
+
+// Which 1-D parameters of a section backward of each of its units completes: those of the unit's layer. Of those of no
+// layer backward of the embedding completes the norm of the embedding; the others are of the final norm.
+std::vector<std::vector<Range>> params_1d_by_number(const model::ParameterTable& table, const model::Section& section) {
+  const index_t last = table.final_norm_source();
+  const bool is_apart = table.is_shared() && table.is_of_end(last);
+  std::vector<std::vector<Range>> params_1d(table.units.size() + 1);
+  for (const nn::ParameterSpec& spec : table.specs) {
+    if (!spec.is_1d) continue;
+    for (index_t layer = 0; layer < spec.local_layers(); ++layer) {
+      const index_t begin = spec.offset_of(layer);
+      if (!section.params_1d.contains(begin)) continue;
+      const bool is_of_embedding = spec.name.starts_with("model/embed_");
+      const index_t number =
+          spec.is_stacked
+              ? table.unit_of(table.layer_unit(table.local_layer(spec.layer_numbers[static_cast<std::size_t>(layer)])),
+                              section)
+          : is_of_embedding ? table.embedding_unit()
+          : is_apart        ? static_cast<index_t>(table.units.size())
+                            : table.unit_of(last, table.dense());
+      params_1d[static_cast<std::size_t>(number)].push_back({begin, begin + spec.local_size()});
+    }
+  }
+  return params_1d;
+}
+
+}  // namespace
 
 template <class T>
 Gradients1d<T>::Gradients1d(const ReducerContext<T>& c, index_t samples_of_shard, int sequences,
@@ -15,7 +42,7 @@ Gradients1d<T>::Gradients1d(const ReducerContext<T>& c, index_t samples_of_shard
       samples_of_shard_(samples_of_shard),
       sequences_(sequences),
       sums_(sums),
-      ranges_of_(params_1d_by_number(c.model.table(), flat_)) {
+      ranges_of_(params_1d_by_number(c.model.table(), c.section)) {
   constexpr auto kind = MemoryKind::gradients;
   const index_t micro_batches = c.config.data.global_batch_size / c.config.parallel.dp, each = sequences * flat_.size();
   kept_ = c.arena.template take<M>(kind, micro_batches * each);
