@@ -47,11 +47,6 @@ void check_shard_counts(const deck::Config& c, deck::Findings& f) {
             "with context_shards > 1 the parts of each sequence are added first, then the sequences",
             "batch_shards = 0, or context_shards = 1");
   }
-  if (c.model.qk_norm && tensor > 1 && context > 1) {
-    f.error({"precision.context_shards", "precision.tensor_shards"},
-            "the gradients of query and key norms are summed over heads and tokens at once",
-            "context_shards = 1 or tensor_shards = 1");
-  }
 }
 
 // ep neighbouring ranks have whole sequences, or a node of a sequence's tree; of whole experts (expert_tp = 1) each

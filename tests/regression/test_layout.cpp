@@ -1,37 +1,22 @@
 // ranks: 1 2 3 4 6 8
 // timeout: 1200
 // precision%reproducible = 'layout': losses, gradient norms, weights and moments have the same bits on every grid that
-// the deck allows. Grids and options are drawn, few of them in CI; the reference is one rank without any of them.
+// the deck allows. The reference is one rank without any of the options.
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <gtest/gtest.h>
 
-#include <map>
-#include <optional>
-#include <random>
-#include <set>
 #include <span>
 
-#include "support/comparison.hpp"
-#include "support/drawn_decks.hpp"
-#include "support/expert_runs.hpp"
-#include "support/sampling.hpp"
+#include "support/layout_runs.hpp"
 
 namespace nanotron {
 namespace {
 
-// Bits differ at once or not at all, so few steps show as much as many.
-const std::int64_t steps = test::all_runs() ? test::compared_steps : 2;
-const std::size_t runs_of_case = test::all_runs() ? 6 : 1;
-std::size_t enough(std::size_t of_all) { return test::all_runs() ? of_all : std::max<std::size_t>(1, of_all / 6); }
+using Case = test::LayoutCase;
+using test::enough, test::expect_same_bits, test::runs_of_case, test::two_parts;
+const std::int64_t steps = test::layout_steps;
 
-// A deck and the sums it fixes.
-struct Case {
-  const char* model;
-  std::vector<std::string> set;
-  std::vector<int> ep{};  // numbers of ranks that may share its experts
-};
+class Layout : public test::LayoutRuns {};
 
 const std::vector<Case> cases{
     {"llama", {"precision.compute=fp64", "model.num_key_value_heads=4", "precision.tensor_shards=4"}},
@@ -174,115 +159,6 @@ const std::vector<Case> rounded{
 const Case rounded_mixture{
     "qwen3_moe", {"precision.tensor_shards=2", "parallel.compression=bf16", "data.global_batch_size=24"}, {2, 4, 8}};
 const std::vector<std::string> only_dp{"parallel.tp=1", "parallel.pp=1", "parallel.cp=1"};
-const std::vector<std::string> two_parts{"parallel.pp=2", "parallel.pp_schedule=zero_bubble",
-                                         "parallel.recompute=none"};
-
-void expect_same_bits(const test::Tensors& ours, const test::Tensors& theirs) {
-  ASSERT_EQ(ours.size(), theirs.size());
-  for (const auto& [name, tensor] : theirs) EXPECT_TRUE(ours.at(name) == tensor) << name;
-}
-
-class Layout : public testing::Test {
- protected:
-  Layout() : tokens_("layout", 6000), random_(test::all_runs() ? 2026 : test::sampling_seed(test::world())) {
-    MPI_Comm_size(test::world(), &ranks_);
-    MPI_Comm_rank(test::world(), &rank_);
-  }
-
-  // Nothing when the deck is refused.
-  std::optional<deck::Config> config_of(const Case& c, const std::vector<std::string>& grid) const {
-    std::vector<std::string> set{"model.num_hidden_layers=4",   "model.tie_word_embeddings=.false.",
-                                 "checkpoint.resume=none",      "checkpoint.at_end=false",
-                                 "data.sequence_length=24",     "data.global_batch_size=12",
-                                 "data.path=" + tokens_.path(), "precision.reproducible=layout"};
-    set.insert(set.end(), c.set.begin(), c.set.end());
-    set.insert(set.end(), grid.begin(), grid.end());
-    return test::deck_if_legal(c.model, set, ranks_);
-  }
-
-  // Grids of all ranks, no two alike, all of them with what `fixed` says.
-  std::vector<std::pair<std::string, deck::Config>> draw(const Case& c, const std::vector<std::string>& fixed,
-                                                         std::size_t count) {
-    const std::vector<std::pair<const char*, std::vector<const char*>>> axes{
-        {"parallel.tp", {"1", "2", "3", "4", "6"}},
-        {"parallel.cp", {"1", "2", "3", "4", "6"}},
-        {"parallel.cp_mode", {"ring", "all_to_all"}},
-        {"parallel.tp_mode", {"all_reduce", "reduce_scatter"}},
-        {"parallel.pp", {"1", "2", "4"}},
-        {"parallel.zero_stage", {"0", "1", "2", "3"}},
-        {"parallel.zero_size", {"0", "2"}},
-        {"parallel.pp_schedule", {"gpipe", "1f1b", "interleaved_1f1b", "zero_bubble"}},
-        {"parallel.recompute", {"none", "selective", "full"}},
-        {"data.micro_batch_size", {"1", "2", "3"}}};
-    std::vector<std::pair<std::string, deck::Config>> runs;
-    std::set<std::string> drawn;
-    for (int trial = 0; trial < 2000 && runs.size() < count; ++trial) {
-      std::vector<std::string> grid{"parallel.dp=0"};
-      std::string name = c.model;
-      for (const auto& [key, values] : axes) {
-        const std::string_view of_group(key);
-        const char* const value = values[random_() % values.size()];
-        grid.push_back(fmt::format("{}={}", key, value));
-        name += fmt::format(" {}={}", of_group.substr(of_group.find('.') + 1), value);
-      }
-      grid.insert(grid.end(), fixed.begin(), fixed.end());
-      if (!drawn.insert(name).second) continue;
-      if (const auto config = config_of(c, grid)) runs.emplace_back(name, *config);
-    }
-    return runs;
-  }
-
-  // With the serial run of the same deck.
-  void compare(const Case& c, const std::vector<std::string>& fixed = {}) {
-    std::optional<test::Numbers> reference;
-    for (const auto& [name, config] : draw(c, fixed, runs_of_case)) {
-      SCOPED_TRACE(fmt::format("{} {} {} on {} ranks, dp {}", name, fmt::join(c.set, " "), fmt::join(fixed, " "),
-                               ranks_, config.parallel.dp));
-      if (!reference) reference = test::serial(config, steps);
-      const test::Numbers ours = test::run_training(config, test::world(), steps);
-      EXPECT_EQ(ours.losses, reference->losses);
-      EXPECT_EQ(ours.grad_norms, reference->grad_norms);
-      EXPECT_EQ(ours.z_losses, reference->z_losses);
-      EXPECT_EQ(ours.hashes, reference->hashes);
-      expect_same_bits(ours.parameters, reference->parameters);
-      for (const auto& [name, state] : reference->states) {
-        if (!state.empty()) expect_same_bits(ours.states.at(name), state);
-      }
-      expect_same_bits(ours.ema, reference->ema);
-      // Of an expert's rows, of which the group gets as many as it chooses.
-      const auto all = [&](std::uint64_t bytes) { return config.parallel.ep > 1 ? test::over_world(bytes) : bytes; };
-      const std::uint64_t sent = all(ours.counted.tensor_parallel), foreseen = all(ours.predicted.tensor_parallel);
-      if (config.model.moe.capacity_factor == 0.0) {
-        EXPECT_EQ(sent, foreseen);
-      } else {
-        EXPECT_LE(sent, foreseen);
-      }
-      EXPECT_EQ(ours.counted.context_parallel, ours.predicted.context_parallel);
-      EXPECT_EQ(ours.counted.data_parallel, ours.predicted.data_parallel);
-      ++runs_;
-      const deck::ParallelConfig& grid = config.parallel;
-      if (grid.tp > 1) ++cut_[grid.tp_mode == deck::TpMode::reduce_scatter ? "tp, stream cut" : "tp, stream whole"];
-      if (grid.cp > 1) ++cut_["cp"];
-      if (grid.ep > 1) ++cut_[grid.ep > grid.cp ? "ep, several sequences" : "ep, one sequence"];
-      if (grid.pp > 1) ++cut_["pp"];
-      if (grid.dp > 1) ++cut_["dp"];
-      if (testing::Test::HasFailure()) return;
-    }
-  }
-
-  void TearDown() override {
-    if (rank_ > 0 || runs_ == 0) return;
-    std::string cut;
-    for (const auto& [axis, runs] : cut_) cut += fmt::format("{} {} over {}", cut.empty() ? ":" : ",", runs, axis);
-    std::printf("%zu runs on %d ranks, the same bits%s\n", runs_, ranks_, cut.c_str());
-  }
-
-  test::TokensOfDocuments tokens_;
-  int ranks_ = 1, rank_ = 0;
-  std::mt19937 random_;
-  std::size_t runs_ = 0;
-  std::map<std::string, int> cut_;  // runs, by what they cut
-};
 
 TEST_F(Layout, SameBitsOnEveryGrid) {
   for (const Case& c : cases) compare(c);

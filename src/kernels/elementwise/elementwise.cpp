@@ -93,6 +93,25 @@ void add_rows(Device& device, Matrix<const bf16> x, Vector<M> y) {
       });
 }
 
+template <class M>
+void add_tree(Device& device, MatrixRef<const M> x, Vector<M> y) {
+  NANOTRON_REQUIRE(static_cast<index_t>(y.extent(0)) == x.columns, "add_tree: rows of {} elements to {}", x.columns,
+                   y.extent(0));
+  const KernelRegion kernel(device, "add_tree", reads(x, y), writes(y));
+  for_each_element(
+      device, "add_tree", x.columns, KOKKOS_LAMBDA(const index_t c) {
+        M stack[TreeStack::depth] = {};
+        const auto add = [&](int into, int from) { stack[into] += stack[from]; };
+        TreeStack tree;
+        for (index_t r = 0; r < x.rows; ++r) {
+          stack[tree.top()] = x.data[r * x.leading + c];
+          tree.push(add);
+        }
+        tree.finish(add);
+        y.data()[c] += stack[0];
+      });
+}
+
 template <class T>
 void add_scaled(Device& device, double factor, Matrix<const T> x, Matrix<const T> z, Matrix<T> y) {
   const KernelRegion kernel(device, "add_scaled", reads(x, z), writes(y));
@@ -176,9 +195,10 @@ index_t bias_workspace_size(Processor processor, index_t rows, index_t columns, 
   template void bias_backward<T>(Device&, MatrixRef<const T>, Vector<master_t<T>>, Vector<master_t<T>>, index_t);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
-#define NANOTRON_INSTANTIATE(M)                         \
-  template void swap<M>(Device&, Vector<M>, Vector<M>); \
-  template void add_rows<M>(Device&, Matrix<const bf16>, Vector<M>);
+#define NANOTRON_INSTANTIATE(M)                                      \
+  template void swap<M>(Device&, Vector<M>, Vector<M>);              \
+  template void add_rows<M>(Device&, Matrix<const bf16>, Vector<M>); \
+  template void add_tree<M>(Device&, MatrixRef<const M>, Vector<M>);
 NANOTRON_FOR_MASTER_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 template void fill<std::int64_t>(Device&, Vector<std::int64_t>, double);

@@ -93,23 +93,30 @@ Vector<M> sums_of_pieces(const char* kernel, const Vector<M>& workspace, index_t
   return Vector<M>(workspace.data(), static_cast<std::size_t>(needed));
 }
 
-// out(c) += sum over segments s, pieces p of partial[(s * pieces + p) * leading + c]; partial is overwritten.
+// Adds the pieces of a segment in groups, each into its first piece, where a GPU has many. The size of a group.
 template <class M>
-void add_segment_sums(Device& device, M* partial, const RowPieces& rows, index_t width, index_t leading, M* out) {
+index_t add_groups_of_pieces(Device& device, M* partial, const RowPieces& rows, index_t width, index_t leading) {
   constexpr index_t most = 32;  // pieces that are added at once on a GPU
   const index_t pieces = rows.pieces, segments = rows.segments;
   const index_t group = device.processor() == Processor::gpu && pieces > most ? most : 1;
-  if (group > 1) {
-    const index_t groups = (pieces + group - 1) / group;
-    for_each_element(
-        device, "piece_sums", segments * groups * width, KOKKOS_LAMBDA(const index_t i) {
-          const index_t at = i / width, first = at % groups * group, end = first + group;
-          M* const sum = partial + (at / groups * pieces + first) * leading + i % width;
-          M total = sum[0];
-          for (index_t p = first + 1; p < (end < pieces ? end : pieces); ++p) total += sum[(p - first) * leading];
-          sum[0] = total;
-        });
-  }
+  if (group == 1) return group;
+  const index_t groups = (pieces + group - 1) / group;
+  for_each_element(
+      device, "piece_sums", segments * groups * width, KOKKOS_LAMBDA(const index_t i) {
+        const index_t at = i / width, first = at % groups * group, end = first + group;
+        M* const sum = partial + (at / groups * pieces + first) * leading + i % width;
+        M total = sum[0];
+        for (index_t p = first + 1; p < (end < pieces ? end : pieces); ++p) total += sum[(p - first) * leading];
+        sum[0] = total;
+      });
+  return group;
+}
+
+// out(c) += sum over segments s, pieces p of partial[(s * pieces + p) * leading + c]; partial is overwritten.
+template <class M>
+void add_segment_sums(Device& device, M* partial, const RowPieces& rows, index_t width, index_t leading, M* out) {
+  const index_t pieces = rows.pieces, segments = rows.segments;
+  const index_t group = add_groups_of_pieces(device, partial, rows, width, leading);
   for_each_element(
       device, "segment_sums", width, KOKKOS_LAMBDA(const index_t c) {
         M stack[TreeStack::depth] = {};
@@ -126,6 +133,32 @@ void add_segment_sums(Device& device, M* partial, const RowPieces& rows, index_t
         tree.finish(add);
         out[c] += stack[0];
       });
+}
+
+// The sums of `each` neighbouring segments, a tree for each: the first segments / each rows of `partial`, whose rows of
+// `width` elements are overwritten.
+template <class M>
+Matrix<M> fold_segments(Device& device, const Vector<M>& partial, const RowPieces& rows, index_t each, index_t width) {
+  M* const data = partial.data();
+  const index_t pieces = rows.pieces, trees = rows.segments / each;
+  const index_t group = add_groups_of_pieces(device, data, rows, width, width);
+  for_each_element(
+      device, "folded_segments", width, KOKKOS_LAMBDA(const index_t c) {
+        for (index_t t = 0; t < trees; ++t) {
+          M stack[TreeStack::depth] = {};
+          const auto add = [&](int into, int from) { stack[into] += stack[from]; };
+          TreeStack tree;
+          for (index_t s = t * each; s < (t + 1) * each; ++s) {
+            M sum = 0;
+            for (index_t p = 0; p < pieces; p += group) sum += data[(s * pieces + p) * width + c];
+            stack[tree.top()] = sum;
+            tree.push(add);
+          }
+          tree.finish(add);
+          data[t * width + c] = stack[0];  // at or before the first row of its segments
+        }
+      });
+  return Matrix<M>(data, trees, width);
 }
 
 }  // namespace nanotron::kernels

@@ -65,35 +65,19 @@ RowPieces pieces_of(Processor processor, index_t rows, index_t columns, const Sc
   return {processor, order.token_segments * shards, rows * shards, sum.blocks[0].extent / sum.shards};
 }
 
-}  // namespace
-
 template <class T>
-void xielu_forward(Device& device, const ActivationScalars<master_t<T>>& a, Matrix<const T> x, Matrix<T> h) {
-  const KernelRegion kernel(device, "xielu_forward", reads(x, a.a_p, a.a_n), writes(h));
-  const T* const from = x.data();
-  T* const to = h.data();
-  for_each_piece<T>(
-      device, "xielu_forward", static_cast<index_t>(h.size()),
-      KOKKOS_LAMBDA(const Row& row, const index_t first, const index_t count) {
-        const T* const source = from + first;
-        T* const target = to + first;
-        const auto curve = Curve<master_t<T>>::of(a.a_p.data(), a.a_n.data());
-        row.template for_each_chunk<T>(count, [=](const index_t i, const auto n) {
-          const auto value = load(source + i, n);
-          store(target + i, n, [&](const int k) { return curve.value(value[k]); });
-        });
-      });
+Vector<master_t<T>> used_part(const Device& device, const Vector<master_t<T>>& workspace, const Matrix<T>& x,
+                              const ScalarOrder& order) {
+  const auto rows = static_cast<index_t>(x.extent(0)), columns = static_cast<index_t>(x.extent(1));
+  return sums_of_pieces("xielu_backward", workspace, xielu_workspace_size(device.processor(), rows, columns, order));
 }
 
+// x <- its gradient, and the sums of da_p, da_n over the pieces.
 template <class T>
-void xielu_backward(Device& device, const ActivationScalars<master_t<T>>& a, Matrix<T> x, Matrix<const T> dh,
-                    Vector<master_t<T>> da_p, Vector<master_t<T>> da_n, Vector<master_t<T>> workspace,
-                    const ScalarOrder& given) {
+RowPieces gradient_of_pieces(Device& device, const ActivationScalars<master_t<T>>& a, const Matrix<T>& x,
+                             const Matrix<const T>& dh, const Vector<master_t<T>>& sums, const ScalarOrder& given) {
   using M = master_t<T>;
   const auto rows = static_cast<index_t>(x.extent(0)), columns = static_cast<index_t>(x.extent(1));
-  const auto sums =
-      sums_of_pieces("xielu_backward", workspace, xielu_workspace_size(device.processor(), rows, columns, given));
-  const KernelRegion kernel(device, "xielu_backward", reads(x, dh, a.a_p, a.a_n, sums), writes(x, da_p, da_n, sums));
   const SumOrder order = order_of(given.columns, columns);
   const RowPieces pieces = pieces_of(pieces_on(device), rows, columns, given);
   const index_t of_shard = order.blocks[0].extent / order.shards;  // so that a team has the same threads on every grid
@@ -126,18 +110,59 @@ void xielu_backward(Device& device, const ActivationScalars<master_t<T>>& a, Mat
         const M by_p = of_p * sigmoid(*a.a_p.data()), by_n = of_n * sigmoid(*a.a_n.data());
         row.for_each(1, [=](const index_t) { of_piece[0] = by_p, of_piece[1] = by_n; });
       });
+  return pieces;
+}
+
+}  // namespace
+
+template <class T>
+void xielu_forward(Device& device, const ActivationScalars<master_t<T>>& a, Matrix<const T> x, Matrix<T> h) {
+  const KernelRegion kernel(device, "xielu_forward", reads(x, a.a_p, a.a_n), writes(h));
+  const T* const from = x.data();
+  T* const to = h.data();
+  for_each_piece<T>(
+      device, "xielu_forward", static_cast<index_t>(h.size()),
+      KOKKOS_LAMBDA(const Row& row, const index_t first, const index_t count) {
+        const T* const source = from + first;
+        T* const target = to + first;
+        const auto curve = Curve<master_t<T>>::of(a.a_p.data(), a.a_n.data());
+        row.template for_each_chunk<T>(count, [=](const index_t i, const auto n) {
+          const auto value = load(source + i, n);
+          store(target + i, n, [&](const int k) { return curve.value(value[k]); });
+        });
+      });
+}
+
+template <class T>
+void xielu_backward(Device& device, const ActivationScalars<master_t<T>>& a, Matrix<T> x, Matrix<const T> dh,
+                    Vector<master_t<T>> da_p, Vector<master_t<T>> da_n, Vector<master_t<T>> workspace) {
+  using M = master_t<T>;
+  const auto sums = used_part<T>(device, workspace, x, {});
+  const KernelRegion kernel(device, "xielu_backward", reads(x, dh, a.a_p, a.a_n, sums), writes(x, da_p, da_n, sums));
+  const RowPieces pieces = gradient_of_pieces<T>(device, a, x, dh, sums, {});
   add_segment_sums<M>(device, sums.data(), pieces, 1, 2, da_p.data());
   add_segment_sums<M>(device, sums.data() + 1, pieces, 1, 2, da_n.data());
+}
+
+template <class T>
+Matrix<master_t<T>> xielu_backward_parts(Device& device, const ActivationScalars<master_t<T>>& a, Matrix<T> x,
+                                         Matrix<const T> dh, Vector<master_t<T>> workspace, const ScalarOrder& order) {
+  const auto sums = used_part<T>(device, workspace, x, order);
+  const KernelRegion kernel(device, "xielu_backward", reads(x, dh, a.a_p, a.a_n, sums), writes(x, sums));
+  const RowPieces pieces = gradient_of_pieces<T>(device, a, x, dh, sums, order);
+  return fold_segments<master_t<T>>(device, sums, pieces, pieces.segments / order.token_segments, 2);
 }
 
 index_t xielu_workspace_size(Processor processor, index_t rows, index_t columns, const ScalarOrder& order) {
   return 2 * pieces_of(processor, rows, columns, order).count();
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                                               \
-  template void xielu_forward<T>(Device&, const ActivationScalars<master_t<T>>&, Matrix<const T>, Matrix<T>); \
-  template void xielu_backward<T>(Device&, const ActivationScalars<master_t<T>>&, Matrix<T>, Matrix<const T>, \
-                                  Vector<master_t<T>>, Vector<master_t<T>>, Vector<master_t<T>>, const ScalarOrder&);
+#define NANOTRON_INSTANTIATE(T)                                                                                   \
+  template void xielu_forward<T>(Device&, const ActivationScalars<master_t<T>>&, Matrix<const T>, Matrix<T>);     \
+  template void xielu_backward<T>(Device&, const ActivationScalars<master_t<T>>&, Matrix<T>, Matrix<const T>,     \
+                                  Vector<master_t<T>>, Vector<master_t<T>>, Vector<master_t<T>>);                 \
+  template Matrix<master_t<T>> xielu_backward_parts<T>(Device&, const ActivationScalars<master_t<T>>&, Matrix<T>, \
+                                                       Matrix<const T>, Vector<master_t<T>>, const ScalarOrder&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

@@ -114,17 +114,28 @@ void gradient_of_pieces(Device& device, const char* label, MatrixRef<const T> dy
       });
 }
 
-// dx and dw (accumulated; none without weights) of normalise().
+// dx of normalise(), and the sums of dw over the pieces.
 template <class T, class Dx>
-void normalise_backward(Device& device, const char* label, MatrixRef<const T> dy, MatrixRef<const T> x, index_t groups,
-                        index_t width, const NormScale<master_t<T>>& w, const master_t<T>* rstd, MatrixRef<T> dx,
-                        Vector<master_t<T>> dw, Vector<master_t<T>> sums, const RowSegments& segments) {
+RowPieces normalise_backward_pieces(Device& device, const char* label, MatrixRef<const T> dy, MatrixRef<const T> x,
+                                    index_t groups, index_t width, const NormScale<master_t<T>>& w,
+                                    const master_t<T>* rstd, MatrixRef<T> dx, const Vector<master_t<T>>& sums,
+                                    const RowSegments& segments) {
   NANOTRON_REQUIRE(groups % segments.heads == 0, "{}: {} heads in {} segments", label, groups, segments.heads);
   const RowPieces pieces(pieces_on(device), segments.tokens * segments.heads, x.rows * groups, width,
                          groups / segments.heads);
   with_scale(w, [&](const auto& scale) {
     gradient_of_pieces<T, Dx>(device, label, dy, x, groups, width, scale, rstd, dx, sums.data(), pieces, segments);
   });
+  return pieces;
+}
+
+// dx and dw (accumulated; none without weights) of normalise().
+template <class T, class Dx>
+void normalise_backward(Device& device, const char* label, MatrixRef<const T> dy, MatrixRef<const T> x, index_t groups,
+                        index_t width, const NormScale<master_t<T>>& w, const master_t<T>* rstd, MatrixRef<T> dx,
+                        Vector<master_t<T>> dw, Vector<master_t<T>> sums, const RowSegments& segments) {
+  const RowPieces pieces =
+      normalise_backward_pieces<T, Dx>(device, label, dy, x, groups, width, w, rstd, dx, sums, segments);
   if (dw.extent(0) > 0) add_segment_sums<master_t<T>>(device, sums.data(), pieces, width, width, dw.data());
 }
 
@@ -237,6 +248,22 @@ void head_rms_norm_backward(Device& device, MatrixRef<const T> dy, MatrixRef<con
                                         sums, segments);
 }
 
+template <class T>
+Matrix<master_t<T>> head_rms_norm_backward_parts(Device& device, MatrixRef<const T> dy, MatrixRef<const T> x,
+                                                 const NormScale<master_t<T>>& w, Matrix<const master_t<T>> rstd,
+                                                 MatrixRef<T> dx, Vector<master_t<T>> workspace,
+                                                 const RowSegments& segments) {
+  const char* const label = "head_rms_norm_backward";
+  const index_t heads = static_cast<index_t>(rstd.extent(1)), width = static_cast<index_t>(w.w.extent(0));
+  const auto sums = sums_of_pieces(
+      label, workspace,
+      rms_norm_workspace_size(device.processor(), x.rows * heads, width, segments.tokens * segments.heads));
+  const KernelRegion kernel(device, label, reads(dy, x, w.w, rstd, sums), writes(dx, sums));
+  const RowPieces pieces = normalise_backward_pieces<T, Overwritten<T>>(device, label, dy, x, heads, width, w,
+                                                                        rstd.data(), dx, sums, segments);
+  return fold_segments<master_t<T>>(device, sums, pieces, segments.heads, width);
+}
+
 #define NANOTRON_INSTANTIATE(T)                                                                                      \
   template void rms_norm_forward<T>(Device&, Matrix<const T>, const NormScale<master_t<T>>&, double, Matrix<T>,      \
                                     Vector<master_t<T>>, Vector<float>);                                             \
@@ -255,7 +282,10 @@ void head_rms_norm_backward(Device& device, MatrixRef<const T> dy, MatrixRef<con
                                          MatrixRef<T>, Matrix<master_t<T>>);                                         \
   template void head_rms_norm_backward<T>(Device&, MatrixRef<const T>, MatrixRef<const T>,                           \
                                           const NormScale<master_t<T>>&, Matrix<const master_t<T>>, MatrixRef<T>,    \
-                                          Vector<master_t<T>>, Vector<master_t<T>>, const RowSegments&);
+                                          Vector<master_t<T>>, Vector<master_t<T>>, const RowSegments&);             \
+  template Matrix<master_t<T>> head_rms_norm_backward_parts<T>(                                                      \
+      Device&, MatrixRef<const T>, MatrixRef<const T>, const NormScale<master_t<T>>&, Matrix<const master_t<T>>,     \
+      MatrixRef<T>, Vector<master_t<T>>, const RowSegments&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

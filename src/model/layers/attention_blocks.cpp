@@ -20,7 +20,8 @@ std::shared_ptr<const nn::QueryKeyNorm<T>> make_query_key_norm(const AttentionSo
   const bool is_sharded = weight.partition == nn::Partition::column_parallel;
   return nn::make_query_key_norm<T>(
       of_query, of_key,
-      is_sharded ? nn::QueryKeyColumns{weight.rows, of.table[key + "weight"].rows} : nn::QueryKeyColumns{}, of.tp);
+      is_sharded ? nn::QueryKeyColumns{weight.rows, of.table[key + "weight"].rows} : nn::QueryKeyColumns{}, of.tp,
+      {detail::gradient_group(of.table, weight, of.tp), of.orders.heads});
 }
 
 }  // namespace

@@ -139,11 +139,18 @@ nn::LinearWeights<T> linear_weights(const ParameterTable& table, const nn::Param
   return w;
 }
 
+/// Whose ranks add their parts of the gradient of a replicated parameter, each a sum over heads or columns, in
+/// backward: those of tp, where sums have a fixed order (tensor/sum_order.hpp). Null: PartialGradients adds them, or
+/// nothing reads the gradient.
+inline comm::Group* gradient_group(const ParameterTable& table, const nn::ParameterSpec& spec, comm::Group& tp) {
+  return table.layout.tensor_shards > 0 && spec.has_gradient ? &tp : nullptr;
+}
+
 /// What the activation of a layer is made from.
 template <class T>
 nn::ActivationSource<T> activation_source(const deck::ModelConfig& model, const ParameterTable& table,
                                           const nn::ParameterBuffers<T>& buffers, const FeedForwardOrders& orders,
-                                          index_t layer) {
+                                          index_t layer, comm::Group& tp) {
   nn::ActivationSource<T> source{.model = model, .order = activation_order(orders)};
   const std::string prefix = "model/layers/mlp/act_fn/";
   if (!table.contains(prefix + "alpha_p")) return source;
@@ -151,6 +158,7 @@ nn::ActivationSource<T> activation_source(const deck::ModelConfig& model, const 
   source.scalars = {buffers.vector(a_p, layer, 1), buffers.vector(a_n, layer, 1)};
   source.a_p_gradient = buffers.vector_gradient(a_p, layer, 1);
   source.a_n_gradient = buffers.vector_gradient(a_n, layer, 1);
+  source.tp = gradient_group(table, a_p, tp);
   return source;
 }
 

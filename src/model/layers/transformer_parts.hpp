@@ -187,7 +187,7 @@ std::vector<std::unique_ptr<const DecoderLayer<T>>> make_layers(
   for (index_t l = 0; l < table.layers; ++l) {
     const LayerGemms<T> gemms = recipe.gemms(l);
     const auto activation =
-        activation_source(setup.model, table, buffers, orders.feed_forward, feed_forward.place_in_kind(l));
+        activation_source(setup.model, table, buffers, orders.feed_forward, feed_forward.place_in_kind(l), *setup.tp);
     const auto norm = [&](const std::string& name) {
       return name.empty() ? nullptr : make_norm(setup.model, table, buffers, "model/layers/" + name, l, orders.tokens);
     };

@@ -22,7 +22,8 @@ AttentionParts attention_parts(const deck::ModelConfig& m, const ParameterTable&
       exclusively(table.heads.query),
       exclusively(times(table.heads.query, m.head_dim)),
       {times(table.heads.key, m.head_dim), times(table.heads.owned_key, m.head_dim), key_heads_are_shared(m, tp_size)},
-      table.layout.tp_mode == deck::TpMode::reduce_scatter && tp_size > 1};
+      table.layout.tp_mode == deck::TpMode::reduce_scatter && tp_size > 1,
+      table.layout.tensor_shards == 0};
 }
 
 void add_attention_1d(TableBuilder& build, const deck::ModelConfig& m, const AttentionParts& parts) {
@@ -37,8 +38,8 @@ void add_attention_1d(TableBuilder& build, const deck::ModelConfig& m, const Att
     build.bias(attention + "k_norm/weight", key, parts.key, initial);
     build.align();
   } else if (m.qk_norm) {
-    build.norm_weight(attention + "q_norm/", m.head_dim, true);
-    build.norm_weight(attention + "k_norm/", m.head_dim, true);
+    build.norm_weight(attention + "q_norm/", m.head_dim, parts.head_sums_are_partial);
+    build.norm_weight(attention + "k_norm/", m.head_dim, parts.head_sums_are_partial);
   }
   if (m.qkv_bias) {
     build.bias(attention + "q_proj/bias", query, parts.query);

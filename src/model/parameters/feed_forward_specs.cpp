@@ -13,10 +13,11 @@ Projections first_projections(const deck::ModelConfig& m) {
 }
 
 // Scalars a of each layer with softplus(a) = 0.8 and 0.8 - 0.5, transformers' initial values. Each tensor-parallel rank
-// has a part of the columns that their gradients are sums over.
-void add_xielu(TableBuilder& build) {
+// has a part of the columns that their gradients are sums over. partial: backward does not add these parts.
+void add_xielu(TableBuilder& build, bool partial) {
   const auto scalar = [&](const char* name, double softplus) {
-    build.scalar_1d(std::string("model/layers/mlp/act_fn/") + name, logarithm(exponential_minus_one(softplus)), true);
+    build.scalar_1d(std::string("model/layers/mlp/act_fn/") + name, logarithm(exponential_minus_one(softplus)),
+                    partial);
     build.align();
   };
   scalar("alpha_p", 0.8);
@@ -41,7 +42,7 @@ void add_mlp(TableBuilder& build, const std::string& prefix, const Projections& 
 }
 
 void add_dense_1d(TableBuilder& build, const deck::ModelConfig& m, const ParameterTable& table) {
-  if (m.hidden_act == deck::HiddenAct::xielu) add_xielu(build);
+  if (m.hidden_act == deck::HiddenAct::xielu) add_xielu(build, table.layout.tensor_shards == 0);
   if (!m.mlp_bias) return;
   const std::string mlp = "model/layers/mlp/";
   for (const std::string& name : first_projections(m)) {

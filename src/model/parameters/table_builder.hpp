@@ -100,7 +100,8 @@ class TableBuilder {
 /// Query heads of this rank; query and key heads in rows of their projections.
 struct AttentionParts {
   Held query_heads, query, key;
-  bool rows_are_sharded = false;  // the rows of the hidden states, over the tensor-parallel ranks
+  bool rows_are_sharded = false;      // the rows of the hidden states, over the tensor-parallel ranks
+  bool head_sums_are_partial = true;  // gradients of weights that all heads share, see gradient_group()
 };
 AttentionParts attention_parts(const deck::ModelConfig& model, const ParameterTable& table, int tp_size);
 

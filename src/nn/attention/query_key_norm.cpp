@@ -14,9 +14,16 @@ namespace {
 template <class T>
 class HeadNorm final : public QueryKeyNorm<T> {
  public:
-  HeadNorm(const NormWeights<T>& query, const NormWeights<T>& key) : query_(query), key_(key) {}
+  using M = master_t<T>;
+  HeadNorm(const NormWeights<T>& query, const NormWeights<T>& key, const HeadSum& sum)
+      : query_(query), key_(key), sum_(sum) {}
 
-  PassTraffic traffic(index_t) const override { return {}; }
+  PassTraffic traffic(index_t) const override {
+    if (sum_.group == nullptr) return {};
+    const auto weights = static_cast<index_t>(query_.gradient.extent(0) + key_.gradient.extent(0));
+    return {.backward = {.tensor_parallel = comm::all_reduce_bytes(
+                             sum_.segments.tokens * weights * static_cast<index_t>(sizeof(M)), sum_.group->size())}};
+  }
 
   void forward(Device& device, const AttentionGeometry<T>& g, const AttentionActivations<T>& act) const override {
     kernels::copy_matrix<T>(device, g.query_key_of(act.qkv), MatrixRef<T>(act.raw_qk));
@@ -28,15 +35,24 @@ class HeadNorm final : public QueryKeyNorm<T> {
 
   void backward(Device& device, const AttentionGeometry<T>& g, const AttentionActivations<T>& act,
                 const AttentionWorkspace<T>& work) const override {
-    const MatrixRef<T> dquery = g.query_of(work.dqkv), dkey = g.key_of(work.dqkv);
-    kernels::head_rms_norm_backward<T>(device, dquery, g.query_of(act.raw_qk), query_.weight, act.query_rstd, dquery,
-                                       query_.gradient, work.sums, g.segments);
-    kernels::head_rms_norm_backward<T>(device, dkey, g.key_of(act.raw_qk), key_.weight, act.key_rstd, dkey,
-                                       key_.gradient, work.sums, g.segments);
+    backward(device, query_, g.query_of(act.raw_qk), act.query_rstd, g.query_of(work.dqkv), work.sums);
+    backward(device, key_, g.key_of(act.raw_qk), act.key_rstd, g.key_of(work.dqkv), work.sums);
   }
 
  private:
+  // gradient: of the normed rows on entry, of x on return.
+  void backward(Device& device, const NormWeights<T>& w, const MatrixRef<T>& x, const Matrix<M>& rstd,
+                const MatrixRef<T>& gradient, const Vector<M>& sums) const {
+    if (sum_.group == nullptr)
+      return kernels::head_rms_norm_backward<T>(device, gradient, x, w.weight, rstd, gradient, w.gradient, sums);
+    const Matrix<M> parts =
+        kernels::head_rms_norm_backward_parts<T>(device, gradient, x, w.weight, rstd, gradient, sums, sum_.segments);
+    comm::all_reduce<M>(*sum_.group, parts.data(), elements_of(parts), comm::ReduceOp::sum, device.stream());
+    kernels::add_tree<M>(device, parts, w.gradient);
+  }
+
   NormWeights<T> query_, key_;
+  HeadSum sum_;
 };
 
 // act.query_rstd has 1 / sqrt(mean square) of the queries of all tokens, then of the keys; act.key_rstd the sums of
@@ -107,14 +123,15 @@ class ProjectionNorm final : public QueryKeyNorm<T> {
 
 template <class T>
 std::shared_ptr<const QueryKeyNorm<T>> make_query_key_norm(const NormWeights<T>& query, const NormWeights<T>& key,
-                                                           const QueryKeyColumns& columns, comm::Group& tp) {
-  if (columns.query == 0) return std::make_shared<HeadNorm<T>>(query, key);
+                                                           const QueryKeyColumns& columns, comm::Group& tp,
+                                                           const HeadSum& sum) {
+  if (columns.query == 0) return std::make_shared<HeadNorm<T>>(query, key, sum);
   return std::make_shared<ProjectionNorm<T>>(query, key, columns, tp);
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                                                        \
-  template std::shared_ptr<const QueryKeyNorm<T>> make_query_key_norm<T>(const NormWeights<T>&, const NormWeights<T>&, \
-                                                                         const QueryKeyColumns&, comm::Group&);
+#define NANOTRON_INSTANTIATE(T)                                           \
+  template std::shared_ptr<const QueryKeyNorm<T>> make_query_key_norm<T>( \
+      const NormWeights<T>&, const NormWeights<T>&, const QueryKeyColumns&, comm::Group&, const HeadSum&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

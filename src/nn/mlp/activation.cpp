@@ -63,20 +63,36 @@ class Xielu final : public Activation<T> {
       : scalars_(source.scalars),
         a_p_gradient_(source.a_p_gradient),
         a_n_gradient_(source.a_n_gradient),
-        order_(source.order) {}
+        order_(source.order),
+        tp_(source.tp) {}
+  comm::StepTraffic gradient_traffic() const override {
+    if (tp_ == nullptr) return {};
+    const index_t addends = 2 * order_.token_segments;
+    return {.tensor_parallel = comm::all_reduce_bytes(addends * static_cast<index_t>(sizeof(M)), tp_->size())};
+  }
   void forward(Device& device, Matrix<const T> in, Matrix<T> h, Vector<float> maxima) const override {
     kernels::xielu_forward<T>(device, scalars_, in, h);
     find_maxima<T>(device, h, maxima);
   }
   void backward(Device& device, Matrix<T> in, Matrix<const T> dh, Vector<float> maxima, Vector<M> sums) const override {
-    kernels::xielu_backward<T>(device, scalars_, in, dh, a_p_gradient_, a_n_gradient_, sums, order_);
+    scalars_backward(device, in, dh, sums);
     find_maxima<T>(device, in, maxima);
   }
 
  private:
+  void scalars_backward(Device& device, const Matrix<T>& in, const Matrix<const T>& dh, const Vector<M>& sums) const {
+    if (tp_ == nullptr) return kernels::xielu_backward<T>(device, scalars_, in, dh, a_p_gradient_, a_n_gradient_, sums);
+    const Matrix<M> parts = kernels::xielu_backward_parts<T>(device, scalars_, in, dh, sums, order_);
+    comm::all_reduce<M>(*tp_, parts.data(), elements_of(parts), comm::ReduceOp::sum, device.stream());
+    const MatrixRef<const M> both = Matrix<const M>(parts);
+    kernels::add_tree<M>(device, {both.data, both.rows, 1, both.leading}, a_p_gradient_);
+    kernels::add_tree<M>(device, {both.data + 1, both.rows, 1, both.leading}, a_n_gradient_);
+  }
+
   kernels::ActivationScalars<M> scalars_;
   Vector<M> a_p_gradient_, a_n_gradient_;
   kernels::ScalarOrder order_;
+  comm::Group* tp_;
 };
 
 template <class T, class Form>
@@ -143,13 +159,6 @@ void check_activation(const deck::Config& c, deck::Findings& f) {
   if (c.model.hidden_act != HiddenAct::swiglu_clamped) {
     refuse_unused(c, {"model.swiglu_limit", "model.swiglu_alpha"}, "clamped SwiGLU",
                   "hidden_act = 'swiglu_clamped', or no swiglu_limit and swiglu_alpha", f);
-  }
-  if (c.model.hidden_act == HiddenAct::xielu && c.precision.reproducible == deck::Reproducible::layout &&
-      deck::sum_shards(c).tensor > 1 && c.precision.context_shards > 1 &&
-      f.is_valid({"precision.reproducible", "precision.context_shards", "precision.tensor_shards"})) {
-    f.error({"precision.context_shards", "precision.tensor_shards"},
-            "the gradients of xIELU's scalars are summed over columns and tokens at once",
-            "context_shards = 1 or tensor_shards = 1");
   }
 }
 

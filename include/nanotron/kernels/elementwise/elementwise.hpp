@@ -23,6 +23,10 @@ void add(Device& device, Vector<const T> x, Vector<T> y);
 template <class M>
 void add_rows(Device& device, Matrix<const bf16> x, Vector<M> y);
 
+/// y(c) += the binary tree over the rows r of x(r, c) (tensor/sum_order.hpp). M is double or float.
+template <class M>
+void add_tree(Device& device, MatrixRef<const M> x, Vector<M> y);
+
 /// y = factor x + z, and y = factor x, rounded to T once. y may be z, or x.
 template <class T>
 void add_scaled(Device& device, double factor, Matrix<const T> x, Matrix<const T> z, Matrix<T> y);

@@ -13,8 +13,8 @@ struct ActivationScalars {
   Vector<const M> a_p{}, a_n{};
 };
 
-/// Sums over tokens and columns: in equal segments of the tokens x the shards of `columns`, added in a tree
-/// (tensor/sum_order.hpp).
+/// Sums over tokens and columns: of each segment of the tokens a tree over the shards of `columns`
+/// (tensor/sum_order.hpp), then a tree over the segments. Segments are as even as can be, longer ones first.
 struct ScalarOrder {
   SumOrder columns{};
   index_t token_segments = 1;

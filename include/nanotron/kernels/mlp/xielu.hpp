@@ -19,10 +19,14 @@ void xielu_forward(Device& device, const ActivationScalars<master_t<T>>& a, Matr
 /// x is overwritten by its gradient. da_p, da_n (1) are accumulated, in a fixed order by way of `workspace`.
 template <class T>
 void xielu_backward(Device& device, const ActivationScalars<master_t<T>>& a, Matrix<T> x, Matrix<const T> dh,
-                    Vector<master_t<T>> da_p, Vector<master_t<T>> da_n, Vector<master_t<T>> workspace,
-                    const ScalarOrder& order = {});
+                    Vector<master_t<T>> da_p, Vector<master_t<T>> da_n, Vector<master_t<T>> workspace);
+/// The same, but instead of da_p, da_n returns their addends: (order.token_segments, 2), each a tree over the shards of
+/// the columns, in `workspace`. kernels::add_tree adds them.
+template <class T>
+Matrix<master_t<T>> xielu_backward_parts(Device& device, const ActivationScalars<master_t<T>>& a, Matrix<T> x,
+                                         Matrix<const T> dh, Vector<master_t<T>> workspace, const ScalarOrder& order);
 
-/// Elements of the workspace of xielu_backward.
+/// Elements of the workspace of both.
 index_t xielu_workspace_size(Processor processor, index_t rows, index_t columns, const ScalarOrder& order = {});
 
 }  // namespace nanotron::kernels

@@ -64,8 +64,8 @@ void rms_norm_add_backward(Device& device, Matrix<const T> dy, Matrix<const T> x
                            Vector<const master_t<T>> rstd, Matrix<T> dx, Vector<master_t<T>> dw,
                            Vector<master_t<T>> workspace, const RowSegments& segments = {});
 
-/// Elements of the workspace of rms_norm_backward, and of head_rms_norm_backward with rows = tokens x heads and columns
-/// = head_dim; segments = tokens x heads of RowSegments.
+/// Elements of the workspace of rms_norm_backward, and of head_rms_norm_backward(_parts) with rows = tokens x heads and
+/// columns = head_dim; segments = tokens x heads of RowSegments.
 index_t rms_norm_workspace_size(Processor processor, index_t rows, index_t columns, index_t segments = 1);
 
 /// The same per head (Qwen3's QK norm): x, y (tokens, heads * head_dim), each with its own leading
@@ -80,6 +80,13 @@ template <class T>
 void head_rms_norm_backward(Device& device, MatrixRef<const T> dy, MatrixRef<const T> x,
                             const NormScale<master_t<T>>& w, Matrix<const master_t<T>> rstd, MatrixRef<T> dx,
                             Vector<master_t<T>> dw, Vector<master_t<T>> workspace, const RowSegments& segments = {});
+/// The same, but instead of dw returns its addends: (segments.tokens, head_dim), each a tree over the heads, in
+/// `workspace`. kernels::add_tree adds them to dw.
+template <class T>
+Matrix<master_t<T>> head_rms_norm_backward_parts(Device& device, MatrixRef<const T> dy, MatrixRef<const T> x,
+                                                 const NormScale<master_t<T>>& w, Matrix<const master_t<T>> rstd,
+                                                 MatrixRef<T> dx, Vector<master_t<T>> workspace,
+                                                 const RowSegments& segments);
 
 // Layer normalisation (Ba, Kiros and Hinton, 2016):
 //

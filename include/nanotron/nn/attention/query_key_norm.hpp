@@ -36,9 +36,17 @@ struct QueryKeyColumns {
   index_t query = 0, key = 0;
 };
 
-/// The group must outlive it.
+/// The gradients of the weights that all heads share. With a group, its ranks add their heads in backward, for each
+/// segment of the tokens; null: each rank has a partial sum (model::PartialGradients).
+struct HeadSum {
+  comm::Group* group = nullptr;
+  kernels::RowSegments segments{};
+};
+
+/// The groups must outlive it.
 template <class T>
 std::shared_ptr<const QueryKeyNorm<T>> make_query_key_norm(const NormWeights<T>& query, const NormWeights<T>& key,
-                                                           const QueryKeyColumns& columns, comm::Group& tp);
+                                                           const QueryKeyColumns& columns, comm::Group& tp,
+                                                           const HeadSum& sum);
 
 }  // namespace nanotron::nn

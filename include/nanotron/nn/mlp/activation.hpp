@@ -9,6 +9,8 @@
 
 #include <memory>
 
+#include "nanotron/comm/collectives.hpp"
+#include "nanotron/comm/watch/step_traffic.hpp"
 #include "nanotron/deck/keys/model.hpp"
 #include "nanotron/kernels/mlp/activation_scalars.hpp"
 #include "nanotron/nn/linear/linear.hpp"
@@ -23,6 +25,7 @@ struct ActivationSource {
   kernels::ActivationScalars<M> scalars{};
   Vector<M> a_p_gradient{}, a_n_gradient{};
   kernels::ScalarOrder order{};  // of the sums in these gradients
+  comm::Group* tp = nullptr;     // adds their addends in backward; null: each rank has a partial sum of them
 };
 
 template <class T>
@@ -37,6 +40,8 @@ class Activation {
   /// gradients of the activation's own weights are accumulated, by way of sums (activation_sums).
   virtual void backward(Device& device, Matrix<T> in, Matrix<const T> dh, Vector<float> maxima,
                         Vector<M> sums) const = 0;
+  /// What a call of backward communicates.
+  virtual comm::StepTraffic gradient_traffic() const { return {}; }
   /// After backward: the GEMM of in's gradient and the weight of the linear layer that computed `in`.
   virtual RowGemm<T> input_gradient(const Linear<T>& first, const Vector<float>& maxima, Matrix<const T>) const {
     return first.backward_input(maxima);

@@ -33,7 +33,7 @@ class Mlp final : public FeedForward<T> {
                                        Matrix<T> y) const override;
   PassTraffic traffic(const TensorParallelRegion<T>& region) const override {
     const comm::StepTraffic gather = region.gather_traffic(), sum = region.sum_traffic();
-    return {.forward = gather, .backward = gather + sum, .output = sum};
+    return {.forward = gather, .backward = gather + sum + act_->gradient_traffic(), .output = sum};
   }
   void add_output_bias(Device& device, const TensorParallelRegion<T>& region, Matrix<T> y) const override {
     down_.add_bias(device, region.token_rows(y));

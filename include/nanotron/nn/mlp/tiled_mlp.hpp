@@ -40,7 +40,9 @@ class TiledMlp final : public FeedForward<T> {
                                        Matrix<T> y) const override;
   PassTraffic traffic(const TensorParallelRegion<T>& region) const override {
     const comm::StepTraffic both = region.gather_traffic() + region.sum_traffic();
-    return {.forward = {}, .backward = both, .output = both};
+    index_t tiles = 0;
+    for (const Range& chunk : region.chunks()) tiles += (chunk.size() + tile_ - 1) / tile_;
+    return {.forward = {}, .backward = both + tiles * act_->gradient_traffic(), .output = both};
   }
   void add_output_bias(Device& device, const TensorParallelRegion<T>& region, Matrix<T> y) const override {
     down_.add_bias(device, region.token_rows(y));

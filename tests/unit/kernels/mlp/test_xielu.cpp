@@ -82,15 +82,19 @@ TYPED_TEST(Xielu, SumsFollowTheTree) {
       }
     }
     in.push(), gradient.push();
-    Array<M> da_p(1), da_n(1), work(kernels::xielu_workspace_size(built_for, tokens.size(), part.size(), order));
-    kernels::xielu_backward<T>(this->device_, a, in.matrix(tokens.size(), part.size()),
-                               gradient.read(tokens.size(), part.size()), da_p.vector(), da_n.vector(), work.vector(),
-                               order);
-    da_p.pull(), da_n.pull();
-    return std::pair{da_p.host[0], da_n.host[0]};
+    Array<M> work(kernels::xielu_workspace_size(built_for, tokens.size(), part.size(), order));
+    kernels::xielu_backward_parts<T>(this->device_, a, in.matrix(tokens.size(), part.size()),
+                                     gradient.read(tokens.size(), part.size()), work.vector(), order);
+    work.pull();
+    return std::vector<M>(work.host.begin(), work.host.begin() + 2 * order.token_segments);
   };
-  const auto add = [](const std::pair<M, M>& l, const std::pair<M, M>& r) {
-    return std::pair{l.first + r.first, l.second + r.second};
+  const auto add = [](std::vector<M> l, const std::vector<M>& r) {
+    for (std::size_t i = 0; i < l.size(); ++i) l[i] += r[i];
+    return l;
+  };
+  const auto both = [](std::vector<M> l, const std::vector<M>& r) {
+    l.insert(l.end(), r.begin(), r.end());
+    return l;
   };
   const Range all{0, rows};
   const auto on_two_ranks = [&](int rank) {
@@ -99,7 +103,11 @@ TYPED_TEST(Xielu, SumsFollowTheTree) {
   EXPECT_EQ(sums(all, {0, columns}, {.columns = SumOrder({{columns, 1}}, 4, 1, 0)}),
             add(on_two_ranks(0), on_two_ranks(1)));
   EXPECT_EQ(sums(all, {0, columns}, {.token_segments = 2}),
-            add(sums({0, rows / 2}, {0, columns}, {}), sums({rows / 2, rows}, {0, columns}, {})));
+            both(sums({0, rows / 2}, {0, columns}, {}), sums({rows / 2, rows}, {0, columns}, {})));
+  // Three shards of the columns are no node of a tree of six leaves.
+  const kernels::ScalarOrder of_three{.columns = SumOrder({{columns, 1}}, 3, 1, 0)};
+  EXPECT_EQ(sums(all, {0, columns}, {.columns = of_three.columns, .token_segments = 2}),
+            both(sums({0, rows / 2}, {0, columns}, of_three), sums({rows / 2, rows}, {0, columns}, of_three)));
 }
 
 TEST(XieluReference, SlopesAreTheFiniteDifferences) {

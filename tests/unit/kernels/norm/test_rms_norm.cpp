@@ -1,5 +1,7 @@
 // ranks: 1
+#include "nanotron/kernels/elementwise/elementwise.hpp"
 #include "nanotron/kernels/norm/norm.hpp"
+#include "nanotron/tensor/shard.hpp"
 #include "support/reference/rms_norm.hpp"
 #include "unit/kernels/kernel_test.hpp"
 
@@ -163,6 +165,45 @@ TYPED_TEST(RmsNorm, HeadsOfAFusedBuffer) {
   for (const auto& segments : {kernels::RowSegments{1, 1}, kernels::RowSegments{4, 3}}) {
     this->check_heads(20, 75, 7, segments);
     this->check_heads(24, 80, 8, segments);
+  }
+}
+
+// Of three heads in three segments, which are no node of the flat tree: the sums of each segment of tokens.
+TYPED_TEST(RmsNorm, PartsOfHeadsAreSumsOfTheirTokens) {
+  using T = TypeParam;
+  using M = master_t<T>;
+  const index_t tokens = 13, heads = 3, width = 20, columns = heads * width;
+  const auto x = Array<T>::random(tokens * columns, 1), dy = Array<T>::random(tokens * columns, 2);
+  const auto w = Array<M>::random(width, 3);
+  const auto parts_of = [&](const Range& rows, const kernels::RowSegments& segments) {
+    Array<T> dx(rows.size() * columns);
+    Array<M> rstd(rows.size() * heads, 0.7),
+        work(kernels::rms_norm_workspace_size(built_for, rows.size() * heads, width, segments.tokens * segments.heads));
+    const auto from = [&](const Array<T>& a) {
+      return MatrixRef<const T>{a.data() + rows.begin * columns, rows.size(), columns, columns};
+    };
+    const Matrix<M> parts = kernels::head_rms_norm_backward_parts<T>(
+        this->device_, from(dy), from(x), w.read(), rstd.read(rows.size(), heads),
+        MatrixRef<T>(dx.matrix(rows.size(), columns)), work.vector(), segments);
+    EXPECT_EQ(parts.data(), work.data());
+    work.pull();
+    return std::vector<M>(work.host.begin(), work.host.begin() + segments.tokens * width);
+  };
+  std::vector<M> one_by_one;
+  for (int s = 0; s < 4; ++s) {
+    const std::vector<M> part = parts_of(shard_range(tokens, 4, s), {1, heads});
+    one_by_one.insert(one_by_one.end(), part.begin(), part.end());
+  }
+  EXPECT_EQ(parts_of({0, tokens}, {4, heads}), one_by_one);
+
+  Array<M> parts(4 * width), sum(width, 0.25);
+  parts.host = one_by_one;
+  parts.push();
+  kernels::add_tree<M>(this->device_, MatrixRef<const M>(parts.read(4, width)), sum.vector());
+  sum.pull();
+  for (std::size_t c = 0; c < width; ++c) {
+    const auto at = [&](std::size_t s) { return one_by_one[s * width + c]; };
+    EXPECT_EQ(sum.host[c], M(0.25) + ((at(0) + at(1)) + (at(2) + at(3))));
   }
 }
 

@@ -1,0 +1,78 @@
+// ranks: 1 2 3 4 6 8
+// timeout: 1200
+// precision%reproducible = 'layout' of gradients that are sums over heads or columns, in T parts, and over the tokens
+// of a sequence, in C parts: those of head norms and of xIELU's scalars. The same bits on every grid.
+
+#include "support/layout_runs.hpp"
+
+namespace nanotron {
+namespace {
+
+using Case = test::LayoutCase;
+using test::enough, test::two_parts;
+
+class LayoutBothWays : public test::LayoutRuns {
+ protected:
+  // Random grids, and those that split both kinds of parts.
+  void compare_all(const std::vector<Case>& cases) {
+    for (const Case& c : cases) {
+      compare(c);
+      for (const auto& [tp, cp] : {std::pair{2, 1}, {2, 2}, {2, 3}, {3, 2}, {2, 4}, {4, 2}}) {
+        if (ranks_ == tp * cp) compare(c, {fmt::format("parallel.tp={}", tp), fmt::format("parallel.cp={}", cp)});
+      }
+    }
+    EXPECT_GE(runs_, enough(ranks_ == 1 ? 6 : 12));
+    EXPECT_TRUE(ranks_ % 4 != 0 || (cut_["cp"] > 0 && cut_["tp, stream cut"] + cut_["tp, stream whole"] > 0));
+  }
+};
+
+const std::vector<Case> head_norms{
+    {"qwen3",
+     {"precision.compute=fp64", "model.num_key_value_heads=4", "precision.tensor_shards=4",
+      "precision.context_shards=4"}},
+    {"qwen3",
+     {"precision.compute=bf16", "precision.tensor_shards=2", "precision.context_shards=12", "data.sequence_length=23",
+      "data.document_mask=block_diagonal", "precision.moments=bf16"}},
+    // Parts whose numbers are no powers of two, and a norm that is added to 1.
+    {"qwen3",
+     {"precision.compute=fp32", "model.num_attention_heads=6", "model.num_key_value_heads=6", "model.head_dim=8",
+      "precision.tensor_shards=6", "precision.context_shards=6", "model.norm_weight=one_plus", "parallel.mlp_tile=3"}},
+    {"qwen3",
+     {"precision.compute=fp32", "precision.tensor_shards=2", "precision.context_shards=4",
+      "model.num_nextn_predict_layers=1"}}};
+
+TEST_F(LayoutBothWays, SameBitsOfHeadNorms) {
+  compare_all(head_norms);
+  if (ranks_ % 2 == 0) compare(head_norms[0], two_parts);
+}
+
+TEST_F(LayoutBothWays, SameBitsOfHeadNormsOfMixtures) {
+  const Case mixture{"qwen3_moe",
+                     {"precision.compute=fp32", "model.num_key_value_heads=4", "precision.tensor_shards=4",
+                      "precision.context_shards=2"},
+                     {2, 4}};
+  compare(mixture);
+  for (const int ep : mixture.ep) {
+    if (ranks_ % ep == 0) compare(mixture, {fmt::format("parallel.ep={}", ep)});
+  }
+  EXPECT_GT(runs_, 0U);
+}
+
+TEST_F(LayoutBothWays, SameBitsOfXielu) {
+  compare_all(
+      {{"llama",
+        {"precision.compute=fp64", "model.num_key_value_heads=4", "precision.tensor_shards=4",
+         "precision.context_shards=4", "model.hidden_act=xielu"}},
+       {"llama",
+        {"precision.compute=bf16", "precision.tensor_shards=2", "precision.context_shards=6", "data.sequence_length=23",
+         "model.hidden_act=xielu", "model.qk_norm=t"}},
+       {"llama",
+        {"precision.compute=fp32", "model.num_attention_heads=6", "model.num_key_value_heads=6", "model.head_dim=8",
+         "precision.tensor_shards=6", "precision.context_shards=6", "model.hidden_act=xielu"}},
+       {"llama",
+        {"precision.compute=fp64", "model.num_key_value_heads=4", "precision.tensor_shards=4", "model.hidden_act=xielu",
+         "parallel.mlp_tile=5"}}});
+}
+
+}  // namespace
+}  // namespace nanotron
