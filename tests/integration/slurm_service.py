@@ -120,6 +120,10 @@ class Slurm:
         self.configuration.write_text(CONFIGURATION.format(
             host=socket.gethostname(), folder=self.folder, nodes=nodes, controller=ports, ports=f"{ports + 1}-{ports + nodes}"))
         (self.folder / "prolog.sh").write_text(PROLOG)
+        # Newer ones start no node without the cgroups of a machine with systemd, unless told so.
+        version = subprocess.run(["slurmctld", "-V"], text=True, stdout=subprocess.PIPE).stdout
+        if int(re.search(r"\d+", version)[0]) >= 23:
+            (self.folder / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
         (self.folder / "prolog.sh").chmod(0o755)
         for name in ("state", *(f"{kind}-{node}" for kind in ("spool", "tmpfs") for node in self.nodes)):
             (self.folder / name).mkdir()
