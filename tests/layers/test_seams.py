@@ -39,7 +39,7 @@ IDEAS = {
     # keys, and the form of backward that a layer asks for.
     "length buckets": (r"length_?buckets|ring_?reach|finds_reach", r"length_buckets|ring_|order/documents", 11),
     "quantile of received rows": (r"receive_?quantile|received_?load|ReceivedRows", r"received_rows|moe|expert|router", 4),
-    "tiles of the network": (r"mlp_?tile|in_tiles|tiled_|backward_tiles", r"tiled_|mlp/feed_forward|layer_blocks|feed_forward_parts", 10),
+    "tiles of the network": (r"mlp_?tile|in_tiles|tiled_|backward_tiles", r"tiled_|mlp/feed_forward|layer_blocks|feed_forward_parts", 11),
     # The interface of optimizers and those that have parts; the state, its schedules and their plan.
     "update beside forward": (r"RestOfUpdate|continue_update|finish_update|beside_forward|begin_backward", r"host_states|unit_weights", 18),
     "states on the host": (r"state_?memory|host_optimizer|memory_of_states", r"host_states", 18),

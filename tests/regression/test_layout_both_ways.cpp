@@ -74,5 +74,36 @@ TEST_F(LayoutBothWays, SameBitsOfXielu) {
          "parallel.mlp_tile=5"}}});
 }
 
+// alpha / rank is no power of two.
+const std::vector<std::string> adapted{"lora.rank=3", "lora.alpha=5", "lora.base=initial"};
+
+Case with_adapters(const char* model, const char* targets, std::vector<std::string> set) {
+  set.insert(set.end(), adapted.begin(), adapted.end());
+  set.push_back(fmt::format("lora.targets={}", targets));
+  return {model, set};
+}
+
+TEST_F(LayoutBothWays, SameBitsOfAdapters) {
+  const std::vector<Case> cases{
+      with_adapters("llama", "*_proj",
+                    {"precision.compute=fp64", "model.num_key_value_heads=4", "precision.tensor_shards=4",
+                     "precision.context_shards=4"}),
+      with_adapters("qwen3", "q_proj v_proj o_proj up_proj down_proj",
+                    {"precision.compute=bf16", "precision.tensor_shards=2", "precision.context_shards=6",
+                     "data.sequence_length=23", "precision.moments=bf16"}),
+      with_adapters(
+          "qwen2", "*_proj",
+          {"precision.compute=fp32", "model.num_attention_heads=6", "model.num_key_value_heads=6", "model.head_dim=8",
+           "precision.tensor_shards=6", "precision.context_shards=2", "data.document_mask=block_diagonal"}),
+      with_adapters("llama", "*_proj",
+                    {"precision.compute=bf16", "model.num_key_value_heads=4", "precision.tensor_shards=4",
+                     "precision.batch_shards=6", "parallel.mlp_tile=5"}),
+      with_adapters("qwen2", "*_proj",
+                    {"precision.compute=fp32", "precision.tensor_shards=2", "model.parallel_residual=two_norms",
+                     "parallel.compression=bf16"})};
+  compare_all(cases);
+  if (ranks_ % 2 == 0) compare(cases[0], two_parts);
+}
+
 }  // namespace
 }  // namespace nanotron

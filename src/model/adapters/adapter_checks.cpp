@@ -45,7 +45,10 @@ bool multiplies_as_stored(const deck::Config& c) {
 
 // What sums or updates all parameters, or multiplies weights in another way.
 void check_training(const deck::Config& c, deck::Findings& f) {
-  refuse_layout(c, f, "lora.rank", "adapters", "rank = 0");
+  if (c.parallel.mlp_tile > 0 && c.precision.context_shards > 1) {
+    refuse_layout(c, f, "parallel.mlp_tile", "adapters of tiles, whose shards of a sequence it adds at once",
+                  "mlp_tile = 0, or context_shards = 1");
+  }
   if (!updates_elements(c) && f.is_valid({"optimizer.name"})) {
     f.error({"optimizer.name", "lora.rank"},
             "this optimizer works on whole weights of layers, and adapters are factors", "name = 'adamw'",

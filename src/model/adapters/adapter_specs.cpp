@@ -68,7 +68,7 @@ void add_a(TableBuilder& build, ParameterTable& table, std::size_t weight, index
   const std::string name = module_of(table, weight) + "/lora_A/weight";
   const ParameterSpec base = table.specs[weight];
   if (base.partition == Partition::column_parallel) {
-    build.whole_matrix(name, rank, base.columns, Role::hidden, true);
+    build.whole_matrix(name, rank, base.columns, Role::hidden, table.layout.tensor_shards == 0);
   } else {
     build.matrix(name, rank, base.columns, Partition::row_parallel, exclusively(base.local), Role::hidden);
   }
@@ -82,7 +82,7 @@ void add_b(TableBuilder& build, ParameterTable& table, std::size_t weight, index
     build.matrix(name, base.rows, rank, Partition::column_parallel, {base.local, base.owned, base.gradient_is_partial},
                  Role::hidden);
   } else {
-    build.whole_matrix(name, base.rows, rank, Role::hidden, true);
+    build.whole_matrix(name, base.rows, rank, Role::hidden, table.layout.tensor_shards == 0);
   }
   set_initial(table.specs.back(), Initial::zeros, 0.0);
 }

@@ -16,13 +16,20 @@
 
 #include "model/parameters/table_builder.hpp"
 #include "nanotron/model/layers/gemm_recipe.hpp"
+#include "nanotron/nn/linear/linear.hpp"
 
 namespace nanotron::model {
+
+/// The orders of sums of the linear layers, and the group that adds in them; null: no order (nn::LoraSums).
+struct AdapterOrders {
+  nn::LinearOrders qkv{}, attention_out{}, gate_up{}, down{};
+  comm::Group* tp = nullptr;
+};
 
 /// The GEMMs of frozen linear layers and their adapters (adapter_recipe.cpp). buffers' memory must outlive it.
 template <class T>
 std::unique_ptr<GemmRecipe<T>> make_adapter_recipe(const deck::LoraConfig& lora, const ParameterTable& table,
-                                                   const nn::ParameterBuffers<T>& buffers);
+                                                   const nn::ParameterBuffers<T>& buffers, const AdapterOrders& orders);
 
 }  // namespace nanotron::model
 

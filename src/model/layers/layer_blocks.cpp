@@ -42,9 +42,9 @@ LayerTraffic LayerBlocks<T>::traffic() const {
   const comm::StepTraffic inputs = tp_region_->regather_traffic() + attention_->regather_traffic(*tp_region_);
   return {.forward = blocks.forward + blocks.output,
           .recompute = blocks.forward + (mlp_join_.reads_output() ? blocks.output : none),
-          .backward = blocks.backward + inputs,
+          .backward = blocks.backward + blocks.weights + inputs,
           .backward_input = blocks.backward + (feed_forward_->is_in_tiles() ? tp_region_->regather_traffic() : none),
-          .backward_weight = 2 * tp_region_->gather_traffic() + inputs,
+          .backward_weight = 2 * tp_region_->gather_traffic() + blocks.weights + inputs,
           .again = blocks.again};
 }
 

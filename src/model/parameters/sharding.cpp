@@ -68,12 +68,12 @@ std::vector<BufferLayout::Part> in_slots(const ParameterTable& table, Sections w
   return parts;
 }
 
-// Every unit at an offset of its own.
+// Every unit at an offset of its own; units of frozen sections take no memory.
 std::vector<BufferLayout::Part> side_by_side(const ParameterTable& table, index_t begin, const Sharding& sharding) {
   std::vector<BufferLayout::Part> parts;
-  for (const Unit& unit : table.units) {
-    parts.push_back({unit.range, begin});
-    begin += gradients_of(unit, sharding);
+  for (std::size_t u = 0; u < table.units.size(); ++u) {
+    parts.push_back({table.units[u].range, begin});
+    if (is_in(table, u, Sections::trained)) begin += gradients_of(table.units[u], sharding);
   }
   return parts;
 }

@@ -16,8 +16,13 @@ GroupedQueryAttention<T>::GroupedQueryAttention(const AttentionGeometry<T>& geom
 template <class T>
 PassTraffic GroupedQueryAttention<T>::traffic(const TensorParallelRegion<T>& region) const {
   const comm::StepTraffic ends = region.gather_traffic() + region.sum_traffic();
-  const PassTraffic all = PassTraffic{ends, ends} + core_->traffic();
-  return norm_ ? all + norm_->traffic(region.chunks().back().end) : all;
+  const index_t tokens = region.chunks().back().end;
+  const GemmTraffic first = qkv_.traffic(tokens), last = out_.traffic(tokens);
+  const PassTraffic all = PassTraffic{.forward = ends + last.forward,
+                                      .backward = ends + first.backward_input,
+                                      .weights = first.backward_weight + last.backward_weight} +
+                          core_->traffic();
+  return norm_ ? all + norm_->traffic(tokens) : all;
 }
 
 template <class T>

@@ -2,6 +2,7 @@
 
 // Views of rows of packed matrices and of the first elements of vectors. Private to the nn layer.
 
+#include "nanotron/nn/linear/linear.hpp"
 #include "nanotron/tensor/shard.hpp"
 #include "nanotron/tensor/tensor.hpp"
 
@@ -20,6 +21,13 @@ Matrix<U> first(const Matrix<U>& m, index_t n) {
 template <class U>
 Vector<U> first(const Vector<U>& v, index_t n) {
   return Vector<U>(v.data(), n);
+}
+
+/// The GEMM of rows of x from this token on.
+template <class T>
+RowGemm<T> from_token(RowGemm<T> gemm, index_t token) {
+  gemm.first_token = token;
+  return gemm;
 }
 
 }  // namespace nanotron::nn

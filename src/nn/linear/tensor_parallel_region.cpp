@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "nanotron/base/error.hpp"
+#include "nn/linear/rows.hpp"
 
 namespace nanotron::nn {
 namespace {
@@ -45,7 +46,7 @@ class ReplicatedRegion final : public TensorParallelRegion<T> {
   Pending start_sum_of(Device& device, index_t, Matrix<T> y) override { return start_sum(device, y); }
   Pending gemm_reduce(Device& device, const RowGemm<T>& gemm, Matrix<const T> x, Matrix<T> y) override {
     gemm(device, x, y);
-    return start_sum(device, y);
+    return this->complete_sum(device, gemm, start_sum(device, y), y);
   }
 
  private:
@@ -126,11 +127,11 @@ class SequenceParallelRegion final : public TensorParallelRegion<T> {
   }
   Pending gemm_reduce(Device& device, const RowGemm<T>& gemm, Matrix<const T> x, Matrix<T> y) override {
     for (std::size_t c = 0; c < chunks_.size(); ++c) {
-      gemm(device, block<const T>(x, chunks_[c].tokens), block<T>(partial_sum_, chunks_[c].tokens),
-           static_cast<index_t>(c));
+      from_token(gemm, chunks_[c].tokens.begin)(device, block<const T>(x, chunks_[c].tokens),
+                                                block<T>(partial_sum_, chunks_[c].tokens), static_cast<index_t>(c));
       sum_chunk(device, c, y);
     }
-    return Pending(sums_);
+    return this->complete_sum(device, gemm, Pending(sums_), y);
   }
 
  private:
@@ -181,6 +182,20 @@ class SequenceParallelRegion final : public TensorParallelRegion<T> {
 
 }  // namespace
 
+template <class T>
+Pending TensorParallelRegion<T>::complete_sum(Device& device, const RowGemm<T>& gemm, Pending sum, Matrix<T> y) const {
+  if (gemm.gemms == nullptr || !gemm.gemms->adds_to_sum(gemm)) return sum;
+  sum.wait();
+  const MatrixRef<T> rows = token_rows(y);
+  for (const HeldTokens& held : held_tokens()) {
+    const index_t count = std::min(held.rows.end, rows.rows) - held.rows.begin;
+    if (count > 0)
+      gemm.gemms->add_to_sum(device, gemm, {held.first_token, held.first_token + count},
+                             rows.row_block(held.rows.begin, count));
+  }
+  return Pending();
+}
+
 index_t hidden_rows(deck::TpMode mode, const HiddenShape& size) {
   return mode == deck::TpMode::all_reduce ? size.tokens : (size.tokens + size.tp_size - 1) / size.tp_size;
 }
@@ -203,8 +218,9 @@ std::unique_ptr<TensorParallelRegion<T>> make_tensor_parallel_region(deck::TpMod
   return std::make_unique<ReplicatedRegion<T>>(size, tp);
 }
 
-#define NANOTRON_INSTANTIATE(T)                                                  \
-  template std::unique_ptr<TensorParallelRegion<T>> make_tensor_parallel_region( \
+#define NANOTRON_INSTANTIATE(T)                                                                                 \
+  template Pending TensorParallelRegion<T>::complete_sum(Device&, const RowGemm<T>&, Pending, Matrix<T>) const; \
+  template std::unique_ptr<TensorParallelRegion<T>> make_tensor_parallel_region(                                \
       deck::TpMode, const HiddenShape&, const TpOverlap&, comm::Group&, Arena&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE

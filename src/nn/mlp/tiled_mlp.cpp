@@ -12,6 +12,22 @@
 namespace nanotron::nn {
 
 template <class T>
+PassTraffic TiledMlp<T>::traffic(const TensorParallelRegion<T>& region) const {
+  const comm::StepTraffic both = region.gather_traffic() + region.sum_traffic();
+  PassTraffic all{.backward = both, .output = both};
+  for (const Range& chunk : region.chunks()) {
+    for (index_t begin = chunk.begin; begin < chunk.end; begin += tile_) {
+      const index_t tokens = std::min(tile_, chunk.end - begin);
+      const GemmTraffic first = gate_up_.traffic(tokens), last = down_.traffic(tokens);
+      all += {.backward = act_->gradient_traffic() + first.backward_input,
+              .output = last.forward,
+              .weights = first.backward_weight + last.backward_weight};
+    }
+  }
+  return all;
+}
+
+template <class T>
 struct TiledMlp<T>::Tile {
   Range tokens;
   Matrix<T> gate_up, hidden;
@@ -83,12 +99,12 @@ Pending TiledMlp<T>::forward_output(Device& device, const TokenBatch&, TensorPar
     for_each_tile({chunk.begin, std::min(chunk.end, held)}, work, [&](const Tile& tile) {
       compute(device, tile, rows_of(all, tile.tokens));
       const bool adds_here = addend.extent(0) > 0;
-      down_.forward_part({}, adds_here ? rows_of(addend, tile.tokens) : addend)(device, tile.hidden,
-                                                                                rows_of(sum, tile.tokens));
+      const RowGemm<T> gemm = down_.forward_part({}, adds_here ? rows_of(addend, tile.tokens) : addend);
+      from_token(gemm, tile.tokens.begin)(device, tile.hidden, rows_of(sum, tile.tokens));
     });
     running = region.start_sum_of(device, number++, y);
   }
-  return running;
+  return region.complete_sum(device, down_.forward_part(), running, y);
 }
 
 //   dh = dy Wd        dWd += dy^T h        dbd += sum over tokens of dy
@@ -131,7 +147,7 @@ Pending TiledMlp<T>::backward_tiles(Device& device, TensorParallelRegion<T>& reg
   for (const Range& chunk : region.chunks()) {
     const auto compute_tile = [&](const Tile& tile, const MlpLinears<T>* weights) {
       compute_gradient(device, tile, rows_of(n, tile.tokens), rows_of(dy, tile.tokens), work, weights);
-      gate_up_.backward_input()(device, tile.gate_up, rows_of(sum, tile.tokens));
+      from_token(gate_up_.backward_input(), tile.tokens.begin)(device, tile.gate_up, rows_of(sum, tile.tokens));
     };
     if (gradients == TileGradients::all) {
       for_each_weight_tile(device, chunk, work,
@@ -141,7 +157,7 @@ Pending TiledMlp<T>::backward_tiles(Device& device, TensorParallelRegion<T>& reg
     }
     running = region.start_sum_of(device, number++, dn);
   }
-  return running;
+  return region.complete_sum(device, gate_up_.backward_input(), running, dn);
 }
 
 template <class T>

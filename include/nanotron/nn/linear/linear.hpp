@@ -7,8 +7,7 @@
 //   column parallel (W sharded by out)   all of x -> columns of y                columns of dy -> partial sum of dx
 //   row parallel (W sharded by in)       columns of x -> partial sum of y        all of dy -> columns of dx
 //
-// (Shoeybi et al. 2019, section 3.) Nothing here communicates: nn/linear/tensor_parallel_region.hpp reduces the partial
-// sums, and multiplies some rows while others are in flight.
+// (Shoeybi et al. 2019, section 3.) nn/linear/tensor_parallel_region.hpp reduces the partial sums.
 
 #include <memory>
 #include <utility>
@@ -20,8 +19,7 @@
 
 namespace nanotron::nn {
 
-/// A weight and a bias with their gradients, which are empty where they are frozen; the bias is empty where there is
-/// none.
+/// A weight and a bias with their gradients, which are empty where they are frozen; an empty bias is none.
 template <class T>
 struct LinearWeights {
   using M = master_t<T>;
@@ -46,6 +44,7 @@ struct RowGemm {
   Matrix<const T> addend{};               // r, of the rows of y; empty where there is none
   const LinearGemms<T>* gemms = nullptr;  // multiply, instead of kernels::gemm
   OperandCodes codes{};                   // of x
+  index_t first_token = 0;                // of x, for GEMMs that keep something of all tokens
   Matrix<const T> swiglu_gradient{};      // x is gate | up: the operand is their gradient, from this one of h
 
   /// x (rows, in) -> y (rows, out), overwritten. chunk: which one of the tokens x is, see TensorParallelRegion.
@@ -121,6 +120,8 @@ class Linear {
     kernels::gemm<T, M>(device, kernels::Op::transpose, kernels::Op::none, 1.0, dy, x, 1.0,
                         MatrixRef<M>(w_.gradient.data() + at, w_.gradient.extent(0), w_.gradient.extent(1)), tokens);
   }
+
+  GemmTraffic traffic(index_t tokens) const { return gemms_ ? gemms_->traffic(tokens) : GemmTraffic{}; }
 
   /// Elements of the gradients of weight and bias.
   index_t gradient_elements() const { return static_cast<index_t>(w_.gradient.size() + w_.bias_gradient.size()); }

@@ -6,7 +6,9 @@
 #include <cstddef>
 
 #include "nanotron/base/types.hpp"
+#include "nanotron/comm/watch/step_traffic.hpp"
 #include "nanotron/tensor/device.hpp"
+#include "nanotron/tensor/shard.hpp"
 #include "nanotron/tensor/tensor.hpp"
 
 namespace nanotron::nn {
@@ -21,6 +23,11 @@ struct OperandCodes {
 template <class T>
 struct RowGemm;  // nn/linear/linear.hpp
 
+/// What the GEMMs of a layer communicate.
+struct GemmTraffic {
+  comm::StepTraffic forward{}, backward_input{}, backward_weight{};
+};
+
 template <class T>
 class LinearGemms {
  public:
@@ -32,6 +39,13 @@ class LinearGemms {
   /// dW += dy^T x. Right after the input gradient of this layer, unless codes of dy are made again.
   virtual void backward_weight(Device& device, Matrix<const T> dy, Matrix<const T> x, const OperandCodes& of_x,
                                Matrix<master_t<T>> gradient) const = 0;
+
+  /// Whether a part of this GEMM is added once to the sum over the tensor-parallel ranks, and not by multiply; and that
+  /// addition: y += the part of these tokens, whose rows y has.
+  virtual bool adds_to_sum(const RowGemm<T>&) const { return false; }
+  virtual void add_to_sum(Device&, const RowGemm<T>&, const Range& /*tokens*/, const MatrixRef<T>& /*y*/) const {}
+  /// Of so many tokens.
+  virtual GemmTraffic traffic(index_t) const { return {}; }
 };
 
 }  // namespace nanotron::nn

@@ -45,7 +45,6 @@ class Pending {
   std::span<comm::Request> chunks_;
 };
 
-/// A gather of all tokens, in flight.
 template <class T>
 class PendingGather {
  public:
@@ -118,6 +117,8 @@ class TensorParallelRegion {
   virtual Pending start_sum_of(Device& device, index_t chunk, Matrix<T> y) = 0;
   /// y <- sum over the group of gemm(x), x (tokens, in). The sum of a chunk starts after the GEMM of that chunk.
   [[nodiscard]] virtual Pending gemm_reduce(Device& device, const RowGemm<T>& gemm, Matrix<const T> x, Matrix<T> y) = 0;
+  /// Waits for `sum` and adds to y what gemm adds to whole sums, if it does; after start_sum and start_sum_of.
+  Pending complete_sum(Device& device, const RowGemm<T>& gemm, Pending sum, Matrix<T> y) const;
 };
 
 struct HiddenShape {

@@ -33,7 +33,12 @@ class Mlp final : public FeedForward<T> {
                                        Matrix<T> y) const override;
   PassTraffic traffic(const TensorParallelRegion<T>& region) const override {
     const comm::StepTraffic gather = region.gather_traffic(), sum = region.sum_traffic();
-    return {.forward = gather, .backward = gather + sum + act_->gradient_traffic(), .output = sum};
+    const index_t tokens = region.chunks().back().end;
+    const GemmTraffic first = gate_up_.traffic(tokens), last = down_.traffic(tokens);
+    return {.forward = gather,
+            .backward = gather + sum + act_->gradient_traffic() + first.backward_input,
+            .output = sum + last.forward,
+            .weights = first.backward_weight + last.backward_weight};
   }
   void add_output_bias(Device& device, const TensorParallelRegion<T>& region, Matrix<T> y) const override {
     down_.add_bias(device, region.token_rows(y));

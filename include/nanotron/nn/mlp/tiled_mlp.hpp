@@ -38,12 +38,7 @@ class TiledMlp final : public FeedForward<T> {
                                        const BlockInput<T>& n, const FeedForwardActivations<T>& act,
                                        const FeedForwardWorkspace<T>& work, Matrix<const T> addend,
                                        Matrix<T> y) const override;
-  PassTraffic traffic(const TensorParallelRegion<T>& region) const override {
-    const comm::StepTraffic both = region.gather_traffic() + region.sum_traffic();
-    index_t tiles = 0;
-    for (const Range& chunk : region.chunks()) tiles += (chunk.size() + tile_ - 1) / tile_;
-    return {.forward = {}, .backward = both + tiles * act_->gradient_traffic(), .output = both};
-  }
+  PassTraffic traffic(const TensorParallelRegion<T>& region) const override;
   void add_output_bias(Device& device, const TensorParallelRegion<T>& region, Matrix<T> y) const override {
     down_.add_bias(device, region.token_rows(y));
   }

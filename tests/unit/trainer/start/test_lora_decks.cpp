@@ -39,7 +39,11 @@ TEST(LoraDecks, Refused) {
   for (const char* name : {"muon", "soap"})
     decks.expect_refused(adapted({std::string("optimizer.name=") + name}), "whole weights of layers");
   decks.expect_refused(adapted({"precision.compute=fp8"}), "no GEMMs of adapters with compute = 'fp8'");
-  decks.expect_refused(adapted({"precision.reproducible=layout"}), "'layout' does not work with adapters");
+  const std::string layout = "precision.reproducible=layout", tile = "parallel.mlp_tile=2",
+                    parts = "precision.context_shards=2";
+  for (const std::vector<std::string>& set : {std::vector{layout}, {layout, tile}, {layout, parts}})
+    EXPECT_EQ(decks.message(test::small_deck, adapted(set)), "");
+  decks.expect_refused(adapted({layout, tile, parts}), "mlp_tile = 0, or context_shards = 1");
 }
 
 TEST(LoraDecks, WeightDecayIsOfWhatIsTrained) {
