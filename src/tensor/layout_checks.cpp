@@ -2,7 +2,6 @@
 
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
-#include "nanotron/deck/expert_ranks.hpp"
 #include "nanotron/deck/micro_batch.hpp"
 
 namespace nanotron {
@@ -49,29 +48,6 @@ void check_shard_counts(const deck::Config& c, deck::Findings& f) {
   }
 }
 
-// ep neighbouring ranks have whole sequences, or a node of a sequence's tree; of whole experts (expert_tp = 1) each
-// token's tp ranks.
-void check_expert_ranks(const deck::Config& c, deck::Findings& f, std::int64_t shards) {
-  const deck::ParallelConfig& p = c.parallel;
-  const std::int64_t tp = deck::tp_in_ep(p);
-  if (!f.is_valid({"parallel.ep", "parallel.cp", "parallel.tp"}) || p.cp <= 0 || p.tp <= 0 || p.ep <= 0) return;
-  if (p.ep % tp != 0) {
-    f.error({"parallel.ep", "parallel.tp", "parallel.expert_tp"},
-            "with expert_tp = 1 each of tp = " + text(tp) + " ranks sends a part of the same tokens, and ep = " +
-                text(p.ep) + " neighbouring ranks do not receive all of them",
-            "ep a multiple of " + text(tp), "or expert_tp = 0");
-    return;
-  }
-  const std::int64_t parts = p.ep / tp;
-  const bool whole_sequences = parts % p.cp == 0, within_one = p.cp % parts == 0;
-  if (parts == 1 || whole_sequences || (within_one && deck::holds_node(shards, p.cp / parts))) return;
-  f.error({"parallel.ep", "parallel.cp", "precision.reproducible"},
-          "ep = " + text(p.ep) + " neighbouring ranks have neither whole sequences, of " +
-              (tp > 1 ? "tp x cp = " : "cp = ") + text(tp * p.cp) + " ranks, nor a node of a sequence's " +
-              text(shards) + " context_shards",
-          "ep a multiple of " + text(tp * p.cp), "or reproducible = 'run'");
-}
-
 void check_degrees(const deck::Config& c, deck::Findings& f) {
   const deck::ParallelConfig& p = c.parallel;
   const deck::SumShards shards = deck::sum_shards(c);
@@ -99,7 +75,6 @@ void check_degrees(const deck::Config& c, deck::Findings& f) {
             text(shards.tensor) + " and context_shards = " + text(shards.context),
         "tp_mode = 'all_reduce'", "or powers of two whose product divides sequence_length");
   }
-  check_expert_ranks(c, f, shards.context);
 }
 
 }  // namespace
@@ -126,9 +101,6 @@ void fill_layout(deck::Config& c) {
   c.data.micro_batch_size = deck::parts_of_micro_batch(c.parallel);
   c.parallel.tp_overlap_chunks = 1;
   c.parallel.cp_all_to_all = 1;
-  c.parallel.ep_messages = deck::ExpertMessages::by_rank;  // sums of a node would be added before they travel
-  c.parallel.ep_nodes = 0;
-  c.run.expert_gemms = deck::ExpertGemms::library;  // grouped ones add rows as tensor cores do
   const std::int64_t kv = c.model.num_key_value_heads > 0 ? c.model.num_key_value_heads : c.model.num_attention_heads;
   if (c.parallel.tp > 0 && c.parallel.cp > 0 && kv % (c.parallel.tp * c.parallel.cp) != 0)
     c.parallel.cp_mode = deck::CpMode::ring;  // an all-to-all would split sums over the heads that read a key

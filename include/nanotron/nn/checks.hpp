@@ -44,6 +44,11 @@ void check_moe(const deck::Config& config, deck::Findings& findings);
 /// Checks that the shard groups of ZeRO divide the experts over ep.
 void check_expert_shards(const deck::Config& config, deck::Findings& findings);
 
+/// With reproducible = 'layout' and a deck without errors: checks that ep neighbouring ranks have a node of the sums
+/// over tokens; sets how rows travel and are multiplied.
+void check_expert_order(const deck::Config& config, deck::Findings& findings);
+void fill_expert_order(deck::Config& config);
+
 /// Fills in moe_intermediate_size where it is 0.
 void fill_moe(deck::Config& config);
 

@@ -83,6 +83,7 @@ constexpr deck::Feature features[] = {
     {nn::check_expert_shards},
     {optim::check_optimizer},
     {check_layout, fill_layout},  // checks degrees only where no error was found before
+    {nn::check_expert_order, nn::fill_expert_order},
     {nn::check_moe, nn::fill_moe},
     {model::check_size},
     {model::check_lora},
