@@ -19,7 +19,7 @@ namespace nanotron {
 namespace {
 
 constexpr int points = 129;
-constexpr int max_refused = 50;
+constexpr int max_refused = 44;
 constexpr int counts_of_ranks[] = {2, 3, 4, 6, 8};
 
 // The errors of a deck, without the numbers.
