@@ -33,19 +33,28 @@ class InOrder : public ExpertSums<T> {
   using M = master_t<T>;
   explicit InOrder(comm::Group& tp) : tp_(&tp) {}
 
+  comm::StepTraffic sum_traffic(const TensorParallelRegion<T>&, const ExpertSumSize& size) const override {
+    return all_reduced((summed(size).rows + size.shared_tokens) * size.hidden * static_cast<index_t>(sizeof(T)));
+  }
+  comm::StepTraffic values_traffic(const ExpertSumSize& size) const override {
+    return all_reduced((summed(size).values + size.shared_tokens) * static_cast<index_t>(sizeof(M)));
+  }
   void shared(Device& device, TensorParallelRegion<T>& region, Matrix<T> y) override {
     sum(device, region.partial_sum(y));
   }
   void shared_values(Device& device, Vector<M> values) override { sum(device, values); }
 
  protected:
+  // Beside those of the shared expert.
+  struct Summed {
+    index_t rows, values;
+  };
+  virtual Summed summed(const ExpertSumSize& size) const = 0;
+
   template <class View>
   void sum(Device& device, const View& values) {
     if (elements_of(values) > 0)
       comm::all_reduce(*tp_, values.data(), elements_of(values), comm::ReduceOp::sum, device.stream());
-  }
-  comm::StepTraffic all_reduced(index_t bytes) const {
-    return {.tensor_parallel = comm::all_reduce_bytes(bytes, tp_->size())};
   }
   Pending keep_own(Device& device, TensorParallelRegion<T>& region, Matrix<T> y) {
     if (!region.is_sharded()) return Pending();
@@ -60,6 +69,10 @@ class InOrder : public ExpertSums<T> {
   }
 
  private:
+  comm::StepTraffic all_reduced(index_t bytes) const {
+    return {.tensor_parallel = comm::all_reduce_bytes(bytes, tp_->size())};
+  }
+
   comm::Group* tp_;
 };
 
@@ -69,18 +82,15 @@ class OfRows final : public InOrder<T> {
   using M = master_t<T>;
   using InOrder<T>::InOrder;
 
-  comm::StepTraffic sum_traffic(const TensorParallelRegion<T>&, const ExpertSumSize& size) const override {
-    return this->all_reduced((size.rows + size.shared_tokens) * size.hidden * static_cast<index_t>(sizeof(T)));
-  }
-  comm::StepTraffic values_traffic(const ExpertSumSize& size) const override {
-    return this->all_reduced((size.rows + size.shared_tokens) * static_cast<index_t>(sizeof(M)));
-  }
   void rows(Device& device, Matrix<T> rows) override { this->sum(device, rows); }
   void row_values(Device& device, Vector<M> values) override { this->sum(device, values); }
   void token_values(Device&, const Range&, Vector<M>) override {}
   Pending tokens(Device& device, TensorParallelRegion<T>& region, const Range&, Matrix<T> y) override {
     return this->keep_own(device, region, y);
   }
+
+ private:
+  typename InOrder<T>::Summed summed(const ExpertSumSize& size) const override { return {size.rows, size.rows}; }
 };
 
 // A slice is sent as a sum with -0 of the other ranks, which changes no bit: x + -0 = x, also for x = -0.
@@ -90,12 +100,6 @@ class OfSlices final : public InOrder<T> {
   using M = master_t<T>;
   using InOrder<T>::InOrder;
 
-  comm::StepTraffic sum_traffic(const TensorParallelRegion<T>&, const ExpertSumSize& size) const override {
-    return this->all_reduced((size.tokens + size.shared_tokens) * size.hidden * static_cast<index_t>(sizeof(T)));
-  }
-  comm::StepTraffic values_traffic(const ExpertSumSize& size) const override {
-    return this->all_reduced((size.assignments + size.shared_tokens) * static_cast<index_t>(sizeof(M)));
-  }
   void rows(Device&, Matrix<T>) override {}
   void row_values(Device&, Vector<M>) override {}
   void token_values(Device& device, const Range& here, Vector<M> values) override {
@@ -107,6 +111,9 @@ class OfSlices final : public InOrder<T> {
   }
 
  private:
+  typename InOrder<T>::Summed summed(const ExpertSumSize& size) const override {
+    return {size.tokens, size.assignments};
+  }
   template <class U>
   void gather(Device& device, const Matrix<U>& all, const Range& here) {
     kernels::fill<U>(device, flat(rows_of(all, {0, here.begin})), -0.0);
