@@ -66,6 +66,11 @@ if(_usable)
   if(Kokkos_COMPILE_LANGUAGE STREQUAL "CUDA" OR Kokkos_ENABLE_COMPILE_AS_CMAKE_LANGUAGE)
     set(NANOTRON_KOKKOS_LANGUAGE CUDA)
   endif()
+  get_property(_switch GLOBAL PROPERTY RULE_LAUNCH_COMPILE)
+  if(_switch AND CMAKE_CXX_COMPILER_LAUNCHER)  # Kokkos's launcher takes the first word for the compiler
+    message(STATUS "Kokkos switches to nvcc_wrapper: CMAKE_CXX_COMPILER_LAUNCHER is not used")
+    set(CMAKE_CXX_COMPILER_LAUNCHER "")
+  endif()
 else()
   set(_roots HINTS "${Kokkos_ROOT}" "$ENV{Kokkos_ROOT}")
   find_path(NANOTRON_KOKKOS_INCLUDE_DIR Kokkos_Core.hpp ${_roots}

@@ -163,9 +163,11 @@ void finish_forward(Device& device, const AttentionShape& shape, MatrixRef<const
 void finish_backward(Device& device, const AttentionShape& shape, MatrixRef<const bf16> dout,
                      const DocumentGradients& gradients) {
   const AttentionShape s = shape;
-  const DocumentGradients g = gradients;
-  const bf16* const dout_at = dout.data;
-  const index_t dout_leading = dout.leading;
+  const bf16 *const packed_dq = gradients.packed_dq, *const packed_dk = gradients.packed_dk,
+                    *const packed_dv = gradients.packed_dv, *const dout_at = dout.data;
+  bf16 *const dq_at = gradients.dq.data, *const dk_at = gradients.dk.data, *const dv_at = gradients.dv.data;
+  const index_t dq_leading = gradients.dq.leading, dk_leading = gradients.dk.leading, dv_leading = gradients.dv.leading,
+                dout_leading = dout.leading;
   for_each_row_of<bf16>(
       device, "attention_documents_backward", s.batch * (s.query_length + s.key_length), s.query_heads * s.head_dim,
       KOKKOS_LAMBDA(const Row& row, const index_t at) {
@@ -180,17 +182,17 @@ void finish_backward(Device& device, const AttentionShape& shape, MatrixRef<cons
         const index_t sequence = n / length, i = n % length, d = s.head_dim;
         if (at < queries) {
           const bool is_there = s.keys_of(sequence, i).size() > 0 && !is_single(s, sequence, s.query_position + i);
-          copy(g.packed_dq + n * s.query_heads * d, g.dq.data + (sequence * s.query_row_stride() + i) * g.dq.leading,
+          copy(packed_dq + n * s.query_heads * d, dq_at + (sequence * s.query_row_stride() + i) * dq_leading,
                s.query_heads * d, is_there);
           return;
         }
         const index_t key = sequence * s.key_row_stride() + i, columns = s.key_heads * d;
-        bf16* const dk = g.dk.data + key * g.dk.leading;
-        bf16* const dv = g.dv.data + key * g.dv.leading;
+        bf16* const dk = dk_at + key * dk_leading;
+        bf16* const dv = dv_at + key * dv_leading;
         const Range seen = s.keys_of(sequence, 0);
         const bool is_there = is_diagonal(s) ? !is_single(s, sequence, s.key_position + i) : seen.contains(i);
-        copy(g.packed_dk + n * columns, dk, columns, is_there);
-        if (is_there || !is_diagonal(s)) return copy(g.packed_dv + n * columns, dv, columns, is_there);
+        copy(packed_dk + n * columns, dk, columns, is_there);
+        if (is_there || !is_diagonal(s)) return copy(packed_dv + n * columns, dv, columns, is_there);
         const index_t group = s.query_heads / s.key_heads;
         const bf16* const from = dout_at + (sequence * s.query_row_stride() + i) * dout_leading;
         row.for_each(columns, [=](const index_t c) {
