@@ -1,7 +1,9 @@
 #include "nanotron/tensor/layout_checks.hpp"
 
+#include "nanotron/deck/attention_sizes.hpp"
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
+#include "nanotron/deck/later_tokens.hpp"
 #include "nanotron/deck/micro_batch.hpp"
 
 namespace nanotron {
@@ -13,6 +15,10 @@ bool asked_for(const deck::Config& c, const deck::Findings& f) {
   return c.precision.reproducible == deck::Reproducible::layout && f.is_valid({"precision.reproducible"});
 }
 
+std::int64_t key_heads(const deck::ModelConfig& m) {
+  return m.num_key_value_heads > 0 ? m.num_key_value_heads : m.num_attention_heads;
+}
+
 // The degrees that `shards` admits, as text: "1, 2 or 4".
 std::string admitted(std::int64_t shards) {
   std::vector<std::string> degrees;
@@ -22,15 +28,18 @@ std::string admitted(std::int64_t shards) {
   return one_of(degrees);
 }
 
-void check_shard_counts(const deck::Config& c, deck::Findings& f) {
-  const std::int64_t kv = c.model.num_key_value_heads > 0 ? c.model.num_key_value_heads : c.model.num_attention_heads;
-  const std::int64_t tensor = deck::sum_shards(c).tensor, context = c.precision.context_shards;
-  if (f.is_valid({"precision.tensor_shards", "model.num_key_value_heads", "model.num_attention_heads"}) &&
-      kv % tensor != 0) {
+void check_heads(std::int64_t shards, const deck::Config& c, deck::Findings& f) {
+  const std::int64_t heads = c.model.num_attention_heads;
+  if (f.is_valid({"precision.tensor_shards", "model.num_attention_heads"}) && shards > heads) {
     f.error({"precision.tensor_shards"},
-            "tensor_shards = " + text(tensor) + " does not divide the " + text(kv) + " key-value heads",
-            "a divisor of " + text(kv));
+            "tensor_shards = " + text(shards) + ", but there are " + text(heads) + " query heads",
+            at_most("tensor_shards", heads));
   }
+}
+
+void check_shard_counts(const deck::Config& c, deck::Findings& f) {
+  const std::int64_t tensor = deck::sum_shards(c).tensor, context = c.precision.context_shards;
+  check_heads(tensor, c, f);
   if (f.is_valid({"precision.context_shards", "data.sequence_length"}) && c.data.sequence_length < context) {
     f.error({"precision.context_shards"},
             "context_shards = " + text(context) + ", but a sequence has " + text(c.data.sequence_length) + " tokens",
@@ -66,15 +75,17 @@ void check_degrees(const deck::Config& c, deck::Findings& f) {
             "dp = " + text(p.dp) + " does not divide batch_shards = " + text(shards.batch),
             "a divisor of " + text(shards.batch));
   }
-  if (p.tp_mode == deck::TpMode::reduce_scatter && p.tp > 1 && p.cp > 0 &&
-      f.is_valid({"parallel.tp_mode", "parallel.tp", "parallel.cp"}) &&
-      (shards.norm != shards.tensor * shards.context || !deck::holds_node(shards.norm, p.tp * p.cp))) {
-    f.error(
-        {"parallel.tp_mode", "precision.tensor_shards", "precision.context_shards"},
-        "tp_mode = 'reduce_scatter' splits the sums over tokens for norm weights differently than tensor_shards = " +
-            text(shards.tensor) + " and context_shards = " + text(shards.context),
-        "tp_mode = 'all_reduce'", "or powers of two whose product divides sequence_length");
-  }
+}
+
+// Whether rows of hidden states that are sharded over tp give the same bits: the ranks have nodes of the tree over the
+// tokens; and gradients of matrices that multiply such rows, which are added over tp shard by shard of the batch, are
+// of one sequence each.
+bool admits_sharded_rows(const deck::Config& c) {
+  const deck::SumShards shards = deck::sum_shards(c);
+  const bool has_matrices = deck::attention_sizes(c.model).is_compressed || deck::appended_layers(c.model) > 0;
+  return shards.norm == shards.tensor * shards.context &&
+         deck::holds_node(shards.norm, c.parallel.tp * c.parallel.cp) &&
+         (!has_matrices || shards.batch == c.data.global_batch_size);
 }
 
 }  // namespace
@@ -101,9 +112,16 @@ void fill_layout(deck::Config& c) {
   c.data.micro_batch_size = deck::parts_of_micro_batch(c.parallel);
   c.parallel.tp_overlap_chunks = 1;
   c.parallel.cp_all_to_all = 1;
-  const std::int64_t kv = c.model.num_key_value_heads > 0 ? c.model.num_key_value_heads : c.model.num_attention_heads;
-  if (c.parallel.tp > 0 && c.parallel.cp > 0 && kv % (c.parallel.tp * c.parallel.cp) != 0)
-    c.parallel.cp_mode = deck::CpMode::ring;  // an all-to-all would split sums over the heads that read a key
+  deck::ParallelConfig& p = c.parallel;
+  if (p.tp <= 0 || p.cp <= 0) return;
+  if (p.tp > 1 && !admits_sharded_rows(c)) {
+    p.tp_mode = deck::TpMode::all_reduce;
+    p.tp_gathered_inputs = deck::GatheredInputs::gather_again;
+  }
+  const std::int64_t keys = key_heads(c.model);
+  const bool are_unequal = shards.tensor < keys && keys % shards.tensor != 0;  // the ranks' key heads
+  if (are_unequal || keys % (p.tp * p.cp) != 0)
+    p.cp_mode = deck::CpMode::ring;  // an all-to-all would split sums over the heads that read a key
 }
 
 }  // namespace nanotron

@@ -47,6 +47,15 @@ const std::vector<Case> fixed{
       "model.attention_dropout=0.2"}},
     {"gelu", "gpt2", {"precision.compute=fp32", "precision.tensor_shards=1"}},
     {"gelu_erf", "gpt_neox", {"precision.compute=fp64", "precision.tensor_shards=1"}},
+    {"latent",
+     "llama",
+     {"precision.compute=bf16", "model.kv_lora_rank=12", "model.q_lora_rank=10", "model.qk_nope_head_dim=6",
+      "model.qk_rope_head_dim=4", "model.v_head_dim=8", "model.head_dim=0", "model.num_key_value_heads=0",
+      "precision.tensor_shards=4", "precision.context_shards=2"}},
+    {"shared_keys",
+     "qwen3",
+     {"precision.compute=bf16", "model.num_attention_heads=8", "model.num_key_value_heads=2", "model.head_dim=6",
+      "precision.tensor_shards=8", "precision.context_shards=2"}},
     {"experts", "mixtral", {"precision.compute=fp32", "precision.tensor_shards=1"}},
     {"sigmoid_experts", "qwen3_moe", {"precision.compute=bf16", "precision.tensor_shards=2"}}};
 

@@ -190,19 +190,33 @@ TEST_F(Preference, HasLayoutBits) {
   config.precision.compute = ScalarType::fp32;
   config.precision.reproducible = deck::Reproducible::layout;
   config.precision.tensor_shards = 2;
-  config.precision.batch_shards = 4;
-  deck::Config of_rank = config;  // every rank runs it
-  of_rank.preference.reference += std::to_string(rank_);
-  const test::Numbers alone = test::serial(of_rank, 3);
-  for (const Grid& g : {Grid{}, Grid{.tp = 2}, Grid{.pp = 2}, Grid{.tp = 2, .pp = 2}, Grid{.zero = 2}}) {
-    const auto here = on(config, g);
-    if (!here) continue;
-    SCOPED_TRACE(text(g));
-    const test::Numbers ours = test::run_training(*here, test::world(), 3);
-    EXPECT_EQ(ours.losses, alone.losses);
-    EXPECT_EQ(ours.grad_norms, alone.grad_norms);
-    EXPECT_EQ(ours.parameters, alone.parameters);
+  int over_cp = 0;
+  for (const std::int64_t context_shards : {1, 4}) {
+    config.precision.context_shards = context_shards;
+    config.precision.batch_shards = context_shards == 1 ? 4 : 0;
+    deck::Config of_rank = config;  // every rank runs it
+    of_rank.preference.reference += std::to_string(rank_);
+    forget_reference();
+    std::filesystem::remove(of_rank.preference.reference);
+    const test::Numbers alone = test::serial(of_rank, 3);
+    for (const Grid& g : {Grid{}, Grid{.tp = 2}, Grid{.pp = 2}, Grid{.tp = 2, .pp = 2}, Grid{.zero = 2}, Grid{.cp = 2},
+                          Grid{.cp = 4}, Grid{.tp = 2, .cp = 2}, Grid{.pp = 2, .cp = 2}}) {
+      const auto here = on(config, g);
+      if (!here || g.cp > context_shards) continue;
+      SCOPED_TRACE(text(g));
+      over_cp += g.cp > 1 ? 1 : 0;
+      forget_reference();
+      const test::Numbers ours = test::run_training(*here, test::world(), 3);
+      EXPECT_EQ(ours.losses, alone.losses);
+      EXPECT_EQ(ours.grad_norms, alone.grad_norms);
+      EXPECT_EQ(ours.parameters, alone.parameters);
+      EXPECT_EQ(ours.rewards_chosen, alone.rewards_chosen);
+      EXPECT_EQ(ours.rewards_rejected, alone.rewards_rejected);
+      EXPECT_EQ(ours.counted.context_parallel, ours.predicted.context_parallel);
+      EXPECT_EQ(ours.counted.tensor_parallel, ours.predicted.tensor_parallel);
+    }
   }
+  EXPECT_EQ(over_cp, ranks_ == 1 ? 0 : ranks_ == 2 ? 1 : 4);
 }
 
 TEST_F(Preference, PlansItsMemory) {

@@ -128,6 +128,21 @@ class LayoutRuns : public testing::Test {
     }
   }
 
+  // On one rank: the order of 'layout' is one of many: the sums of 'run' differ from it by rounding alone, which more
+  // steps amplify.
+  void expect_same_training(const LayoutCase& c) const {
+    SCOPED_TRACE(fmt::format("{} {}", c.model, fmt::join(c.set, " ")));
+    const auto layout = config_of(c, {});
+    ASSERT_TRUE(layout) << "the deck is refused";
+    deck::Config run = *layout;
+    run.precision.reproducible = deck::Reproducible::run;
+    const Numbers ours = serial(*layout, 2), theirs = serial(run, 2);
+    const auto type = run.precision.compute;
+    const double bound = type == ScalarType::fp64 ? 1e-11 : type == ScalarType::fp32 ? 1e-4 : 0.05;
+    EXPECT_LT(worst_loss_difference(ours, theirs), bound);
+    EXPECT_NE(ours.parameters, theirs.parameters) << "the fixed order was not used";
+  }
+
   void TearDown() override {
     if (rank_ > 0 || runs_ == 0) return;
     std::string cut;

@@ -13,6 +13,13 @@
 #define NANOTRON_FUNCTION
 #endif
 
+// Before a NANOTRON_FUNCTION that calls its argument: nvcc then lets it call a function of the host, on the host.
+#if defined(__CUDACC__)
+#define NANOTRON_OF_ITS_CALLER _Pragma("nv_exec_check_disable")
+#else
+#define NANOTRON_OF_ITS_CALLER
+#endif
+
 // Defined while functions are compiled for a GPU, not for the host.
 #if defined(__CUDA_ARCH__) || (defined(__HIP_DEVICE_COMPILE__) && __HIP_DEVICE_COMPILE__)
 #define NANOTRON_ON_GPU

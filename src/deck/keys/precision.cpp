@@ -34,9 +34,9 @@ std::vector<Parameter> precision_rows() {
         "micro_batch_size and tp_overlap_chunks are then 1). 'none': on CPUs the same as 'run'; on GPUs gradients of "
         "attention can differ between runs in their last bits (doc/reproducibility.md)."),
     KEY(tensor_shards).at_least(0).at_most(1024).says(
-        "With 'layout': number of partial sums over features and heads on every grid; must divide the key-value heads; "
-        "tp must be 1 or leave a power of two of them per rank; 0: the largest of 8, 4, 2, 1 that divides the "
-        "key-value heads."),
+        "With 'layout': number of partial sums over features and heads on every grid, at most as many as query heads; "
+        "tp must be 1 or leave a power of two of them per rank; 0: the "
+        "largest of 8, 4, 2, 1 that divides the key-value heads."),
     KEY(context_shards).at_least(1).at_most(1024).says(
         "With 'layout': number of partial sums over the tokens of a sequence on every grid, at most sequence_length; "
         "cp must be 1 or leave a power of two of them per rank."),

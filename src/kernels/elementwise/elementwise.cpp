@@ -113,6 +113,28 @@ void add_tree(Device& device, MatrixRef<const M> x, Vector<M> y) {
 }
 
 template <class T>
+void add_column_tree(Device& device, MatrixRef<const T> x, MatrixRef<T> y) {
+  using M = master_t<T>;
+  NANOTRON_REQUIRE(x.rows == y.rows && x.columns % y.columns == 0, "add_column_tree: ({}, {}) to ({}, {})", x.rows,
+                   x.columns, y.rows, y.columns);
+  const KernelRegion kernel(device, "add_column_tree", reads(x), writes(y));
+  const index_t addends = x.columns / y.columns;
+  for_each_element(
+      device, "add_column_tree", y.rows * y.columns, KOKKOS_LAMBDA(const index_t i) {
+        const index_t row = i / y.columns, column = i % y.columns;
+        M stack[TreeStack::depth] = {};
+        const auto add = [&](int into, int from) { stack[into] += stack[from]; };
+        TreeStack tree;
+        for (index_t a = 0; a < addends; ++a) {
+          stack[tree.top()] = static_cast<M>(x.data[row * x.leading + a * y.columns + column]);
+          tree.push(add);
+        }
+        tree.finish(add);
+        y.data[row * y.leading + column] = static_cast<T>(stack[0]);
+      });
+}
+
+template <class T>
 void add_scaled(Device& device, double factor, Matrix<const T> x, Matrix<const T> z, Matrix<T> y) {
   const KernelRegion kernel(device, "add_scaled", reads(x, z), writes(y));
   NANOTRON_REQUIRE(x.size() == y.size() && z.size() == y.size(), "add_scaled: {} and {} elements to {}", x.size(),
@@ -188,6 +210,7 @@ index_t bias_workspace_size(Processor processor, index_t rows, index_t columns, 
 #define NANOTRON_INSTANTIATE(T)                                                              \
   template void fill<T>(Device&, Vector<T>, double);                                         \
   template void add<T>(Device&, Vector<const T>, Vector<T>);                                 \
+  template void add_column_tree<T>(Device&, MatrixRef<const T>, MatrixRef<T>);               \
   template void add_scaled<T>(Device&, double, Matrix<const T>, Matrix<const T>, Matrix<T>); \
   template void scale<T>(Device&, double, Matrix<const T>, Matrix<T>);                       \
   template void bias_add<T>(Device&, MatrixRef<T>, Vector<const master_t<T>>);               \

@@ -74,7 +74,7 @@ void weighted_gated_backward(Device& device, const Form& form, Matrix<T> gate_up
   using M = master_t<T>;
   const auto width = static_cast<index_t>(dh.extent(1));
   const SumOrder order = given.block_count == 0 ? SumOrder({{width, 1}}, 1, 1, 0) : given;
-  const index_t of_shard = order.blocks[0].extent / order.shards;  // so that a team has the same threads on every grid
+  const index_t of_shard = order.block_0.extent / order.shards;  // so that a team has the same threads on every grid
   for_each_row_of<T>(
       device, Form::weighted_backward, static_cast<index_t>(dh.extent(0)), of_shard,
       KOKKOS_LAMBDA(const Row& row, const index_t i) {

@@ -62,7 +62,7 @@ SumOrder order_of(const SumOrder& given, index_t columns) {
 RowPieces pieces_of(Processor processor, index_t rows, index_t columns, const ScalarOrder& order) {
   const SumOrder sum = order_of(order.columns, columns);
   const index_t shards = sum.shards_on_rank;
-  return {processor, order.token_segments * shards, rows * shards, sum.blocks[0].extent / sum.shards};
+  return {processor, order.token_segments * shards, rows * shards, sum.block_0.extent / sum.shards};
 }
 
 template <class T>
@@ -80,7 +80,7 @@ RowPieces gradient_of_pieces(Device& device, const ActivationScalars<master_t<T>
   const auto rows = static_cast<index_t>(x.extent(0)), columns = static_cast<index_t>(x.extent(1));
   const SumOrder order = order_of(given.columns, columns);
   const RowPieces pieces = pieces_of(pieces_on(device), rows, columns, given);
-  const index_t of_shard = order.blocks[0].extent / order.shards;  // so that a team has the same threads on every grid
+  const index_t of_shard = order.block_0.extent / order.shards;  // so that a team has the same threads on every grid
   for_each_row_with_sums<T>(
       device, "xielu_backward", pieces.count(), of_shard, sums.data(), 2,
       KOKKOS_LAMBDA(const Row& row, const index_t at, M* const of_piece) {

@@ -10,37 +10,42 @@
 namespace nanotron::kernels {
 namespace {
 
-// Sum of f(c) over [0, count), by pieces in a tree.
+// Sum of f(column).
 template <class M, class AnyRow, class F>
-NANOTRON_FUNCTION M tree_sum(const AnyRow& row, index_t count, index_t pieces, const F& f) {
-  if (pieces == 1) return row.template sum<M>(count, f);
+NANOTRON_FUNCTION M sum_in(const SumOrder& order, const AnyRow& row, const F& f) {
+  const auto of_shard = [&](int s) {
+    const Range columns = order.terms(0, s);
+    return row.template sum<M>(columns.size(), [=](const index_t c) { return f(columns.begin + c); });
+  };
+  if (order.shards_on_rank == 1) return of_shard(0);
   M stack[TreeStack::depth] = {};
   const auto add = [&](int into, int from) { stack[into] += stack[from]; };
   TreeStack tree;
-  const index_t each = count / pieces;
-  for (index_t p = 0; p < pieces; ++p) {
-    const index_t first = p * each;
-    stack[tree.top()] = row.template sum<M>(each, [=](const index_t c) { return f(first + c); });
+  for (int s = 0; s < order.shards_on_rank; ++s) {
+    stack[tree.top()] = of_shard(s);
     tree.push(add);
   }
   tree.finish(add);
   return stack[0];
 }
 
+void require_columns(const char* kernel, const SumOrder& order, index_t columns) {
+  NANOTRON_REQUIRE(order.block_count == 1 && order.size() == columns,
+                   "{}: an order of {} blocks, {} terms for {} columns", kernel, order.block_count, order.size(),
+                   columns);
+}
+
 }  // namespace
 
 template <class T>
-void projection_squares(Device& device, MatrixRef<const T> x, const Range& counted, index_t segments,
-                        Vector<master_t<T>> sums) {
+void projection_squares(Device& device, MatrixRef<const T> x, const SumOrder& order, Vector<master_t<T>> sums) {
   using M = master_t<T>;
   const KernelRegion kernel(device, "projection_squares", reads(x), writes(sums));
-  NANOTRON_REQUIRE(counted.size() % segments == 0, "projection_squares: {} columns in {} segments", counted.size(),
-                   segments);
-  const index_t first = counted.begin, count = counted.size();
+  require_columns("projection_squares", order, x.columns);
   for_each_row(
       device, "projection_squares", x.rows, KOKKOS_LAMBDA(const Row& row, const index_t i) {
-        const T* const from = x.data + i * x.leading + first;
-        const M sum = tree_sum<M>(row, count, segments, [=](const index_t c) {
+        const T* const from = x.data + i * x.leading;
+        const M sum = sum_in<M>(order, row, [=](const index_t c) {
           const M value = static_cast<M>(from[c]);
           return value * value;
         });
@@ -78,17 +83,17 @@ void projection_norm_forward(Device& device, MatrixRef<const T> x, const NormSca
 
 template <class T>
 void projection_products(Device& device, MatrixRef<const T> dy, MatrixRef<const T> x, const NormScale<master_t<T>>& w,
-                         index_t segments, Vector<master_t<T>> sums) {
+                         const SumOrder& order, Vector<master_t<T>> sums) {
   using M = master_t<T>;
   const Vector<const M> weights = w.w;
   const M one = w.adds_one ? M(1) : M(0);
   const KernelRegion kernel(device, "projection_products", reads(dy, x, w.w), writes(sums));
-  NANOTRON_REQUIRE(x.columns % segments == 0, "projection_products: {} columns in {} segments", x.columns, segments);
+  require_columns("projection_products", order, x.columns);
   for_each_row(
       device, "projection_products", x.rows, KOKKOS_LAMBDA(const Row& row, const index_t i) {
         const T *const value = x.data + i * x.leading, *const gradient = dy.data + i * dy.leading;
         const M* const weight = weights.data();
-        const M sum = tree_sum<M>(row, x.columns, segments, [=](const index_t c) {
+        const M sum = sum_in<M>(order, row, [=](const index_t c) {
           return static_cast<M>(gradient[c]) * (one + weight[c]) * static_cast<M>(value[c]);
         });
         row.for_each(1, [=](const index_t) { sums.data()[i] = sum; });
@@ -132,11 +137,11 @@ void projection_norm_backward(Device& device, MatrixRef<const T> dy, const Proje
 }
 
 #define NANOTRON_INSTANTIATE(T)                                                                                        \
-  template void projection_squares<T>(Device&, MatrixRef<const T>, const Range&, index_t, Vector<master_t<T>>);        \
+  template void projection_squares<T>(Device&, MatrixRef<const T>, const SumOrder&, Vector<master_t<T>>);              \
   template void projection_norm_forward<T>(Device&, MatrixRef<const T>, const NormScale<master_t<T>>&, index_t,        \
                                            double, MatrixRef<T>, Vector<master_t<T>>);                                 \
   template void projection_products<T>(Device&, MatrixRef<const T>, MatrixRef<const T>, const NormScale<master_t<T>>&, \
-                                       index_t, Vector<master_t<T>>);                                                  \
+                                       const SumOrder&, Vector<master_t<T>>);                                          \
   template void projection_norm_backward<T>(Device&, MatrixRef<const T>, const ProjectionNormGradient<T>&,             \
                                             MatrixRef<T>, Vector<master_t<T>>, Vector<master_t<T>>, index_t);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)

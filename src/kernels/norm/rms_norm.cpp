@@ -139,6 +139,22 @@ void normalise_backward(Device& device, const char* label, MatrixRef<const T> dy
   if (dw.extent(0) > 0) add_segment_sums<master_t<T>>(device, sums.data(), pieces, width, width, dw.data());
 }
 
+// dx, and the sums of dw over `each` neighbouring segments, of norms of heads.
+template <class T>
+Matrix<master_t<T>> gradients_of_heads(Device& device, MatrixRef<const T> dy, MatrixRef<const T> x,
+                                       const NormScale<master_t<T>>& w, Matrix<const master_t<T>> rstd, MatrixRef<T> dx,
+                                       Vector<master_t<T>> workspace, const RowSegments& segments, index_t each) {
+  const char* const label = "head_rms_norm_backward";
+  const index_t heads = static_cast<index_t>(rstd.extent(1)), width = static_cast<index_t>(w.w.extent(0));
+  const auto sums = sums_of_pieces(
+      label, workspace,
+      rms_norm_workspace_size(device.processor(), x.rows * heads, width, segments.tokens * segments.heads));
+  const KernelRegion kernel(device, label, reads(dy, x, w.w, rstd, sums), writes(dx, sums));
+  const RowPieces pieces = normalise_backward_pieces<T, Overwritten<T>>(device, label, dy, x, heads, width, w,
+                                                                        rstd.data(), dx, sums, segments);
+  return fold_segments<master_t<T>>(device, sums, pieces, each, width);
+}
+
 template <class T, class Scale>
 void add_and_normalise(Device& device, Matrix<const T> x, Matrix<const T> delta, Matrix<T> sum_out, const Scale& scale,
                        double eps, Matrix<T> y, Vector<master_t<T>> rstd, const RowMaxima& sizes) {
@@ -253,15 +269,16 @@ Matrix<master_t<T>> head_rms_norm_backward_parts(Device& device, MatrixRef<const
                                                  const NormScale<master_t<T>>& w, Matrix<const master_t<T>> rstd,
                                                  MatrixRef<T> dx, Vector<master_t<T>> workspace,
                                                  const RowSegments& segments) {
-  const char* const label = "head_rms_norm_backward";
-  const index_t heads = static_cast<index_t>(rstd.extent(1)), width = static_cast<index_t>(w.w.extent(0));
-  const auto sums = sums_of_pieces(
-      label, workspace,
-      rms_norm_workspace_size(device.processor(), x.rows * heads, width, segments.tokens * segments.heads));
-  const KernelRegion kernel(device, label, reads(dy, x, w.w, rstd, sums), writes(dx, sums));
-  const RowPieces pieces = normalise_backward_pieces<T, Overwritten<T>>(device, label, dy, x, heads, width, w,
-                                                                        rstd.data(), dx, sums, segments);
-  return fold_segments<master_t<T>>(device, sums, pieces, segments.heads, width);
+  return gradients_of_heads<T>(device, dy, x, w, rstd, dx, workspace, segments, segments.heads);
+}
+
+template <class T>
+Matrix<master_t<T>> head_rms_norm_backward_heads(Device& device, MatrixRef<const T> dy, MatrixRef<const T> x,
+                                                 const NormScale<master_t<T>>& w, Matrix<const master_t<T>> rstd,
+                                                 MatrixRef<T> dx, Vector<master_t<T>> workspace,
+                                                 index_t token_segments) {
+  const auto heads = static_cast<index_t>(rstd.extent(1));
+  return gradients_of_heads<T>(device, dy, x, w, rstd, dx, workspace, {token_segments, heads}, 1);
 }
 
 #define NANOTRON_INSTANTIATE(T)                                                                                      \
@@ -285,7 +302,10 @@ Matrix<master_t<T>> head_rms_norm_backward_parts(Device& device, MatrixRef<const
                                           Vector<master_t<T>>, Vector<master_t<T>>, const RowSegments&);             \
   template Matrix<master_t<T>> head_rms_norm_backward_parts<T>(                                                      \
       Device&, MatrixRef<const T>, MatrixRef<const T>, const NormScale<master_t<T>>&, Matrix<const master_t<T>>,     \
-      MatrixRef<T>, Vector<master_t<T>>, const RowSegments&);
+      MatrixRef<T>, Vector<master_t<T>>, const RowSegments&);                                                        \
+  template Matrix<master_t<T>> head_rms_norm_backward_heads<T>(                                                      \
+      Device&, MatrixRef<const T>, MatrixRef<const T>, const NormScale<master_t<T>>&, Matrix<const master_t<T>>,     \
+      MatrixRef<T>, Vector<master_t<T>>, index_t);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

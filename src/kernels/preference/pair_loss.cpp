@@ -4,6 +4,7 @@
 
 #include "nanotron/base/elementary/exponential.hpp"
 #include "nanotron/base/elementary/logarithm.hpp"
+#include "nanotron/base/error.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
 
 namespace nanotron::kernels {
@@ -15,15 +16,22 @@ NANOTRON_FUNCTION double softplus(double x) { return (x > 0.0 ? x : 0.0) + logar
 
 }  // namespace
 
-void pair_sums(Device& device, const PairRows& rows, Vector<const double> losses, Vector<double> sums) {
+void pair_sums(Device& device, const PairRows& rows, const SumOrder& tokens, Vector<const double> losses,
+               Vector<double> sums) {
   const KernelRegion kernel(device, "pair_sums", reads(losses, losses, rows.document_starts), writes(sums));
-  const index_t columns = rows.shard.length();
+  const index_t columns = rows.shard.length(), shards = tokens.shards;
+  const SumOrder order = tokens.block_count > 0 ? tokens : SumOrder({{columns, 1}}, 1, 1, 0);
+  NANOTRON_REQUIRE(order.size() == columns && sums.extent(0) % (2 * static_cast<std::size_t>(shards)) == 0,
+                   "pair_sums: an order of {} terms for {} tokens, {} sums", order.size(), columns, sums.extent(0));
   for_each_row_of<double>(
       device, "pair_sums", static_cast<index_t>(sums.extent(0)), columns,
       KOKKOS_LAMBDA(const Row& row, const index_t i) {
-        const index_t first = i / 2 * columns;
-        sums.data()[i] = row.template sum<double>(columns, [=](const index_t c) {
-          return rows.answer_of(first + c) == static_cast<int>(i % 2) ? losses.data()[first + c] : 0.0;
+        const index_t first = i / (2 * shards) * columns, shard = i / 2 % shards - order.first;
+        const bool is_here = shard >= 0 && shard < order.shards_on_rank;
+        const Range terms = is_here ? order.terms(0, static_cast<int>(shard)) : Range{};
+        sums.data()[i] = row.template sum<double>(terms.size(), [=](const index_t c) {
+          const index_t at = first + terms.begin + c;
+          return rows.answer_of(at) == static_cast<int>(i % 2) ? losses.data()[at] : 0.0;
         });
       });
 }

@@ -134,7 +134,7 @@ NANOTRON_FUNCTION double lse2_of(M max, M sum, std::int32_t target) {
 struct InOrder {
   SumOrder order;
   // A team's threads take turns at the terms of a shard: the same number of threads on every grid.
-  index_t length_of_loop(index_t) const { return order.blocks[0].extent / order.shards; }
+  index_t length_of_loop(index_t) const { return order.block_0.extent / order.shards; }
   template <class T>
   NANOTRON_FUNCTION auto operator()(const Row& row, const LogitRow<T>& l) const {
     const auto max = l.max(row);

@@ -83,15 +83,6 @@ std::size_t AdapterRecipe<T>::gemm_workspace_bytes(const LocalSizes& s, Processo
                    bytes(widest, inner, s.tokens)});
 }
 
-// Of the sum over the columns of one projection; without blocks they are not sharded.
-SumOrder order_of_block(const SumOrder& order, std::size_t block) {
-  if (order.block_count == 0) return order;
-  SumOrder one = order;
-  one.blocks[0] = order.blocks[block];
-  one.block_count = 1;
-  return one;
-}
-
 template <class T>
 std::shared_ptr<const nn::LinearGemms<T>> AdapterRecipe<T>::gemms_of(const nn::ParameterSpec& first, index_t rows,
                                                                      index_t layer,
@@ -105,9 +96,9 @@ std::shared_ptr<const nn::LinearGemms<T>> AdapterRecipe<T>::gemms_of(const nn::P
                        .scale = lora_.alpha / static_cast<double>(lora_.rank)};
   for (std::size_t i = 0; i < group.b.size(); ++i) {
     const nn::ParameterSpec& b = table_.specs[group.b[i]];
-    const auto block = group.base[i] - static_cast<std::size_t>(&first - table_.specs.data());
+    const auto block = static_cast<int>(group.base[i] - static_cast<std::size_t>(&first - table_.specs.data()));
     w.outputs.push_back({group.columns[i], buffers_.weight(b, layer, b.local_rows()),
-                         buffers_.weight_gradient(b, layer, b.local_rows()), order_of_block(orders.out, block)});
+                         buffers_.weight_gradient(b, layer, b.local_rows()), orders.out.of_block(block)});
   }
   const bool by_rows = first.partition == nn::Partition::row_parallel;
   return std::make_shared<nn::LoraLinear<T>>(

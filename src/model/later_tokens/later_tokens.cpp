@@ -3,7 +3,6 @@
 #include "model/parameters/table_builder.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/nn/vocab/vocab_loss.hpp"
-#include "nanotron/tensor/layout_checks.hpp"
 
 namespace nanotron::model {
 namespace detail {
@@ -34,13 +33,6 @@ void check_later_tokens(const deck::Config& c, deck::Findings& f) {
     f.error({"model.num_nextn_predict_layers"},
             "layers that predict later tokens have a loss of tokens alone, and this run trains on pairs of sequences",
             "num_nextn_predict_layers = 0");
-  }
-  // The gradient of the projection is added over tp when a shard of the batch is complete.
-  if (c.parallel.tp_mode != deck::TpMode::all_reduce && c.parallel.tp > 1 &&
-      deck::sum_shards(c).batch != c.data.global_batch_size) {
-    refuse_layout(c, f, "precision.batch_shards",
-                  "layers that predict later tokens, sequence parallelism and several sequences in a shard",
-                  "batch_shards = 0, or tp_mode = 'all_reduce'");
   }
 }
 

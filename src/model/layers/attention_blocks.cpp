@@ -9,6 +9,20 @@
 namespace nanotron::model {
 namespace {
 
+// Ranks that share a key head have parts of its gradient: the one that owns the head counts it. Or each has the whole
+// gradient, and counts its shards of the head.
+template <class T>
+nn::QueryKeyColumns columns_of_norm(const AttentionSource<T>& of, index_t query, const nn::ParameterSpec& key) {
+  const nn::HeadShard& heads = of.geometry.heads;
+  const index_t head_dim = of.geometry.head_dim, all = of.geometry.key_columns();
+  const SumOrder of_query = of.orders.qkv.out.of_block(0), of_key = of.orders.qkv.out.of_block(1);
+  if (!key.gradient_is_partial) return {query, key.rows, of_query, of_key, of_key, {0, all}};
+  const index_t first = (heads.owned_key.begin - heads.key.begin) * head_dim, count = heads.owned_key.size() * head_dim;
+  const SumOrder owned(
+      {{.extent = count, .before = static_cast<int>(first), .after = static_cast<int>(all - first - count)}}, 1, 1, 0);
+  return {query, key.rows, of_query, owned, SumOrder({{all, 1}}, 1, 1, 0), {first, first + count}};
+}
+
 // Null where the model has none.
 template <class T>
 std::shared_ptr<const nn::QueryKeyNorm<T>> make_query_key_norm(const AttentionSource<T>& of) {
@@ -18,19 +32,19 @@ std::shared_ptr<const nn::QueryKeyNorm<T>> make_query_key_norm(const AttentionSo
                            of_key = detail::norm_weights(of.table, of.buffers, key, of.layer);
   const nn::ParameterSpec& weight = of.table[query + "weight"];
   const bool is_sharded = weight.partition == nn::Partition::column_parallel;
+  nn::QueryKeyColumns columns;
+  if (is_sharded) columns = columns_of_norm(of, weight.rows, of.table[key + "weight"]);
   return nn::make_query_key_norm<T>(
-      of_query, of_key,
-      is_sharded ? nn::QueryKeyColumns{weight.rows, of.table[key + "weight"].rows} : nn::QueryKeyColumns{}, of.tp,
-      {detail::gradient_group(of.table, weight, of.tp), of.orders.heads});
+      of_query, of_key, columns, of.tp,
+      {detail::gradient_group(of.table, weight, of.tp), of.orders.heads, of.orders.norm_heads});
 }
 
 }  // namespace
 
 template <class T>
 index_t AttentionBlocks<T>::sums(const LocalSizes& s, Processor processor) const {
-  const index_t head_dim = s.query / s.query_heads;
-  return std::max(kernels::rms_norm_workspace_size(processor, s.tokens * s.query_heads, head_dim,
-                                                   s.token_segments * s.head_segments),
+  return std::max(nn::head_norm_sums(processor, s.tokens, s.query_heads, s.query / s.query_heads,
+                                     {nullptr, {s.token_segments, s.head_segments}, s.norm_heads}),
                   kernels::bias_workspace_size(processor, s.tokens, s.query + 2 * s.key, s.token_segments));
 }
 

@@ -88,7 +88,7 @@ class LatentBlocks final : public AttentionBlocks<T> {
 
   std::unique_ptr<const nn::Attention<T>> make(const AttentionSource<T>& of) const override {
     const auto order = [&](index_t each) {
-      return detail::over_tensor_shards(setup_, {{setup_.model.num_attention_heads, each}});
+      return detail::over_tensor_shards(setup_, {{setup_.model.num_attention_heads, static_cast<int>(each)}});
     };
     const auto linear = [&](const char* name, index_t rows, const nn::LinearOrders& orders) {
       return nn::Linear<T>(
@@ -105,6 +105,7 @@ class LatentBlocks final : public AttentionBlocks<T> {
         .out = linear("o_proj", of.table[prefix + "o_proj/weight"].local_rows(),
                       {.in = order(h.value), .tokens = of.orders.attention_out.tokens}),
         .tokens = of.orders.qkv.tokens,
+        .hidden_rows = of.orders.hidden_rows,
         .norm_segments = of.orders.tokens,
         .head_segments = of.orders.heads.heads,
         .compressed = compressed_.get()};

@@ -12,6 +12,7 @@ struct SumOrders {
   SumOrder sequence;                       // over the tokens of a sequence
   SumOrder hidden_rows;                    // over the tokens of the hidden states of a rank, with those of `tokens`
   kernels::RowSegments tokens, heads;
+  nn::HeadCounts norm_heads{};  // HeadSum::apart: where shards of sums over features have different numbers of heads
 };
 SumOrders orders_of(const TransformerSetup& setup);
 

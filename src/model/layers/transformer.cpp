@@ -39,7 +39,7 @@ Transformer<T>::Transformer(const TransformerSetup& setup, Device& device, Arena
                      device, arena),
       geometries_(make_geometries<T>(setup_, table_, buffers_, orders_of(setup), device, arena)),
       core_(nn::make_attention_core<T>(setup.context(), geometries_.front(), setup.sequences, setup.key_length,
-                                       setup.context_groups(), arena)),
+                                       setup.context_groups(), shared_keys(setup), arena)),
       tp_regions_(make_regions<T>(setup, tokens(), arena)),
       tp_region_(tp_regions_.front().get()),
       attention_(make_attention_blocks<T>(setup, table_, arena)),
@@ -99,6 +99,7 @@ LocalSizes Transformer<T>::sizes(Processor processor) const {
                                           activation_order(orders.feed_forward));
   s.token_segments = orders.heads.tokens;
   s.head_segments = orders.heads.heads;
+  s.norm_heads = orders.norm_heads;
   s.loss_width = loss_width(setup_, table_);
   s.loss_bias_segments = loss_bias_segments(setup_, table_);
   s.kept_inputs = tp_region_->kept_rows();
@@ -225,7 +226,7 @@ LayerTraffic Transformer<T>::traffic(index_t stage) const {
   }
   if (has_head(stage)) {
     ends += tp_region_->gather_traffic() + head_->loss.traffic(tokens()) + tp_region_->sum_traffic();
-    ends += nn::pair_traffic(setup_.objective, setup_.sequences, setup_.cp->size());
+    ends += nn::pair_traffic(setup_.objective, setup_.sequences, std::max(1, setup_.context_shards), setup_.cp->size());
     ends += appended_traffic();
   }
   sum.backward += ends;

@@ -87,9 +87,19 @@ std::vector<nn::AttentionGeometry<T>> make_geometries(const TransformerSetup& se
                           .mask = nn::probability_mask(setup.model, number, setup.seed),
                           .rotation = rotations[kinds.of(number)],
                           .denominator = make_denominator(table, buffers, layer),
-                          .segments = orders.heads});
+                          .token_segments = orders.heads.tokens});
   }
   return geometries;
+}
+
+/// Where a shard of sums over features has no whole key head.
+inline nn::SharedKeys shared_keys(const TransformerSetup& s) {
+  const index_t queries = s.model.num_attention_heads, keys = s.model.num_key_value_heads;
+  if (s.tensor_shards <= keys) return {};
+  nn::SharedKeys shared{.piece = nn::heads_of_piece(queries, keys, s.tensor_shards), .tp = s.tp};
+  for (int rank = 0; rank < s.tp->size(); ++rank)
+    shared.query_heads.push_back(nn::shard_heads(queries, keys, s.tensor_shards, s.tp->size(), rank).query);
+  return shared;
 }
 
 /// Enough for each of the layers.

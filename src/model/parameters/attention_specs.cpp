@@ -9,7 +9,7 @@ Range times(Range r, index_t factor) { return {r.begin * factor, r.end * factor}
 // Sharing is a property of the group, not of one rank: every rank must know whether any KV head is stored twice.
 bool key_heads_are_shared(const deck::ModelConfig& m, int tp_size) {
   for (int rank = 0; rank < tp_size; ++rank) {
-    const nn::HeadShard heads = nn::shard_heads(m.num_attention_heads, m.num_key_value_heads, tp_size, rank);
+    const nn::HeadShard heads = nn::shard_heads(m.num_attention_heads, m.num_key_value_heads, tp_size, tp_size, rank);
     if (heads.key != heads.owned_key) return true;
   }
   return false;
@@ -18,12 +18,14 @@ bool key_heads_are_shared(const deck::ModelConfig& m, int tp_size) {
 }  // namespace
 
 AttentionParts attention_parts(const deck::ModelConfig& m, const ParameterTable& table, int tp_size) {
-  return {
-      exclusively(table.heads.query),
-      exclusively(times(table.heads.query, m.head_dim)),
-      {times(table.heads.key, m.head_dim), times(table.heads.owned_key, m.head_dim), key_heads_are_shared(m, tp_size)},
-      table.layout.tp_mode == deck::TpMode::reduce_scatter && tp_size > 1,
-      table.layout.tensor_shards == 0};
+  // With 'layout' each of the ranks that share a key head has its whole gradient
+  // (nn/attention/shared_key_attention.cpp).
+  const bool partial = table.layout.tensor_shards == 0 && key_heads_are_shared(m, tp_size);
+  return {exclusively(table.heads.query),
+          exclusively(times(table.heads.query, m.head_dim)),
+          {times(table.heads.key, m.head_dim), times(table.heads.owned_key, m.head_dim), partial},
+          table.layout.tp_mode == deck::TpMode::reduce_scatter && tp_size > 1,
+          table.layout.tensor_shards == 0};
 }
 
 void add_attention_1d(TableBuilder& build, const deck::ModelConfig& m, const AttentionParts& parts) {

@@ -115,7 +115,7 @@ int TableLayout::shards_of(comm::ReplicaSet replicas) const {
 ParameterTable make_parameter_table(const deck::ModelConfig& m, const TableLayout& layout) {
   ParameterTable table{.layout = layout, .specs = {}};
   const int tp_size = layout.tp_size, tp_rank = layout.tp_rank, cuts = std::max(layout.tensor_shards, tp_size);
-  table.heads = nn::shard_heads(m.num_attention_heads, m.num_key_value_heads, tp_size, tp_rank);
+  table.heads = nn::shard_heads(m.num_attention_heads, m.num_key_value_heads, cuts, tp_size, tp_rank);
   table.layer_numbers = layers_of(layout.layers, deck::stored_layers(m));
   const std::vector<index_t>& stored = table.layer_numbers;
   const Layers layers = by_network(m, stored);

@@ -167,7 +167,7 @@ void TableBuilder::matrix(const std::string& name, index_t rows, index_t columns
 void TableBuilder::shard(ParameterSpec& spec, const Held& held) {
   spec.local = held.local;
   spec.owned = held.owned;
-  spec.gradient_is_partial = held.shared;
+  spec.gradient_is_partial = held.partial;
   add(spec);
 }
 

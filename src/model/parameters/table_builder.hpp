@@ -15,12 +15,12 @@ using nn::Initial;
 using nn::ParameterSpec;
 using nn::Partition;
 
-/// Of a sharded dimension: what a rank stores, what of that it owns, and whether any rank of the group stores something
-/// that another one owns.
+/// Of a sharded dimension: what a rank stores, what of that it owns, and whether some ranks of the group store the same
+/// with parts of its gradient.
 struct Held {
   Range local;
   Range owned;
-  bool shared = false;
+  bool partial = false;
 };
 inline Held exclusively(Range r) { return {r, r, false}; }
 

@@ -56,7 +56,7 @@ class AllToAllAttention final : public AttentionCore<T> {
     for (int r = 0; r < ranks; ++r) shards_.push_back(context.layout[part * ranks + r]);
     part_.heads = heads_of(geometry.heads, ranks, rank_);
     core_ = make_attention_core<T>({parts, layout, part}, part_, sequences, context.layout.length(),
-                                   {.ring = groups.ring}, arena);
+                                   {.ring = groups.ring}, {}, arena);
     index_t sent = 0;
     for (int r = 0; r < ranks; ++r) {
       blocks_.push_back(qkv_blocks(geometry.heads, heads_of(geometry.heads, ranks, r), geometry.head_dim));

@@ -80,7 +80,13 @@ class LocalAttention final : public AttentionCore<T> {
 template <class T>
 std::unique_ptr<AttentionCore<T>> make_attention_core(const ContextShard& context, const AttentionGeometry<T>& geometry,
                                                       index_t sequences, index_t key_length,
-                                                      const ContextGroups& groups, Arena& arena) {
+                                                      const ContextGroups& groups, const SharedKeys& keys,
+                                                      Arena& arena) {
+  if (keys.piece > 0) {
+    auto core =
+        make_attention_core<T>(context, with_pieces(geometry, keys.piece), sequences, key_length, groups, {}, arena);
+    return make_shared_key_attention<T>(geometry, keys, sequences * context.tokens().length(), std::move(core), arena);
+  }
   const ContextDegrees& degrees = context.degrees;
   if (degrees.all_to_all > 1) return make_all_to_all_attention<T>(context, geometry, sequences, groups, arena);
   if (degrees.gathered > 1) return make_gathered_attention<T>(context, geometry, sequences, *groups.ring, arena);
@@ -90,7 +96,8 @@ std::unique_ptr<AttentionCore<T>> make_attention_core(const ContextShard& contex
 
 #define NANOTRON_INSTANTIATE(T)                                                                                       \
   template std::unique_ptr<AttentionCore<T>> make_attention_core<T>(const ContextShard&, const AttentionGeometry<T>&, \
-                                                                    index_t, index_t, const ContextGroups&, Arena&);
+                                                                    index_t, index_t, const ContextGroups&,           \
+                                                                    const SharedKeys&, Arena&);
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE)
 #undef NANOTRON_INSTANTIATE
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Makers of the attention of context parallelism; the classes are in the sources.
+// Makers of the kinds of attention other than local; the classes are in the sources.
 
 #include <algorithm>
 
@@ -30,5 +30,15 @@ template <class T>
 std::unique_ptr<AttentionCore<T>> make_all_to_all_attention(const ContextShard& context,
                                                             const AttentionGeometry<T>& geometry, index_t sequences,
                                                             const ContextGroups& groups, Arena& arena);
+
+/// The layer with a key head for each piece of so many query heads: what `core` of make_shared_key_attention computes.
+template <class T>
+AttentionGeometry<T> with_pieces(AttentionGeometry<T> layer, index_t piece);
+
+/// For micro-batches of so many tokens.
+template <class T>
+std::unique_ptr<AttentionCore<T>> make_shared_key_attention(const AttentionGeometry<T>& layer, const SharedKeys& keys,
+                                                            index_t tokens, std::unique_ptr<AttentionCore<T>> core,
+                                                            Arena& arena);
 
 }  // namespace nanotron::nn

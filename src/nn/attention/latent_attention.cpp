@@ -208,7 +208,7 @@ void LatentAttention<T>::backward_input_weight(Device& device, const BlockInput<
   parts_.query.backward_matrix(device, dquery, compresses_queries() ? sizes_.query_of(of_query) : of_query,
                                parts_.tokens);
   parts_.key_value.backward_matrix(device, dkey_value, sizes_.key_value_of(compressed), parts_.tokens);
-  parts_.down.backward_matrix(device, are_kept ? act.compressed->raw : w.gradient, n.rows, parts_.tokens);
+  parts_.down.backward_matrix(device, are_kept ? act.compressed->raw : w.gradient, n.rows, parts_.hidden_rows);
 }
 
 // Generation: the output of attention to the cached tokens -> w.value.

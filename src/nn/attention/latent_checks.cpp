@@ -1,7 +1,6 @@
 #include "nanotron/deck/attention_sizes.hpp"
 #include "nanotron/deck/config.hpp"
 #include "nanotron/nn/checks.hpp"
-#include "nanotron/tensor/layout_checks.hpp"
 
 namespace nanotron::nn {
 namespace {
@@ -49,8 +48,12 @@ void check_combinations(const deck::Config& c, deck::Findings& f) {
          "qk_norm = .false.");
   refuse(!m.has_rotary(), "model.position_embedding_type", "latent attention has rotary positions only",
          "position_embedding_type = 'rope'");
-  if (c.parallel.tp_mode != deck::TpMode::all_reduce && c.parallel.tp > 1) {
-    refuse_layout(c, f, "parallel.tp_mode", "latent attention and sequence parallelism", "tp_mode = 'all_reduce'");
+  const std::int64_t shards = deck::sum_shards(c).tensor, heads = m.num_attention_heads;
+  if (c.precision.reproducible == deck::Reproducible::layout && shards <= heads && heads % shards != 0 &&
+      f.is_valid({"precision.tensor_shards", "model.num_attention_heads"})) {
+    f.error({"precision.tensor_shards", "model.kv_lora_rank"},
+            "tensor_shards = " + text(shards) + " does not divide the " + text(heads) + " heads of latent attention",
+            "a divisor of " + text(heads));
   }
 }
 

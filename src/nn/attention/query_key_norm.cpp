@@ -1,5 +1,6 @@
 #include "nanotron/nn/attention/query_key_norm.hpp"
 
+#include "nanotron/base/error.hpp"
 #include "nanotron/base/types.hpp"
 #include "nanotron/deck/checks/findings.hpp"
 #include "nanotron/deck/config.hpp"
@@ -20,7 +21,8 @@ class HeadNorm final : public QueryKeyNorm<T> {
 
   PassTraffic traffic(index_t) const override {
     if (sum_.group == nullptr) return {};
-    const auto weights = static_cast<index_t>(query_.gradient.extent(0) + key_.gradient.extent(0));
+    const index_t query = std::max<index_t>(1, sum_.apart.query), key = std::max<index_t>(1, sum_.apart.key);
+    const auto weights = static_cast<index_t>(query * query_.gradient.extent(0) + key * key_.gradient.extent(0));
     return {.backward = {.tensor_parallel = comm::all_reduce_bytes(
                              sum_.segments.tokens * weights * static_cast<index_t>(sizeof(M)), sum_.group->size())}};
   }
@@ -35,20 +37,52 @@ class HeadNorm final : public QueryKeyNorm<T> {
 
   void backward(Device& device, const AttentionGeometry<T>& g, const AttentionActivations<T>& act,
                 const AttentionWorkspace<T>& work) const override {
-    backward(device, query_, g.query_of(act.raw_qk), act.query_rstd, g.query_of(work.dqkv), work.sums);
-    backward(device, key_, g.key_of(act.raw_qk), act.key_rstd, g.key_of(work.dqkv), work.sums);
+    const HeadShard& h = g.heads;
+    backward(device, query_, {h.query, h.query, sum_.apart.query}, g.query_of(act.raw_qk), act.query_rstd,
+             g.query_of(work.dqkv), work.sums);
+    backward(device, key_, {h.key, h.owned_key, sum_.apart.key}, g.key_of(act.raw_qk), act.key_rstd,
+             g.key_of(work.dqkv), work.sums);
   }
 
  private:
+  struct Heads {
+    Range here, owned;  // of the model's
+    index_t apart;      // those of the model, or 0
+  };
   // gradient: of the normed rows on entry, of x on return.
-  void backward(Device& device, const NormWeights<T>& w, const MatrixRef<T>& x, const Matrix<M>& rstd,
-                const MatrixRef<T>& gradient, const Vector<M>& sums) const {
+  void backward(Device& device, const NormWeights<T>& w, const Heads& heads, const MatrixRef<T>& x,
+                const Matrix<M>& rstd, const MatrixRef<T>& gradient, const Vector<M>& sums) const {
     if (sum_.group == nullptr)
       return kernels::head_rms_norm_backward<T>(device, gradient, x, w.weight, rstd, gradient, w.gradient, sums);
+    if (heads.apart > 0) return backward_apart(device, w, heads, x, rstd, gradient, sums);
     const Matrix<M> parts =
         kernels::head_rms_norm_backward_parts<T>(device, gradient, x, w.weight, rstd, gradient, sums, sum_.segments);
     comm::all_reduce<M>(*sum_.group, parts.data(), elements_of(parts), comm::ReduceOp::sum, device.stream());
     kernels::add_tree<M>(device, parts, w.gradient);
+  }
+
+  // all (token segments, heads of the model, head_dim): each addend is on one rank, and zero on the others, so that the
+  // sum over the ranks is exact.
+  void backward_apart(Device& device, const NormWeights<T>& w, const Heads& heads, const MatrixRef<T>& x,
+                      const Matrix<M>& rstd, const MatrixRef<T>& gradient, const Vector<M>& sums) const {
+    const index_t segments = sum_.segments.tokens, here = heads.here.size(), width = w.gradient.extent(0);
+    const Matrix<M> parts =
+        kernels::head_rms_norm_backward_heads<T>(device, gradient, x, w.weight, rstd, gradient, sums, segments);
+    const index_t elements = segments * heads.apart * width;
+    NANOTRON_REQUIRE(elements_of(parts) + elements <= static_cast<index_t>(sums.extent(0)),
+                     "{} sums for {} and {} addends", sums.extent(0), elements_of(parts), elements);
+    const Matrix<M> all(sums.data() + sums.extent(0) - elements, segments * heads.apart, width);
+    kernels::fill<M>(device, flat(all), 0.0);
+    for (index_t s = 0; s < segments && heads.owned.size() > 0; ++s) {
+      kernels::copy_matrix<M>(
+          device, MatrixRef<M>(parts).row_block(s * here + heads.owned.begin - heads.here.begin, heads.owned.size()),
+          MatrixRef<M>(all).row_block(s * heads.apart + heads.owned.begin, heads.owned.size()));
+    }
+    comm::all_reduce<M>(*sum_.group, all.data(), elements_of(all), comm::ReduceOp::sum, device.stream());
+    const Matrix<M> of_segments(sums.data(), segments, width);
+    kernels::add_column_tree<M>(device, MatrixRef<M>(all.data(), segments, heads.apart * width),
+                                MatrixRef<M>(of_segments));
+    kernels::add_tree<M>(device, of_segments, w.gradient);
   }
 
   NormWeights<T> query_, key_;
@@ -56,7 +90,7 @@ class HeadNorm final : public QueryKeyNorm<T> {
 };
 
 // act.query_rstd has 1 / sqrt(mean square) of the queries of all tokens, then of the keys; act.key_rstd the sums of
-// backward. A key head that several ranks have counts on the one that owns it; each rank has a part of its gradient.
+// backward.
 template <class T>
 class ProjectionNorm final : public QueryKeyNorm<T> {
  public:
@@ -76,8 +110,8 @@ class ProjectionNorm final : public QueryKeyNorm<T> {
     kernels::copy_matrix<T>(device, g.query_key_of(act.qkv), MatrixRef<T>(act.raw_qk));
     const MatrixRef<T> query = g.query_of(act.raw_qk), key = g.key_of(act.raw_qk);
     const Vector<M> of_query = half(act.query_rstd, 0), of_key = half(act.query_rstd, 1);
-    kernels::projection_squares<T>(device, query, {0, query.columns}, g.segments.heads, of_query);
-    kernels::projection_squares<T>(device, key, owned_keys(g), g.segments.heads, of_key);
+    kernels::projection_squares<T>(device, query, columns_.queries, of_query);
+    kernels::projection_squares<T>(device, key, columns_.squares, of_key);
     all_reduce(device, act.query_rstd);
     kernels::projection_norm_forward<T>(device, query, query_.weight, columns_.query, g.norm_eps, g.query_of(act.qkv),
                                         of_query);
@@ -88,16 +122,17 @@ class ProjectionNorm final : public QueryKeyNorm<T> {
                 const AttentionWorkspace<T>& work) const override {
     const MatrixRef<T> query = g.query_of(act.raw_qk), key = g.key_of(act.raw_qk);
     const MatrixRef<T> dquery = g.query_of(work.dqkv), dkey = g.key_of(work.dqkv);
-    kernels::projection_products<T>(device, dquery, query, query_.weight, g.segments.heads, half(act.key_rstd, 0));
-    kernels::projection_products<T>(device, dkey, key, key_.weight, g.segments.heads, half(act.key_rstd, 1));
+    kernels::projection_products<T>(device, dquery, query, query_.weight, columns_.queries, half(act.key_rstd, 0));
+    kernels::projection_products<T>(device, dkey, key, key_.weight, columns_.products, half(act.key_rstd, 1));
     all_reduce(device, act.key_rstd);
     kernels::projection_norm_backward<T>(
         device, dquery,
         {query, query_.weight, half(act.query_rstd, 0), half(act.key_rstd, 0), columns_.query, {0, query.columns}},
-        dquery, query_.gradient, work.sums, g.segments.tokens);
+        dquery, query_.gradient, work.sums, g.token_segments);
     kernels::projection_norm_backward<T>(
-        device, dkey, {key, key_.weight, half(act.query_rstd, 1), half(act.key_rstd, 1), columns_.key, owned_keys(g)},
-        dkey, key_.gradient, work.sums, g.segments.tokens);
+        device, dkey,
+        {key, key_.weight, half(act.query_rstd, 1), half(act.key_rstd, 1), columns_.key, columns_.completed}, dkey,
+        key_.gradient, work.sums, g.token_segments);
   }
 
  private:
@@ -105,10 +140,6 @@ class ProjectionNorm final : public QueryKeyNorm<T> {
   static Vector<M> half(const Matrix<M>& sums, index_t which) {
     const std::size_t tokens = sums.extent(0);
     return Vector<M>(sums.data() + static_cast<std::size_t>(which) * tokens, tokens);
-  }
-  static Range owned_keys(const AttentionGeometry<T>& g) {
-    const index_t first = (g.heads.owned_key.begin - g.heads.key.begin) * g.head_dim;
-    return {first, first + g.heads.owned_key.size() * g.head_dim};
   }
   void all_reduce(Device& device, const Matrix<M>& sums) const {
     comm::all_reduce<M>(*tp_, sums.data(), elements_of(sums), comm::ReduceOp::sum, device.stream());
@@ -120,6 +151,12 @@ class ProjectionNorm final : public QueryKeyNorm<T> {
 };
 
 }  // namespace
+
+index_t head_norm_sums(Processor processor, index_t tokens, index_t heads, index_t head_dim, const HeadSum& sum) {
+  const index_t addends = sum.segments.tokens * sum.apart.query;
+  const index_t segments = sum.segments.tokens * (addends > 0 ? heads : sum.segments.heads);
+  return kernels::rms_norm_workspace_size(processor, tokens * heads, head_dim, segments) + addends * head_dim;
+}
 
 template <class T>
 std::shared_ptr<const QueryKeyNorm<T>> make_query_key_norm(const NormWeights<T>& query, const NormWeights<T>& key,

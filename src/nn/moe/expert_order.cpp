@@ -17,6 +17,7 @@ void check_expert_order(const deck::Config& c, deck::Findings& f) {
   const deck::ParallelConfig& p = c.parallel;
   const std::int64_t tp = deck::tp_in_ep(p);
   if (!f.is_valid({"parallel.ep", "parallel.cp", "parallel.tp"}) || p.cp <= 0 || p.tp <= 0 || p.ep <= 0) return;
+  if (p.ep == 1) return;
   if (p.ep % tp != 0) {
     f.error({"parallel.ep", "parallel.tp", "parallel.expert_tp"},
             "with expert_tp = 1 each of tp = " + text(tp) + " ranks sends a part of the same tokens, and ep = " +
@@ -38,7 +39,8 @@ void fill_expert_order(deck::Config& c) {
   if (c.precision.reproducible != deck::Reproducible::layout) return;
   c.parallel.ep_messages = deck::ExpertMessages::by_rank;  // sums of a node would be added before they travel
   c.parallel.ep_nodes = 0;
-  c.run.expert_gemms = deck::ExpertGemms::library;  // grouped ones add rows as tensor cores do
+  if (c.parallel.ep == 1) c.parallel.expert_tp = 0;  // of whole experts each rank would add a part of the tokens
+  c.run.expert_gemms = deck::ExpertGemms::library;   // grouped ones add rows as tensor cores do
 }
 
 }  // namespace nanotron::nn

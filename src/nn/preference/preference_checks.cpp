@@ -1,6 +1,5 @@
 #include "nanotron/deck/config.hpp"
 #include "nanotron/nn/preference/pair_losses.hpp"
-#include "nanotron/tensor/layout_checks.hpp"
 
 namespace nanotron::nn {
 namespace {
@@ -21,8 +20,6 @@ void check_pairs(const deck::Config& c, deck::Findings& f) {
     f.error({"preference.beta", "data.sequences"}, "beta > 0 trains on pairs of answers, and sequences are none",
             "sequences = 'pairs', with a data%path that nanotron-pairs wrote", "or beta = 0");
   }
-  if (c.parallel.cp > 1)
-    refuse_layout(c, f, "parallel.cp", "sums over answers on several context-parallel ranks", "cp = 1");
 }
 
 }  // namespace

@@ -107,6 +107,12 @@ kernels::BackwardAlgorithm attention_backward_of(const deck::Config& config) {
                                                  : kernels::BackwardAlgorithm::fastest;
 }
 
+SumOrder order_of_tokens(const deck::Config& config, comm::ProcessGrid& grid) {
+  if (!is_layout_invariant(config)) return {};
+  const auto shards = static_cast<int>(deck::sum_shards(config).context);
+  return SumOrder({{config.data.sequence_length, 1}}, shards, grid.cp().size(), grid.cp_rank());
+}
+
 model::TransformerSetup transformer_setup(const deck::Config& config, comm::ProcessGrid& grid) {
   std::vector<model::VirtualStage> stages;
   index_t hidden_gradients = 1;
@@ -199,7 +205,8 @@ TrainingState<T>::TrainingState(const deck::Config& config, comm::ProcessGrid& g
                       .length = config.data.sequence_length,
                       .document_starts = document_starts},
              .rewards = rows_of(rewards),
-             .cp = &grid.cp()},
+             .cp = &grid.cp(),
+             .tokens = order_of_tokens(config, grid)},
             arena),
       decision({.norm = norm_parts(model, sharding, grid),
                 .model = {&grid.tp(), &grid.pp()},

@@ -27,6 +27,11 @@ void add_rows(Device& device, Matrix<const bf16> x, Vector<M> y);
 template <class M>
 void add_tree(Device& device, MatrixRef<const M> x, Vector<M> y);
 
+/// y(r, c) = the binary tree over a < k of x(r, a n + c), in master_t<T>, rounded once: x (rows, k n), y (rows, n). No
+/// aliasing.
+template <class T>
+void add_column_tree(Device& device, MatrixRef<const T> x, MatrixRef<T> y);
+
 /// y = factor x + z, and y = factor x, rounded to T once. y may be z, or x.
 template <class T>
 void add_scaled(Device& device, double factor, Matrix<const T> x, Matrix<const T> z, Matrix<T> y);

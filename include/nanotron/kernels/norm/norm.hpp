@@ -87,6 +87,12 @@ Matrix<master_t<T>> head_rms_norm_backward_parts(Device& device, MatrixRef<const
                                                  const NormScale<master_t<T>>& w, Matrix<const master_t<T>> rstd,
                                                  MatrixRef<T> dx, Vector<master_t<T>> workspace,
                                                  const RowSegments& segments);
+/// The addends of each head: (token_segments x heads, head_dim), in `workspace` for as many segments.
+template <class T>
+Matrix<master_t<T>> head_rms_norm_backward_heads(Device& device, MatrixRef<const T> dy, MatrixRef<const T> x,
+                                                 const NormScale<master_t<T>>& w, Matrix<const master_t<T>> rstd,
+                                                 MatrixRef<T> dx, Vector<master_t<T>> workspace,
+                                                 index_t token_segments);
 
 // Layer normalisation (Ba, Kiros and Hinton, 2016):
 //

@@ -5,30 +5,30 @@
 //   r = 1 / sqrt(sum of x^2 over all columns / n + eps)       y = (x r) s          s: w or 1 + w, see NormScale
 //   g = dy s:     dx = r (g - x r^2 (sum of g x over all columns) / n)       dw = sum over rows of dy x r
 //
-// Each rank computes its part of the two sums; the caller adds them over the group. A part is summed over `segments`
-// equal pieces of the columns, and these in a tree (tensor/sum_order.hpp). M is the master type; call with T explicit.
+// Each rank computes its part of the two sums, in an order of one block of columns (tensor/sum_order.hpp); the caller
+// adds them over the group. M is the master type; call with T explicit.
 
 #include "nanotron/kernels/norm/norm.hpp"
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/shard.hpp"
+#include "nanotron/tensor/sum_order.hpp"
 #include "nanotron/tensor/tensor.hpp"
 
 namespace nanotron::kernels {
 
-/// sums (rows of x) <- sum of x^2 over the columns of `counted`.
+/// sums (rows of x) <- sum of x^2 over the columns in `order`.
 template <class T>
-void projection_squares(Device& device, MatrixRef<const T> x, const Range& counted, index_t segments,
-                        Vector<master_t<T>> sums);
+void projection_squares(Device& device, MatrixRef<const T> x, const SumOrder& order, Vector<master_t<T>> sums);
 
 /// statistics (rows of x): the complete sums on entry, r on return. w of the columns of x, `columns` n. No aliasing.
 template <class T>
 void projection_norm_forward(Device& device, MatrixRef<const T> x, const NormScale<master_t<T>>& w, index_t columns,
                              double eps, MatrixRef<T> y, Vector<master_t<T>> statistics);
 
-/// sums (rows of x) <- sum of g x over the columns here.
+/// sums (rows of x) <- sum of g x over the columns in `order`.
 template <class T>
 void projection_products(Device& device, MatrixRef<const T> dy, MatrixRef<const T> x, const NormScale<master_t<T>>& w,
-                         index_t segments, Vector<master_t<T>> sums);
+                         const SumOrder& order, Vector<master_t<T>> sums);
 
 /// What backward reads. sums: complete. Where several ranks have a column, with parts of dy, only one of them has it in
 /// `owned`, and adds the second term of dx there.

@@ -13,6 +13,7 @@
 
 #include "nanotron/tensor/device.hpp"
 #include "nanotron/tensor/sequence_layout.hpp"
+#include "nanotron/tensor/sum_order.hpp"
 #include "nanotron/tensor/tensor.hpp"
 
 namespace nanotron::kernels {
@@ -34,8 +35,10 @@ struct PairRows {
   bool has_first() const { return shard.length() > 0 && shard.position_of(0) == 0; }
 };
 
-/// sums (sequences, 2) <- of losses (rows) of this rank, by answer.
-void pair_sums(Device& device, const PairRows& rows, Vector<const double> losses, Vector<double> sums);
+/// sums (sequences, tokens.shards, 2) <- of losses (rows) of this rank, by answer; zeros of shards on other ranks.
+/// tokens: the order of a sum over the tokens of a sequence; empty: one shard, of the rank's tokens.
+void pair_sums(Device& device, const PairRows& rows, const SumOrder& tokens, Vector<const double> losses,
+               Vector<double> sums);
 
 /// L_a and log p_ref,a of each sequence, both (sequences, 2).
 struct PairLogs {

@@ -37,6 +37,7 @@ struct LocalSizes {
   index_t loss_bias_segments = 0;          // the same
   index_t token_segments = 1;              // segments of sums over tokens, and over the heads of a token
   index_t head_segments = 1;
+  nn::HeadCounts norm_heads{};  // HeadSum::apart
   nn::CoreSizes core{};         // of attention
   std::vector<Range> chunks{};  // of tokens, see nn::TensorParallelRegion
   bool is_sharded = false;      // the same

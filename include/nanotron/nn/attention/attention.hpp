@@ -31,7 +31,7 @@ struct AttentionGeometry {
   kernels::RandomMask mask{};                               // of the probabilities
   Rotation<T> rotation{};                                   // of queries and keys
   std::shared_ptr<const DenominatorTerm<T>> denominator{};  // null: the keys alone
-  kernels::RowSegments segments{};                          // of the sums in the head norms' gradients
+  index_t token_segments = 1;                               // of the sums in gradients of norms over a projection
 
   index_t query_columns() const { return heads.query.size() * head_dim; }
   index_t key_columns() const { return heads.key.size() * head_dim; }

@@ -16,9 +16,15 @@
 //                these parts go round a ring (USP, Fang and Zhao 2024). A ring of r ranks has r messages, an
 //                all-to-all of a ranks needs a heads: the two together reach r a ranks
 //
+// Around each of them, where reproducible = 'layout' has more tensor shards than the model has key heads:
+//
+//   shared keys  the gradient of a key head is a tree over pieces of its query heads, which tensor-parallel ranks
+//   gather
+//
 // Rank numbers fix the order of every sum: two runs give the same bits.
 
 #include <memory>
+#include <vector>
 
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/nn/attention/attention.hpp"
@@ -76,11 +82,20 @@ struct ContextGroups {
   comm::Group* ring = &comm::alone();  // or those that gather
 };
 
+/// The gradients of a key head as a tree over pieces of so many of its query heads, a divisor of each rank's and of
+/// those that read a key head. 0: a rank adds all of its query heads that read it.
+struct SharedKeys {
+  index_t piece = 0;
+  std::vector<Range> query_heads{};  // of each rank of tp
+  comm::Group* tp = &comm::alone();
+};
+
 /// Serves all layers of a model: they have the heads and widths of `geometry`. Takes what it needs from the arena
 /// (planning or real). The groups must outlive it. key_length: max keys per query where cp = 1, see TransformerSetup.
 template <class T>
 std::unique_ptr<AttentionCore<T>> make_attention_core(const ContextShard& context, const AttentionGeometry<T>& geometry,
                                                       index_t sequences, index_t key_length,
-                                                      const ContextGroups& groups, Arena& arena);
+                                                      const ContextGroups& groups, const SharedKeys& keys,
+                                                      Arena& arena);
 
 }  // namespace nanotron::nn

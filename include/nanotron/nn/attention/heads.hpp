@@ -12,6 +12,11 @@
 
 namespace nanotron::nn {
 
+/// Of the whole model.
+struct HeadCounts {
+  index_t query = 0, key = 0;
+};
+
 struct HeadShard {
   Range query{};      // of the model's query heads
   Range key{};        // of the model's key-value heads: all that these query heads read
@@ -19,7 +24,11 @@ struct HeadShard {
   index_t group = 1;  // query heads per key-value head, in the whole model
 };
 
-/// query_heads must be a multiple of key_heads, and at least parts.
-HeadShard shard_heads(index_t query_heads, index_t key_heads, int parts, int index);
+/// query_heads must be a multiple of key_heads, and at least `shards`, a multiple of parts. Heads are distributed at
+/// the boundaries of so many shards as above with t = shards, and a rank has shards / parts neighbouring ones.
+HeadShard shard_heads(index_t query_heads, index_t key_heads, int shards, int parts, int index);
+
+/// The largest number of query heads that divides those of each shard, and those that read a key head.
+index_t heads_of_piece(index_t query_heads, index_t key_heads, int shards);
 
 }  // namespace nanotron::nn

@@ -33,6 +33,7 @@ struct LatentParts {
   Linear<T> key_value, out;
   NormWeights<T> query_norm{}, key_value_norm{};
   SumOrder tokens{};                      // of the sums over tokens in weight gradients
+  SumOrder hidden_rows{};                 // the same of `down`, which has only the rows of the hidden states here
   kernels::RowSegments norm_segments{};   // of the norms' gradients
   index_t head_segments = 1;              // of the sum over heads in the gradient of k_rope
   TensorParallelRegion<T>* compressed{};  // of compressed tokens; outlives the layer

@@ -34,14 +34,25 @@ class QueryKeyNorm {
 /// Of the whole model's projections, if the norm goes over them; 0: over each head.
 struct QueryKeyColumns {
   index_t query = 0, key = 0;
+  SumOrder queries{};   // of the columns of queries here: the terms that this rank adds to the sums of a token
+  SumOrder squares{};   // of those of keys, in the sum of forward
+  SumOrder products{};  // the same in the sum of backward
+  Range completed{};    // of keys: those whose gradient gets the term of the sum here
 };
 
 /// The gradients of the weights that all heads share. With a group, its ranks add their heads in backward, for each
-/// segment of the tokens; null: each rank has a partial sum (model::PartialGradients).
+/// segment of the tokens: a tree over segments of as many heads each; or, where `apart` is not 0, over single heads, as
+/// many in the model. Null: each rank has a partial sum (model::PartialGradients).
 struct HeadSum {
   comm::Group* group = nullptr;
   kernels::RowSegments segments{};
+  HeadCounts apart{};
 };
+
+/// Elements of AttentionWorkspace::sums for `heads` query heads here, of `tokens` tokens: the sums of pieces
+/// (rms_norm_workspace_size), and where heads are apart (token segments, query heads of the model, head_dim) behind
+/// them. Does not use the group.
+index_t head_norm_sums(Processor processor, index_t tokens, index_t heads, index_t head_dim, const HeadSum& sum);
 
 /// The groups must outlive it.
 template <class T>

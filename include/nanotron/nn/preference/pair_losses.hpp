@@ -21,13 +21,14 @@ void check_preference(const deck::Config& config, deck::Findings& findings);
 class PairLoss final : public TokenWeights {
  public:
   struct Buffers {
-    Vector<double> sums;                        // (sequences, 2)
+    Vector<double> parts;                       // (sequences, shards of a sequence, 2)
+    Vector<double> sums;                        // (sequences, 2); parts, if there is one shard
     Vector<double> weights;                     // (rows)
     Vector<double> reference;                   // (sequences, 2): log-probabilities of the reference model
     Vector<double> chosen, rejected, accuracy;  // (sequences), see kernels::pair_rewards
   };
-  PairLoss(double beta, const kernels::PairRows& rows, comm::Group& cp, const Buffers& buffers)
-      : beta_(beta), rows_(rows), cp_(&cp), buffers_(buffers) {}
+  PairLoss(double beta, const kernels::PairRows& rows, const SumOrder& tokens, comm::Group& cp, const Buffers& buffers)
+      : beta_(beta), rows_(rows), tokens_(tokens), cp_(&cp), buffers_(buffers) {}
 
   Vector<const double> of(Device& device, Vector<const double> losses) const override;
   void replace(Device& device, Vector<double> losses) const override;
@@ -39,6 +40,7 @@ class PairLoss final : public TokenWeights {
 
   double beta_;
   kernels::PairRows rows_;
+  SumOrder tokens_;
   comm::Group* cp_;
   Buffers buffers_;
 };
@@ -49,6 +51,7 @@ struct PairSetup {
   kernels::PairRows rows{};                  // of all micro-batches
   std::vector<Vector<double>> rewards{};  // (micro-batches, sequences) each: as kernels::pair_rewards overwrites them
   comm::Group* cp = nullptr;
+  SumOrder tokens{};  // of the sums over an answer, see kernels::pair_sums
 };
 
 /// The pairs of a step, by micro-batch.
@@ -70,7 +73,7 @@ class PairLosses {
 };
 
 /// Of the sums over the context-parallel group, for one micro-batch; nothing where training minimises no function of
-/// sequences.
-comm::StepTraffic pair_traffic(const Objective& objective, index_t sequences, int cp);
+/// sequences. shards: those of PairSetup::tokens.
+comm::StepTraffic pair_traffic(const Objective& objective, index_t sequences, int shards, int cp);
 
 }  // namespace nanotron::nn

@@ -130,5 +130,28 @@ TEST(Cast, DoubleToBf16IsNotRoundedTwice) {
   EXPECT_EQ(static_cast<float>(y.host[2]), -1.0f - 0x1p-7f);
 }
 
+// Six blocks of columns: ((x0 + x1) + (x2 + x3)) + (x4 + x5), in views of wider rows.
+TYPED_TEST(Elementwise, ColumnsAreAddedInATree) {
+  using T = TypeParam;
+  using M = master_t<T>;
+  const index_t rows = 5, width = 7, leading = 6 * width + 3;
+  const auto x = Array<T>::random(rows * leading, 1);
+  Array<T> y(rows * (width + 2));
+  kernels::add_column_tree<T>(this->device_, MatrixRef<const T>(x.data(), rows, 6 * width, leading),
+                              MatrixRef<T>(y.data(), rows, width, width + 2));
+  this->device_.fence();
+  y.pull();
+  for (index_t r = 0; r < rows; ++r) {
+    for (index_t c = 0; c < width; ++c) {
+      const auto at = [&](index_t a) {
+        return static_cast<M>(x.host[static_cast<std::size_t>(r * leading + a * width + c)]);
+      };
+      const M sum = ((at(0) + at(1)) + (at(2) + at(3))) + (at(4) + at(5));
+      EXPECT_EQ(static_cast<double>(y.host[static_cast<std::size_t>(r * (width + 2) + c)]),
+                static_cast<double>(static_cast<T>(sum)));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace nanotron::test

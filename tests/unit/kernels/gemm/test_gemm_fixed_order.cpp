@@ -136,6 +136,25 @@ TYPED_TEST(GemmFixedOrder, PartsAddUpToTheWhole) {
   }
 }
 
+TYPED_TEST(GemmFixedOrder, TermsOfOtherRanksAreLeftOut) {
+  using T = TypeParam;
+  const index_t m = this->m, n = this->n, k = this->k, mine = this->extent;
+  const int before = 40, after = static_cast<int>(k - before - mine);
+  const auto a = Array<T>::random(m * k, 1), b = Array<T>::random(k * n, 2);
+  for (const Op op : {Op::none, Op::transpose}) {
+    const MatrixRef<const T> rows(b.data(), k, n), columns(b.data(), n, k);
+    const auto ours =
+        this->template multiply<T>(Op::none, op, {a.data(), m, k}, op == Op::none ? rows : columns, m, n,
+                                   SumOrder({{.extent = mine, .before = before, .after = after}}, 6, 1, 0));
+    const auto alone =
+        this->template multiply<T>(Op::none, op, MatrixRef<const T>(a.data(), m, k).column_block(before, mine),
+                                   op == Op::none ? rows.row_block(before, mine) : columns.column_block(before, mine),
+                                   m, n, SumOrder({{mine, 1}}, 6, 1, 0));
+    for (std::size_t i = 0; i < ours.size(); ++i)
+      ASSERT_EQ(static_cast<double>(ours[i]), static_cast<double>(alone[i]));
+  }
+}
+
 // Cuts that are counted, some shards without a term.
 TYPED_TEST(GemmFixedOrder, CountedCutsAreThoseOfTheShards) {
   using T = TypeParam;

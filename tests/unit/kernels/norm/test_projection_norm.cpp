@@ -32,6 +32,12 @@ class ProjectionNorm : public KernelTest<T> {
   }
   // What a rank owns, counted from its first column.
   static Range owned(int rank) { return rank == 0 ? Range{0, 16} : Range{8, 16}; }
+  static SumOrder order(int rank) {
+    const Range mine = owned(rank);
+    return SumOrder(
+        {{.extent = mine.size(), .before = static_cast<int>(mine.begin), .after = static_cast<int>(16 - mine.end)}}, 2,
+        1, 0);
+  }
 
   // The sum over both ranks, in the first.
   void add(Array<M>& to, const Array<M>& from) const {
@@ -59,9 +65,8 @@ TYPED_TEST(ProjectionNorm, OfTwoRanksFollowsTheReferenceAndItsFiniteDifferences)
   using M = master_t<T>;
   Array<T> y(rows * (columns + gap)), dx[2] = {Array<T>(rows * columns), Array<T>(rows * columns)};
   Array<M> statistics(rows), other(rows), sums(rows), dw[2] = {Array<M>(columns), Array<M>(columns)};
-  kernels::projection_squares<T>(this->device_, this->part(this->x_, shards[0]), this->owned(0), 2,
-                                 statistics.vector());
-  kernels::projection_squares<T>(this->device_, this->part(this->x_, shards[1]), this->owned(1), 2, other.vector());
+  kernels::projection_squares<T>(this->device_, this->part(this->x_, shards[0]), this->order(0), statistics.vector());
+  kernels::projection_squares<T>(this->device_, this->part(this->x_, shards[1]), this->order(1), other.vector());
   this->device_.fence();
   statistics.pull(), other.pull();
   this->add(statistics, other);
@@ -82,7 +87,8 @@ TYPED_TEST(ProjectionNorm, OfTwoRanksFollowsTheReferenceAndItsFiniteDifferences)
   for (int rank = 0; rank < 2; ++rank) {
     Array<M>& to = rank == 0 ? sums : other;
     kernels::projection_products<T>(this->device_, this->part(part_of_dy[rank], shards[rank]),
-                                    this->part(this->x_, shards[rank]), this->weights(shards[rank]), 4, to.vector());
+                                    this->part(this->x_, shards[rank]), this->weights(shards[rank]),
+                                    SumOrder({{16, 1}}, 4, 1, 0), to.vector());
   }
   this->device_.fence();
   sums.pull(), other.pull();

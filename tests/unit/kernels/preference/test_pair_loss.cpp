@@ -38,7 +38,7 @@ class Pairs {
     std::vector<double> sums(2 * sequences, 0.0);
     for (const auto& rows : rows_) {
       const Array<double> here = local(rows, losses);
-      kernels::pair_sums(device, rows, here.read(), sums_.vector());
+      kernels::pair_sums(device, rows, {}, here.read(), sums_.vector());
       device.fence();
       sums_.pull();
       for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += sums_.host[i];

@@ -225,28 +225,6 @@ TEST(DeckFeatures, RefuseWhatDoesNotGoTogether) {
   EXPECT_EQ(decks.message(small_deck, {"parallel.order=dp-tp-cp-pp"}), "");
 }
 
-TEST(DeckFeatures, TheSameBitsOnEveryGridNeedAGridThatCutsNoSum) {
-  const std::string deck = std::string(small_deck) + "&parallel dp = 1 /\n";
-  EXPECT_EQ(decks.message(deck, {"precision.reproducible=layout"}), "");
-  const auto refused = [&](std::vector<std::string> set, const std::string& words) {
-    set.insert(set.begin(), {"precision.reproducible=layout", "parallel.dp=1"});
-    EXPECT_NE(decks.message(deck, set).find(words), std::string::npos) << decks.message(deck, set);
-  };
-  refused({"parallel.cp=2", "parallel.cp_mode=all_to_all"}, "cp = 2 splits sums differently than context_shards = 1");
-  EXPECT_EQ(decks.message(deck, {"precision.reproducible=layout", "parallel.cp=2", "precision.context_shards=2"}), "");
-  refused({"parallel.cp=2", "precision.context_shards=6"}, "cp = 1, 3 or 6");
-  refused({"precision.context_shards=1000"}, "<=");
-  refused({"precision.tensor_shards=5"}, "tensor_shards = 5 does not divide");
-  refused({"precision.batch_shards=5"}, "batch_shards = 5 does not divide");
-  refused({"parallel.tp_mode=reduce_scatter", "parallel.tp=2", "precision.tensor_shards=2", "data.sequence_length=9"},
-          "tp_mode = 'all_reduce'");
-  refused({"moe.num_experts=6", "parallel.ep=3", "parallel.cp=2", "parallel.dp=3", "parallel.cp_mode=all_to_all",
-           "precision.context_shards=2"},
-          "ep a multiple of 2");
-  refused({"optimizer.name=muon"}, "name = 'adamw'");
-  refused({"parallel.gradient_sum=adasum"}, "gradient_sum = 'sum'");
-}
-
 TEST(DeckFeatures, APipelineHasALayerForEveryStage) {
   const std::string deck =
       std::string(small_deck).replace(small_deck.find("layers = 2"), 10, "layers = 6") + "&parallel dp = 1, pp = 3 /\n";

@@ -52,8 +52,8 @@ TEST(LatentDecks, AreRefusedWhereNothingIsDone) {
   decks.expect_refused(latent({"precision.compute=fp8"}), "compute = 'bf16'");
   decks.expect_refused(latent({"model.parametrization=mup", "model.base_hidden_size=16"}),
                        "parametrization = 'standard'");
-  decks.expect_refused(latent({"parallel.tp=2", "parallel.tp_mode=reduce_scatter", "precision.reproducible=layout"}),
-                       "tp_mode = 'all_reduce'", 2);
+  decks.expect_refused(latent({"precision.tensor_shards=3", "precision.reproducible=layout"}),
+                       "does not divide the 8 heads of latent attention");
   EXPECT_EQ(decks.message(small_deck, latent({"model.attention_sinks=t"})), "");
   EXPECT_EQ(decks.message(small_deck, latent({"precision.reproducible=layout"})), "");
 }

@@ -21,6 +21,9 @@ TEST(PreferenceDecks, Accepted) {
   EXPECT_EQ(decks.message(test::small_deck, pairs), "");
   EXPECT_EQ(decks.message(test::small_deck, with({"parallel.tp=2", "parallel.pp=2", "parallel.cp=2"}), 8), "");
   EXPECT_EQ(decks.message(test::small_deck, with({"precision.reproducible=layout"}), 2), "");
+  EXPECT_EQ(decks.message(test::small_deck,
+                          with({"precision.reproducible=layout", "precision.context_shards=2", "parallel.cp=2"}), 2),
+            "");
   EXPECT_EQ(decks.message(test::small_deck, with({"lora.rank=4", "lora.base=initial", "moe.num_experts=0"})), "");
   EXPECT_EQ(decks.message(test::small_deck, with({"moe.num_experts=4"})), "");
 }
@@ -38,7 +41,6 @@ TEST(PreferenceDecks, Refused) {
   decks.expect_refused(with({"model.num_nextn_predict_layers=1"}), "have a loss of tokens alone");
   decks.expect_refused(with({"moe.num_experts=4", "moe.capacity_factor=1.5"}), "capacity_factor = 0");
   decks.expect_refused(with({"optimizer.name=sophia"}), "curvature of a loss of tokens");
-  decks.expect_refused(with({"parallel.cp=2", "precision.reproducible=layout"}), "sums over answers");
 }
 
 }  // namespace
