@@ -128,6 +128,18 @@ class LayoutRuns : public testing::Test {
     }
   }
 
+  // Random grids; and of these pairs of tp and cp those that the ranks hold and the deck allows.
+  void compare_all(const std::vector<LayoutCase>& cases, std::initializer_list<std::pair<int, int>> tp_cp) {
+    for (const LayoutCase& c : cases) {
+      compare(c);
+      for (const auto& [tp, cp] : tp_cp) {
+        if (ranks_ % (tp * cp) != 0) continue;
+        const std::vector<std::string> grid{fmt::format("parallel.tp={}", tp), fmt::format("parallel.cp={}", cp)};
+        if (config_of(c, grid)) compare(c, grid);
+      }
+    }
+  }
+
   // On one rank: the order of 'layout' is one of many: the sums of 'run' differ from it by rounding alone, which more
   // steps amplify.
   void expect_same_training(const LayoutCase& c) const {

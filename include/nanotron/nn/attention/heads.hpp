@@ -4,7 +4,7 @@
 //
 //   k >= t   whole groups (a key-value head and the query heads that read it) are distributed: nothing is replicated
 //   k < t    query heads are distributed evenly; a key-value head is replicated on every rank that has one of its query
-//            heads, and those ranks hold partial sums of its gradient
+//            heads, and those ranks hold partial sums of its gradient, or gather them (SharedKeys)
 //
 // with k key-value heads and t tensor-parallel ranks.
 
