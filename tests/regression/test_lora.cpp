@@ -220,6 +220,21 @@ TEST_F(Lora, PlansTheMemoryOfAdaptersAlone) {
   }
 }
 
+// The middle stage of this pipeline has one unit, whose first shard begins where its slot does.
+TEST_F(Lora, StoresShardsOfFrozenWeightsOutsideTheirSlots) {
+  deck::Config config = *on(golden(), {.zero = 3});
+  config.model.num_hidden_layers = config.parallel.pp = 3;
+  config.parallel.dp = 2;
+  config.precision.compute = ScalarType::bf16;
+  config.lora.base = "initial";
+  config.checkpoint.resume = "none";
+  trainer::resolve(config, 6);
+  const auto parameters = [&](int dp, int pp) {
+    return trainer::plan_step(config, {.dp = dp, .pp = pp}).memory.bytes[static_cast<int>(MemoryKind::parameters)];
+  };
+  for (int stage = 0; stage < 3; ++stage) EXPECT_EQ(parameters(0, stage), parameters(1, stage)) << stage;
+}
+
 // Of weights that no update writes, where GEMMs read another copy: in bf16 with ZeRO-3.
 TEST_F(Lora, ABitThatFlipsInAFrozenWeightIsFound) {
   deck::Config config = *on(golden(), {.zero = ranks_ > 1 ? 3 : 0});

@@ -94,10 +94,11 @@ class LayoutRuns : public testing::Test {
   void compare(const LayoutCase& c, const std::vector<std::string>& fixed = {}) {
     std::optional<Numbers> reference;
     for (const auto& [name, config] : draw(c, fixed, runs_of_case)) {
-      SCOPED_TRACE(fmt::format("{} {} {} on {} ranks, dp {}", name, fmt::join(c.set, " "), fmt::join(fixed, " "),
-                               ranks_, config.parallel.dp));
+      const std::string run = fmt::format("{} {} {} on {} ranks, dp {}", name, fmt::join(c.set, " "),
+                                          fmt::join(fixed, " "), ranks_, config.parallel.dp);
+      SCOPED_TRACE(run);
       if (!reference) reference = serial(config, layout_steps);
-      const Numbers ours = run_training(config, world(), layout_steps);
+      const Numbers ours = run_named(run, config);
       EXPECT_EQ(ours.losses, reference->losses);
       EXPECT_EQ(ours.grad_norms, reference->grad_norms);
       EXPECT_EQ(ours.z_losses, reference->z_losses);
@@ -125,6 +126,16 @@ class LayoutRuns : public testing::Test {
       if (grid.pp > 1) ++cut_["pp"];
       if (grid.dp > 1) ++cut_["dp"];
       if (testing::Test::HasFailure()) return;
+    }
+  }
+
+  // GoogleTest shows no trace of a run that throws.
+  Numbers run_named(const std::string& name, const deck::Config& config) const {
+    try {
+      return run_training(config, world(), layout_steps);
+    } catch (const std::exception&) {
+      if (rank_ == 0) std::printf("stopped: %s\n", name.c_str());
+      throw;
     }
   }
 

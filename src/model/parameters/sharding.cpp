@@ -106,6 +106,7 @@ void leave_out_frozen(const ParameterTable& table, const Sharding& sharding, Com
   }
   for (index_t u = frozen.units.begin; u < frozen.units.end; ++u) shards.push_back(shard_of(table.unit(u), sharding));
   p.frozen = BufferLayout::packed(shards);
+  p.frozen_in = nn::FrozenIn::shards;
 }
 
 // Embedding and head, followed by one slot for all layers.

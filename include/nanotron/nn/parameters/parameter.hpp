@@ -75,15 +75,17 @@ struct ParameterSpec {
   }
 };
 
+/// Frozen 2-D parameters: whole in the buffer that GEMMs read, or in shards in a buffer of their own.
+enum class FrozenIn { compute, shards };
 /// Layouts of the flat buffers of one rank.
 struct ParameterLayouts {
   BufferLayout master;
-  BufferLayout compute;      // what GEMMs read
-  BufferLayout gradient;     // where backward accumulates
-  BufferLayout reduced;      // in the same buffer: this rank's part of the reduced gradient (over dp x cp)
-  BufferLayout moments;      // what the optimizer updates on this rank
-  BufferLayout frozen{};     // 2-D parameters that never change, where GEMMs read a narrower type than master's: in the
-                             // buffer that GEMMs read if they are there at the same offsets, else in one of its own
+  BufferLayout compute;   // what GEMMs read
+  BufferLayout gradient;  // where backward accumulates
+  BufferLayout reduced;   // in the same buffer: this rank's part of the reduced gradient (over dp x cp)
+  BufferLayout moments;   // what the optimizer updates on this rank
+  BufferLayout frozen{};  // 2-D parameters that never change, where GEMMs read a narrower type
+  FrozenIn frozen_in = FrozenIn::compute;
   index_t gradient_end = 0;  // where unit gradients stored after the reduced ones end in the buffer; 0: none are
 };
 
@@ -110,8 +112,8 @@ struct ParameterBuffers {
       }
     }
     compute = arena.take<T>(MemoryKind::parameters, layouts.compute.size());
-    const bool is_in_compute = layouts.compute.common(layouts.frozen) == layouts.frozen;
-    frozen = is_in_compute ? compute : arena.take<T>(MemoryKind::parameters, layouts.frozen.size());
+    frozen = compute;
+    if (layouts.frozen_in == FrozenIn::shards) frozen = arena.take<T>(MemoryKind::parameters, layouts.frozen.size());
   }
 
   /// f(layout, buffer) of the buffers that keep the weights, each weight once: the master weights, and those that are
