@@ -44,6 +44,8 @@ if(NANOTRON_SANITIZE)
   target_link_options(nanotron_options INTERFACE -fsanitize=address,undefined)
   target_compile_definitions(nanotron_options INTERFACE NANOTRON_WITH_SANITIZERS)
 endif()
+# libstdc++ checks indices and iterators.
+target_compile_definitions(nanotron_options INTERFACE $<$<CONFIG:Debug,Asan>:_GLIBCXX_ASSERTIONS>)
 if(NANOTRON_FUZZ)
   list(APPEND NANOTRON_CXX_OPTIONS -fsanitize=fuzzer-no-link)
 endif()

@@ -2,11 +2,12 @@
 # Installs the packages that the build needs on Debian or Ubuntu, or prints the command for an
 # administrator. Fast if all are installed.
 #
-#   jobscripts/install_dependencies.sh [--mpi openmpi|mpich|both] [--tests] [--aarch64]
+#   jobscripts/install_dependencies.sh [--mpi openmpi|mpich|both] [--tests] [--aarch64] [--debootstrap]
 #
-#   --mpi       which MPI, with its parallel HDF5 (openmpi)
-#   --tests     also the packages of the test suite
-#   --aarch64   also the cross compiler and qemu of the preset aarch64, for tests/aarch64/sysroot.sh
+#   --mpi           which MPI, with its parallel HDF5 (openmpi)
+#   --tests         also the packages of the test suite
+#   --aarch64       also the cross compiler and qemu of the preset aarch64, for tests/aarch64/sysroot.sh
+#   --debootstrap   also debootstrap, for tests/debian.sh
 #
 # Exit code 71 if a package is missing and cannot be installed.
 set -euo pipefail
@@ -14,13 +15,13 @@ set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 mpi=openmpi
 tests=0
-aarch64=0
+others=()
 
 say() { printf '%s\n' "install_dependencies: $*"; }
 
 usage_error() {
   say "$1" >&2
-  sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+  sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
   exit 64
 }
 
@@ -28,8 +29,9 @@ while [ $# -gt 0 ]; do
   case "$1" in
     --mpi) mpi="${2:-}"; shift ;;
     --tests) tests=1 ;;
-    --aarch64) aarch64=1 ;;
-    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    --aarch64) others+=(g++-aarch64-linux-gnu qemu-user-static) ;;
+    --debootstrap) others+=(debootstrap) ;;
+    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) usage_error "unknown option '$1'" ;;
   esac
   shift
@@ -50,8 +52,7 @@ if [ "$tests" = 1 ]; then
   packages+=(ccache clang-format libgtest-dev gfortran mandoc python3-pytest shellcheck slurm-wlm munge iproute2 zsh
     environment-modules)
 fi
-
-if [ "$aarch64" = 1 ]; then packages+=(g++-aarch64-linux-gnu qemu-user-static); fi
+packages+=("${others[@]}")
 
 is_installed() {
   [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2> /dev/null)" = installed ]

@@ -76,7 +76,7 @@ chosen_tests() {
       if (!(base[NR] in number)) number[base[NR]] = ++bases
       if (size[NR] > 2) ++larger[base[NR]] }
     END { for (i = 1; i <= NR; ++i)
-            if ((size[i] == 0 || (int(seed / 4) + number[base[i]]) % part == 0) && (full || size[i] <= 2 || (seed + number[base[i]]) % larger[base[i]] == seen[base[i]]++)) print name[i] }'
+            if ((size[i] == 0 || (int(seed / 12) + number[base[i]]) % part == 0) && (full || size[i] <= 2 || (seed + number[base[i]]) % larger[base[i]] == seen[base[i]]++)) print name[i] }'
 }
 
 # needed_targets <test>...: the test programs that these tests run; for scripts all that they start

@@ -27,9 +27,9 @@ enum class Op { none, transpose };
 /// C = beta C. Packed operands use device.gemm_workspace(). If that is too small, GemmMode::library
 /// runs without packing or allocates; GemmMode::fixed_order throws Error (system_error) on the host.
 ///
-/// With GemmMode::fixed_order an element of C is alpha s + beta c, with s the sum over k in the given order, whatever
-/// m, n, the leading dimensions, the threads and the element's position; sums of shards are rounded to C before they
-/// are added. GemmMode::library ignores `order`.
+/// With GemmMode::fixed_order an element of C is alpha s + beta c, s the sum over k in the given order, whatever m, n,
+/// leading dimensions, threads and the element's position; bf16 in blocks of 32 (src/kernels/gemm/pair_order.hpp),
+/// range by range. Sums of shards are rounded to C before they are added. GemmMode::library ignores `order`.
 template <class T, class C>
 void gemm(Device& device, Op op_a, Op op_b, double alpha, MatrixRef<const T> a, MatrixRef<const T> b, double beta,
           MatrixRef<C> c, const SumOrder& order = {});

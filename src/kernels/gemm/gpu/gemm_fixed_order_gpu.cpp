@@ -1,15 +1,36 @@
 #include <cmath>
 
 #include "kernels/gemm/gemm_backend.hpp"
+#include "kernels/gemm/pair_order.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
 
-// GEMM in a fixed order of summation, whatever the shape: one thread per element of C.
+// GEMM in a fixed order of summation, whatever the shape: one thread per element of C. The orders are those of
+// host/gemm_fixed_order_host.cpp.
 
 namespace nanotron::kernels::detail {
 namespace {
 
+enum class Terms { chain, pairs };
+
+// sum += the products of factors a(k) and b(k) in the range.
+template <Terms order, class M, class A, class B>
+NANOTRON_FUNCTION M add_terms(M sum, const Range& range, const A& a, const B& b) {
+  if constexpr (order == Terms::chain) {
+    for (index_t k = range.begin; k < range.end; ++k) sum = std::fma(a(k), b(k), sum);
+  } else {
+    for (index_t k = range.begin; k < range.end; k += pair_terms) {
+      const index_t left = range.end - k;
+      const M pairs = sum_of_pairs(
+          left < pair_terms ? left : pair_terms, [&](index_t i) { return a(k + i); },
+          [&](index_t i) { return b(k + i); });
+      sum = add_flushed(sum, pairs);
+    }
+  }
+  return sum;
+}
+
 // begin: of the first shard's sum.
-template <class T, class C>
+template <Terms kind, class T, class C>
 NANOTRON_FUNCTION void multiply_element(const GemmProblem& p, const SumOrder& order, Begin begin, const T* a,
                                         const T* b, C* c, index_t i, index_t j) {
   using M = master_t<T>;
@@ -22,10 +43,9 @@ NANOTRON_FUNCTION void multiply_element(const GemmProblem& p, const SumOrder& or
   for (int s = 0; s < order.shards_on_rank; ++s) {
     M sum = begin == Begin::at_c ? static_cast<M>(target) : M(0);
     for (int block = 0; block < order.block_count; ++block) {
-      const Range terms = order.terms(block, s);
-      for (index_t k = terms.begin; k < terms.end; ++k) {
-        sum = std::fma(static_cast<M>(a[i * a_row + k * a_k]), static_cast<M>(b[k * b_k + j * b_column]), sum);
-      }
+      sum = add_terms<kind>(
+          sum, order.terms(block, s), [=](index_t k) { return static_cast<M>(a[i * a_row + k * a_k]); },
+          [=](index_t k) { return static_cast<M>(b[k * b_k + j * b_column]); });
     }
     stack[tree.top()] = static_cast<M>(static_cast<C>(sum));
     tree.push(add);
@@ -42,9 +62,11 @@ NANOTRON_FUNCTION void multiply_element(const GemmProblem& p, const SumOrder& or
 template <class T, class C>
 void multiply_in_order(Device& device, const GemmProblem& p, const SumOrder& given, const T* a, const T* b, C* c) {
   const SumOrder order = order_or_whole(given, p.k);
+  constexpr Terms kind = std::is_same_v<T, bf16> ? Terms::pairs : Terms::chain;
   for_each_element(
-      device, "gemm_in_order", p.m * p.n,
-      KOKKOS_LAMBDA(const index_t i) { multiply_element<T, C>(p, order, Begin::at_zero, a, b, c, i / p.n, i % p.n); });
+      device, "gemm_in_order", p.m * p.n, KOKKOS_LAMBDA(const index_t i) {
+        multiply_element<kind, T, C>(p, order, Begin::at_zero, a, b, c, i / p.n, i % p.n);
+      });
 }
 
 template <class T, class C>
@@ -56,7 +78,7 @@ void multiply_batch_in_order(Device& device, const GemmProblem& p, const T* cons
   for_each_element(
       device, "gemm_in_order", count * each, KOKKOS_LAMBDA(const index_t at) {
         const index_t i = at / each, element = at % each;
-        multiply_element<T, C>(p, order, begin, a[i], b[i], c[i], element / p.n, element % p.n);
+        multiply_element<Terms::chain, T, C>(p, order, begin, a[i], b[i], c[i], element / p.n, element % p.n);
       });
 }
 

@@ -1,5 +1,6 @@
 // ranks: 1
 #include <bit>
+#include <cmath>
 
 #include "nanotron/deck/config.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"
@@ -155,6 +156,15 @@ TYPED_TEST(GemmFixedOrder, TermsOfOtherRanksAreLeftOut) {
   }
 }
 
+TYPED_TEST(GemmFixedOrder, ARankWithoutTermsHasZeros) {
+  using T = TypeParam;
+  const index_t m = this->m, n = this->n, k = this->k;
+  const auto a = Array<T>::random(m * k, 1), b = Array<T>::random(k * n, 2);
+  const SumOrder none({{.extent = 1, .before = 100, .after = static_cast<int>(k - 100)}}, 8, 8, 7);
+  for (const T x : this->template multiply<T>(Op::none, Op::none, {a.data(), m, k}, {b.data(), k, n}, m, n, none))
+    ASSERT_EQ(static_cast<double>(x), 0.0);
+}
+
 // Cuts that are counted, some shards without a term.
 TYPED_TEST(GemmFixedOrder, CountedCutsAreThoseOfTheShards) {
   using T = TypeParam;
@@ -174,6 +184,118 @@ TYPED_TEST(GemmFixedOrder, CountedCutsAreThoseOfTheShards) {
   cuts.push(), empty.push();
   expect_same(product(k, SumOrder::at_cuts(cuts.data(), 5, k)), product(k, even));
   expect_same(product(40, SumOrder::at_cuts(empty.data(), 3, 40)), product(40, {}));
+}
+
+// Flushed as with FTZ and DAZ; no result of these tests is rounded up to 2^-126, where std::fma does not say from
+// where.
+float flush(float x) { return std::fabs(x) < 0x1p-126F ? std::copysign(0.0F, x) : x; }
+
+class GemmOfPairs : public GemmFixedOrder<bf16> {
+ protected:
+  // op(A) (m, terms) op(B) (terms, n), whose one shard has these ranges.
+  void expect_expected(const Array<bf16>& a, const Array<bf16>& b, index_t terms, const std::vector<Range>& ranges,
+                       const SumOrder& order) {
+    const auto whole = expected(a, b, terms, ranges);
+    for (const Op op_a : {Op::none, Op::transpose}) {
+      for (const Op op_b : {Op::none, Op::transpose}) {
+        const Array<bf16> left = op_a == Op::none ? a : transposed(a, m, terms),
+                          right = op_b == Op::none ? b : transposed(b, terms, n);
+        const auto of_a = op_a == Op::none ? std::pair{m, terms} : std::pair{terms, m};
+        const auto of_b = op_b == Op::none ? std::pair{terms, n} : std::pair{n, terms};
+        const auto ours = multiply<float>(op_a, op_b, {left.data(), of_a.first, of_a.second},
+                                          {right.data(), of_b.first, of_b.second}, m, n, order);
+        ASSERT_EQ(ours.size(), whole.size());
+        for (std::size_t at = 0; at < ours.size(); ++at) {
+          ASSERT_EQ(std::bit_cast<std::uint32_t>(ours[at]), std::bit_cast<std::uint32_t>(whole[at]))
+              << at << ": " << ours[at] << ", " << whole[at];
+        }
+      }
+    }
+  }
+
+  // Of ranges that fill tiles well, and of those that do not.
+  void expect_expected(const Array<bf16>& a, const Array<bf16>& b) {
+    expect_expected(a, b, k, {{0, k}}, {});
+    expect_expected(a, b, k, {{0, extent}, {extent, k}}, two_blocks(extent, 1, 1, 0));
+    expect_expected(a, b, 15, {{0, 15}}, {});
+    expect_expected(a, b, 67, {{0, 65}, {65, 66}, {66, 67}}, SumOrder({{65, 1}, {1, 1}, {1, 1}}, 1, 1, 0));
+  }
+
+ private:
+  // By plain loops: for each 32 terms of a range the sum of even and of odd ones.
+  static std::vector<float> expected(const Array<bf16>& a, const Array<bf16>& b, index_t terms,
+                                     const std::vector<Range>& ranges) {
+    std::vector<float> c(static_cast<std::size_t>(m * n));
+    for (index_t i = 0; i < m; ++i) {
+      for (index_t j = 0; j < n; ++j) {
+        float& sum = c[static_cast<std::size_t>(i * n + j)];
+        for (const Range& range : ranges) {
+          for (index_t first = range.begin; first < range.end; first += 32) {
+            float sums[2] = {};
+            for (index_t t = 0; t < 32; ++t) {
+              const index_t at = first + t;
+              const bool is_there = at < range.end;
+              const float x = is_there ? static_cast<float>(a.host[static_cast<std::size_t>(i * terms + at)]) : 0.0F;
+              const float y = is_there ? static_cast<float>(b.host[static_cast<std::size_t>(at * n + j)]) : 0.0F;
+              sums[t % 2] = flush(std::fma(flush(x), flush(y), sums[t % 2]));
+            }
+            sum = flush(sum + flush(sums[0] + sums[1]));
+          }
+        }
+      }
+    }
+    return c;
+  }
+
+  static Array<bf16> transposed(const Array<bf16>& x, index_t rows, index_t columns) {
+    Array<bf16> y(rows * columns);
+    for (index_t i = 0; i < rows; ++i) {
+      for (index_t j = 0; j < columns; ++j)
+        y.host[static_cast<std::size_t>(j * rows + i)] = x.host[static_cast<std::size_t>(i * columns + j)];
+    }
+    y.push();
+    return y;
+  }
+};
+
+TEST_F(GemmOfPairs, HasTheOrderOfAmx) { expect_expected(Array<bf16>::random(m * k, 1), Array<bf16>::random(k * n, 2)); }
+
+// Products, sums and operands around 2^-126, of both signs.
+TEST_F(GemmOfPairs, FlushesSubnormalNumbers) {
+  auto a = Array<bf16>::random(m * k, 1), b = Array<bf16>::random(k * n, 2);
+  const auto scale = [](Array<bf16>& x, int exponent, index_t period) {
+    for (std::size_t i = 0; i < x.host.size(); ++i) {
+      const int step = static_cast<int>(i % static_cast<std::size_t>(period));
+      x.host[i] = bf16(std::ldexp(static_cast<float>(x.host[i]), exponent - step));
+    }
+    x.push();
+  };
+  scale(a, -60, 7);
+  scale(b, -62, 5);
+  expect_expected(a, b);
+  scale(a, -66, 3);  // the operand alone is subnormal
+  scale(b, 100, 1);
+  expect_expected(a, b);
+}
+
+// 2^-126 minus some part of it: the sum is rounded to 24 bits before it is found too small.
+TEST_F(GemmOfPairs, FlushesAfterRounding) {
+  for (const auto& [factor, expected] : {std::pair{0x1p-76F, 0x1p-126F}, {0x1p-75F, 0x1p-126F}, {0x1.8p-75F, 0.0F}}) {
+    Array<bf16> a(m * k), b(k * n);
+    std::fill(a.host.begin(), a.host.end(), bf16(0.0F));
+    std::fill(b.host.begin(), b.host.end(), bf16(0.0F));
+    for (index_t i = 0; i < m; ++i) {
+      a.host[static_cast<std::size_t>(i * k)] = bf16(0x1p-63F);
+      a.host[static_cast<std::size_t>(i * k + 2)] = bf16(-factor);
+    }
+    for (index_t j = 0; j < n; ++j) {
+      b.host[static_cast<std::size_t>(j)] = bf16(0x1p-63F);
+      b.host[static_cast<std::size_t>(2 * n + j)] = bf16(0x1p-76F);
+    }
+    a.push(), b.push();
+    for (const float x : multiply<float>(Op::none, Op::none, {a.data(), m, k}, {b.data(), k, n}, m, n, {}))
+      ASSERT_EQ(x, expected) << factor;
+  }
 }
 
 TEST(SumOrder, KnowsWhoHoldsANode) {
