@@ -71,7 +71,7 @@ cp /etc/resolv.conf "$folder/etc/resolv.conf"
 # inside <command> [<argument>...]: in the clone, with mounts of its own, which end with it.
 inside() {
   local mounts kept=() name
-  for name in NANOTRON_SEED http_proxy https_proxy no_proxy PIP_INDEX_URL; do
+  for name in NANOTRON_SEED http_proxy https_proxy no_proxy PIP_INDEX_URL PIP_CERT; do
     if [ -n "${!name:-}" ]; then kept+=("$name=${!name}"); fi
   done
   # shellcheck disable=SC2016
@@ -79,6 +79,10 @@ inside() {
   unshare --mount bash -c "$mounts" "$folder" env -i -C /root/nanotron_hpc HOME=/root LANG=C.UTF-8 \
     PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "${kept[@]}" "$@"
 }
+if [ -n "$(ls -A /usr/local/share/ca-certificates 2> /dev/null)" ]; then  # of a site's proxy
+  cp -r /usr/local/share/ca-certificates/. "$folder/usr/local/share/ca-certificates/"
+  inside update-ca-certificates > /dev/null 2>&1
+fi
 # Packages of today, of sid too.
 inside bash -c 'apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 dist-upgrade -y > /dev/null' ||
   say "no newer packages can be loaded"

@@ -71,6 +71,7 @@ const std::vector<Case> cases{
     {"llama",
      {"precision.compute=fp32", "model.num_key_value_heads=4", "precision.tensor_shards=4", "optimizer.name=soap",
       "optimizer.precondition_every=1", "optimizer.max_precondition_size=64", "precision.moments=bf16"}},
+    {"qwen2", {"precision.compute=bf16", "precision.tensor_shards=2", "optimizer.name=muon", "optimizer.qk_clip=0.01"}},
     {"qwen3",
      {"precision.compute=fp64", "precision.tensor_shards=2", "precision.batch_shards=6",
       "data.document_mask=block_diagonal", "model.num_nextn_predict_layers=1", "optimizer.mtp_loss_coefficient=1"}}};

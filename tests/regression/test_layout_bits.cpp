@@ -57,7 +57,8 @@ const std::vector<Case> fixed{
      {"precision.compute=bf16", "model.num_attention_heads=8", "model.num_key_value_heads=2", "model.head_dim=6",
       "precision.tensor_shards=8", "precision.context_shards=2"}},
     {"experts", "mixtral", {"precision.compute=fp32", "precision.tensor_shards=1"}},
-    {"sigmoid_experts", "qwen3_moe", {"precision.compute=bf16", "precision.tensor_shards=2"}}};
+    {"sigmoid_experts", "qwen3_moe", {"precision.compute=bf16", "precision.tensor_shards=2"}},
+    {"muon", "qwen3", {"precision.compute=fp32", "precision.tensor_shards=2", "optimizer.name=muon"}}};
 
 // FNV-1a of 64-bit words.
 class Hash {

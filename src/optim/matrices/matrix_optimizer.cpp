@@ -1,12 +1,14 @@
 #include "matrix_optimizer.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "nanotron/base/types.hpp"
 #include "nanotron/comm/collectives.hpp"
 #include "nanotron/deck/later_tokens.hpp"
 #include "nanotron/deck/layer_kinds.hpp"
 #include "nanotron/kernels/elementwise/elementwise.hpp"
+#include "nanotron/kernels/gemm/gemm.hpp"
 #include "nanotron/kernels/optim/muon.hpp"
 #include "optim/optimizers.hpp"
 
@@ -94,7 +96,8 @@ MatrixOptimizer<M>::MatrixOptimizer(const char* region, MatrixWork work, const d
                             .host_bucket = setup.host_bucket},
                            arena, Covers::others)),
       gathered_(arena.take<M>(MemoryKind::workspace, max_gathered())),
-      whole_(arena.take<M>(MemoryKind::workspace, most(&MatrixLayout::whole_size))) {}
+      whole_(arena.take<M>(MemoryKind::workspace, most(&MatrixLayout::whole_size))),
+      gemm_workspace_(arena.take<std::byte>(MemoryKind::workspace, gemm_bytes(config, arena))) {}
 
 template <class M>
 index_t MatrixOptimizer<M>::most(index_t MatrixLayout::*of) const {
@@ -108,6 +111,21 @@ index_t MatrixOptimizer<M>::max_gathered() const {
   index_t most = 0;
   for (const Stack& stack : stacks_) most = std::max(most, stack.tp->size() * stack.layout.unit_size);
   return most;
+}
+
+// Of products of a matrix (m, n) with square ones, and of these. A GPU's device has what all of its GEMMs need.
+template <class M>
+index_t MatrixOptimizer<M>::gemm_bytes(const deck::Config& config, const Arena& arena) const {
+  if (arena.processor() == Processor::gpu) return 0;
+  const GemmMode mode =
+      config.precision.reproducible == deck::Reproducible::layout ? GemmMode::fixed_order : GemmMode::library;
+  std::size_t bytes = 0;
+  for_each_owned([&](const Place& at) {
+    const index_t m = matrix(at).rows, n = matrix(at).columns;
+    for (const auto& [rows, columns, k] : {std::array{m, n, m}, {m, n, n}, {m, m, n}, {n, n, m}, {m, m, m}, {n, n, n}})
+      bytes = std::max(bytes, kernels::gemm_workspace_bytes<M>(mode, Processor::cpu, rows, columns, k));
+  });
+  return static_cast<index_t>(bytes);
 }
 
 template <class M>
@@ -219,6 +237,8 @@ template <class M>
 void MatrixOptimizer<M>::compute_owned(Device& device, std::size_t s, std::size_t layer,
                                        Vector<const kernels::UpdateScalars> scalars) {
   const MatrixLayout& layout = stacks_[s].layout;
+  const Vector<std::byte> of_device = device.gemm_workspace();
+  if (gemm_workspace_.size() > of_device.size()) device.set_gemm_workspace(gemm_workspace_);
   for (std::size_t i = 0; i < layout.matrices.size(); ++i) {
     if (!owns({s, layer, i})) continue;
     const HiddenMatrix& m = layout.matrices[i];
@@ -231,6 +251,7 @@ void MatrixOptimizer<M>::compute_owned(Device& device, std::size_t s, std::size_
     }
     compute(device, {s, layer, i}, whole(m), scalars);
   }
+  device.set_gemm_workspace(of_device);
 }
 
 template <class M>

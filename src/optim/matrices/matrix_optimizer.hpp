@@ -11,7 +11,7 @@
 //   descend     each rank: its elements
 //
 // With t tensor-parallel ranks, S ranks in the shard group, U elements in a unit on a rank and W in its whole matrices,
-// a rank needs t U + W elements and what compute needs. It passes to collectives per layer:
+// a rank needs t U + W elements, a workspace of GEMMs, and what compute needs. It passes to collectives per layer:
 //
 //   t > 1   U, and the matrices that ranks with its shard rank own        S > 1   U / S + W
 
@@ -95,6 +95,7 @@ class MatrixOptimizer : public Optimizer<M> {
   std::vector<Stack> stacks_of(const deck::Config& config, const OptimizerSetup& setup) const;
   index_t most(index_t MatrixLayout::*of) const;
   index_t max_gathered() const;
+  index_t gemm_bytes(const deck::Config& config, const Arena& arena) const;
   void gather(Device& device, const Stack& stack);
   void compute_owned(Device& device, std::size_t stack, std::size_t layer,
                      Vector<const kernels::UpdateScalars> scalars);
@@ -110,6 +111,7 @@ class MatrixOptimizer : public Optimizer<M> {
   std::unique_ptr<Optimizer<M>> adamw_;
   Vector<M> gathered_;  // units of all tensor-parallel ranks; shared by the stacks, as the next one
   Vector<M> whole_;
+  Vector<std::byte> gemm_workspace_;  // of a host
 };
 
 /// Errors of decks whose layers do not have the same matrices. who: the optimizer.

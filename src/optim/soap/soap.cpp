@@ -115,7 +115,6 @@ class Soap final : public MatrixOptimizer<M> {
   OwnedLayers owned_layers() const;
   template <class Size>
   index_t most(const Size& of) const;
-  index_t gemm_bytes(const deck::Config& config, const Arena& arena) const;
   void find_states(const deck::Config& config, const model::ParameterTable& table);
   std::size_t index_of(const Place& at) const {
     return first_[at.stack] + at.layer * this->stacks()[at.stack].layout.matrices.size() + at.matrix;
@@ -146,7 +145,6 @@ class Soap final : public MatrixOptimizer<M> {
   Vector<M> buffers_[3], of_side_;
   Vector<kernels::UpdateScalars> scaled_;
   Vector<std::int32_t> order_;
-  Vector<std::byte> gemm_workspace_;
   HostArray<double> reals_;
   HostArray<std::int32_t> integers_;
   HostCopy<M> matrix_, basis_;
@@ -168,7 +166,6 @@ Soap<M>::Soap(const deck::Config& config, const OptimizerSetup& setup, Arena& ar
       of_side_(arena.take<M>(MemoryKind::workspace, side_ * side_)),
       scaled_(arena.take<kernels::UpdateScalars>(MemoryKind::workspace, 1)),
       order_(arena.take<std::int32_t>(MemoryKind::workspace, side_)),
-      gemm_workspace_(arena.take<std::byte>(MemoryKind::workspace, gemm_bytes(config, arena))),
       reals_(arena, static_cast<index_t>(kernels::eigen_sizes(side_).reals)),
       integers_(arena, static_cast<index_t>(kernels::eigen_sizes(side_).integers)),
       matrix_(arena, side_ * side_),
@@ -219,20 +216,6 @@ index_t Soap<M>::most(const Size& of) const {
   this->for_each_owned(
       [&](const Place& at) { most = std::max(most, of(this->matrix(at).rows, this->matrix(at).columns)); });
   return most;
-}
-
-// Of a GPU the device has what all of its GEMMs need.
-template <class M>
-index_t Soap<M>::gemm_bytes(const deck::Config& config, const Arena& arena) const {
-  if (arena.processor() == Processor::gpu) return 0;
-  const GemmMode mode =
-      config.precision.reproducible == deck::Reproducible::layout ? GemmMode::fixed_order : GemmMode::library;
-  return most([&](index_t m, index_t n) {
-    std::size_t bytes = 0;
-    for (const auto& [rows, columns, k] : {std::array{m, n, m}, {m, n, n}, {m, m, n}, {n, n, m}, {m, m, m}, {n, n, n}})
-      bytes = std::max(bytes, kernels::gemm_workspace_bytes<M>(mode, Processor::cpu, rows, columns, k));
-    return static_cast<index_t>(bytes);
-  });
 }
 
 template <class M>
@@ -294,8 +277,6 @@ template <class M>
 void Soap<M>::compute(Device& device, const Place& at, Matrix<M> whole, Scalars scalars) {
   const HiddenMatrix& m = this->matrix(at);
   Owned& o = owned_[index_of(at)];
-  const Vector<std::byte> of_device = device.gemm_workspace();
-  if (gemm_workspace_.size() > of_device.size()) device.set_gemm_workspace(gemm_workspace_);
   kernels::scale_gradient<M>(device, Vector<M>(whole.data(), whole.size()), scalars, scaled_);
   if (descends() || device.is_planning())
     compute_in_eigenbasis(device, o, whole);
@@ -306,7 +287,6 @@ void Soap<M>::compute(Device& device, const Place& at, Matrix<M> whole, Scalars 
       if (o.q[side].size() > 0) turn_basis(device, o, side, m);
     }
   }
-  device.set_gemm_workspace(of_device);
 }
 
 // whole: G <- N without the factor of the step, which descent() has.
