@@ -6,6 +6,7 @@
 """
 import json
 import os
+import shutil
 import subprocess
 import tarfile
 import tempfile
@@ -197,7 +198,10 @@ def main(work):
     script("speed", "--deck", code=64, says=["--deck needs a value"])
     script("speed", "--deck", work / "none.deck", code=64, says=["no deck"])
     script("speed", "--bin", programs, code=64, says=["no program", "nanotron_gpu_tests"])
-    script("--bundle", work, code=1, says=["is there already"])
+    if shutil.which("orterun"):
+        script("--bundle", work, code=1, says=["is there already"])
+    else:
+        script("--bundle", work / "new", code=1, says=["orterun was not found"])
 
     make(programs, "nanotron_hpc", HPC.replace("{program}", program))
     make(tools, "nvidia-smi", SMI)

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from conftest import ROOT, needs
 
@@ -18,6 +19,8 @@ TOLD = [TOOLS / "nanotron_tools/__init__.py", *TOOLS.glob("nanotron_*.py")]
 
 def checked(checker, folder):
     needs(checker)
+    if checker == "mypy" and np.__version__ >= "2":
+        pytest.skip("types of NumPy 2 differ from those of 1, with which tools/ is checked")
     return subprocess.run([sys.executable, "-m", checker, *CHECKERS[checker]], cwd=folder, text=True, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, timeout=200)
 
