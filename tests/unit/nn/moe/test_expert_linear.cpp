@@ -185,9 +185,9 @@ TEST(ExpertLinear, GroupedNeedsOneStride) {
 }
 
 // GEMMs on tiles of our own keep nothing for a shape: all rows of an expert are one GEMM. Elsewhere, and for a few
-// rows, they are multiplied in pieces, with the same bits of the weight gradient.
+// rows, they are multiplied in pieces of a power of two.
 TEST(ExpertLinear, MultipliesAllRowsOfAnExpertAtOnceOnTiles) {
-  constexpr index_t out = 96, in = 64;  // whole blocks of C, else the sums of pieces are rounded
+  constexpr index_t out = 96, in = 64;
   const Counts counts{131, 0, 70, 5};
   nn::ExpertRows rows;
   rows.begin.assign(counts.size() + 1, 0);
@@ -226,7 +226,7 @@ TEST(ExpertLinear, MultipliesAllRowsOfAnExpertAtOnceOnTiles) {
 
   for (index_t e = 0, at = 0; e < 4; ++e) {
     for (index_t left = counts[static_cast<std::size_t>(e)]; left > 0;) {
-      const auto n = static_cast<index_t>(std::bit_floor(static_cast<std::size_t>(left)));
+      const index_t n = tiles ? left : static_cast<index_t>(std::bit_floor(static_cast<std::size_t>(left)));
       kernels::gemm<bf16, float>(device, kernels::Op::transpose, kernels::Op::none, 1.0,
                                  Matrix<const bf16>(dy.data() + at * out, n, out),
                                  Matrix<const bf16>(x.data() + at * in, n, in), 1.0, MatrixRef<float>(of(expected, e)));

@@ -27,7 +27,8 @@ TEST(LayoutDecks, NeedAGridThatCutsNoSum) {
   refused({"moe.num_experts=6", "parallel.ep=3", "parallel.cp=2", "parallel.dp=3", "parallel.cp_mode=all_to_all",
            "precision.context_shards=2"},
           "ep a multiple of 2");
-  refused({"optimizer.name=muon"}, "name = 'adamw'");
+  refused({"parallel.compression=powersgd"}, "compression = 'bf16' or 'none'");
+  EXPECT_EQ(decks.message(deck, {"precision.reproducible=layout", "optimizer.name=muon"}), "");
   refused({"parallel.gradient_sum=adasum"}, "gradient_sum = 'sum'");
 }
 
