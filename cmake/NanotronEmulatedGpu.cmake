@@ -1,5 +1,5 @@
 # NANOTRON_EMULATE_GPU: the real headers of CUDA and NCCL, or of HIP, the functions of tests/emulation. No compiler for GPUs, no
-# driver. With HIP the headers of RCCL and rocBLAS are those of tests/emulation/hip, which take NCCL's.
+# driver. With HIP, a GPU with the FP8 of MI300; the headers of RCCL, rocBLAS and hipBLASLt are those of tests/emulation/hip.
 find_path(NANOTRON_CUDA_INCLUDE_DIR cuda_runtime_api.h HINTS "$ENV{CUDA_HOME}" /usr/local/cuda PATH_SUFFIXES include)
 find_path(NANOTRON_NCCL_INCLUDE_DIR nccl.h HINTS "$ENV{NCCL_ROOT}" "${NANOTRON_CUDA_INCLUDE_DIR}" PATH_SUFFIXES include)
 set(_emulation "${PROJECT_SOURCE_DIR}/tests/emulation")
@@ -10,9 +10,9 @@ if(NANOTRON_GPU STREQUAL "hip")
     message(FATAL_ERROR "The emulated AMD GPU needs the headers of HIP and NCCL: set ROCM_PATH (Debian: libamdhip64-dev) "
       "and NCCL_ROOT.")
   endif()
-  list(APPEND _sources rocblas)
+  list(APPEND _sources rocblas hipblaslt)
   set(_includes "${_emulation}/hip" "${_emulation}/hip/nccl" "${NANOTRON_HIP_INCLUDE_DIR}" "${NANOTRON_NCCL_INCLUDE_DIR}")
-  set(_definitions NANOTRON_WITH_HIP __HIP_PLATFORM_AMD__)
+  set(_definitions NANOTRON_WITH_HIP NANOTRON_WITH_HIPBLASLT NANOTRON_WITH_HIP_FP8 NANOTRON_FP8_FNUZ __HIP_PLATFORM_AMD__)
   set(_options -Wno-unused-result)  # of tests, which look at what the calls did
 else()
   if(NOT NANOTRON_CUDA_INCLUDE_DIR OR NOT NANOTRON_NCCL_INCLUDE_DIR)

@@ -28,14 +28,17 @@ function(nanotron_find_kernels)
 endfunction()
 
 # nanotron_keep_sources(<variable>): of sources below a folder those of this build: of host/ without a GPU; of gpu/ with
-# an (emulated) GPU, with those of cuda/ or hip/.
+# an (emulated) GPU, with those of cuda/ or hip/, and of lt/ where its library of GEMMs has cuBLASLt's interface.
 function(nanotron_keep_sources variable)
   set(kept ${${variable}})
-  set(folders host gpu cuda hip)
+  set(folders host gpu cuda hip lt)
   if(NANOTRON_GPU STREQUAL "none")
     list(REMOVE_ITEM folders host)
   else()
     list(REMOVE_ITEM folders gpu ${NANOTRON_GPU})
+    if(NanotronHipblaslt_FOUND OR NANOTRON_EMULATE_GPU OR NANOTRON_GPU STREQUAL "cuda")
+      list(REMOVE_ITEM folders lt)
+    endif()
   endif()
   foreach(folder IN LISTS folders)
     list(FILTER kept EXCLUDE REGEX "(^|/)${folder}/")
@@ -44,7 +47,7 @@ function(nanotron_keep_sources variable)
 endfunction()
 
 # nanotron_add_layer(<layer> [COLD] [WITHOUT_KOKKOS] [WITHOUT_KERNELS] [OPTIONS <compile option>...] [DEPENDS <layer>...] [LIBRARIES <target>...])
-#   Static library nanotron_<layer> of all sources under src/<layer>; of those in folders gpu/, cuda/, hip/ and host/
+#   Static library nanotron_<layer> of all sources under src/<layer>; of those in folders gpu/, cuda/, hip/, lt/ and host/
 #   only those of this build (nanotron_keep_sources). It is linked to the layers it names and, through them, to those
 #   they use, so that a call of another layer does not link. COLD: with NANOTRON_COLD_OPTIONS, and with NANOTRON_UNITY
 #   a dozen sources at a time.

@@ -143,6 +143,15 @@ void check_rocblas(int status, const char* call, const char* file, int line) {
   library_failed("rocBLAS", word_for(words, status), call, file, line);
 }
 
+void check_hipblas(int status, const char* call, const char* file, int line) {
+  if (status == 0) return;
+  static constexpr std::array<const char*, 12> words{"success",        "not initialized",    "allocation failed",
+                                                     "invalid value",  "mapping error",      "execution failed",
+                                                     "internal error", "not supported",      "architecture mismatch",
+                                                     "no handle",      "invalid enumerator", "unknown status"};
+  library_failed("hipBLASLt", word_for(words, status), call, file, line);
+}
+
 void require_failed(const char* condition, const char* file, int line, const std::string& message) {
   fail(ExitCode::system_error, {.what = "an internal check failed: " + message,
                                 .expected = condition,

@@ -47,6 +47,12 @@ Key host_link_key() {
   return key;
 }
 
+Key multicast_key() {
+  Key key = NANOTRON_NESTED("node", "multicast", 1.0, false, node, Node, multicast);
+  key.fallback = [](const Machine&) { return 0.0; };
+  return key;
+}
+
 Key attention_key(Key key) {
   key.has_rows = true;
   return key;
@@ -83,6 +89,7 @@ const std::vector<Key>& keys() {
       NANOTRON_NESTED("node", "link_gb_per_s", 1e9, true, node, Node, link),
       NANOTRON_NESTED("node", "latency_us", 1e-6, false, node, Node, latency),
       host_link_key(),
+      multicast_key(),
       NANOTRON_KEY("node", "collective_share", 1.0, false, collective_share),
       NANOTRON_NESTED("node", "watts", 1.0, false, node, Node, watts),
       NANOTRON_NESTED("network", "rails", 1.0, true, network, Network, rails),

@@ -1,14 +1,10 @@
 // The functions of rocBLAS that the program calls, as queued work of an emulated GPU. Column-major, like theirs.
-#include <fmt/format.h>
 #include <rocblas/rocblas.h>
 
 #include <cstdio>
 #include <cstring>
 
-#include "emulation/device_memory.hpp"
-#include "emulation/gemms.hpp"
-#include "emulation/scheduler.hpp"
-#include "nanotron/base/types.hpp"
+#include "emulation/hip_gemm.hpp"
 
 using namespace nanotron::emulation;
 
@@ -19,67 +15,6 @@ struct _rocblas_handle {
 
 namespace {
 
-std::size_t size_of(rocblas_datatype type) {
-  return type == rocblas_datatype_f64_r ? 8 : type == rocblas_datatype_f32_r ? 4 : 2;
-}
-
-double load(rocblas_datatype type, const void* data, std::size_t i) {
-  if (type == rocblas_datatype_f64_r) return static_cast<const double*>(data)[i];
-  if (type == rocblas_datatype_f32_r) return static_cast<const float*>(data)[i];
-  return static_cast<float>(static_cast<const nanotron::bf16*>(data)[i]);
-}
-
-void store(rocblas_datatype type, void* data, std::size_t i, double value) {
-  if (type == rocblas_datatype_f64_r) {
-    static_cast<double*>(data)[i] = value;
-  } else if (type == rocblas_datatype_f32_r) {
-    static_cast<float*>(data)[i] = static_cast<float>(value);
-  } else {
-    static_cast<nanotron::bf16*>(data)[i] = nanotron::bf16(static_cast<float>(value));
-  }
-}
-
-struct Operand {
-  rocblas_datatype type;
-  std::int64_t rows, columns, leading;
-
-  void require(const void* data, const char* name) const {
-    if (leading < rows) fault(fmt::format("a GEMM of rocBLAS: {} of {} rows is {} apart", name, rows, leading));
-    require_device(data, static_cast<std::size_t>((columns - 1) * leading + rows) * size_of(type), name);
-  }
-};
-
-// D (m, n) <- alpha op(A) op(B) + beta C, sums in fp64.
-struct Gemm {
-  bool transposes_a, transposes_b;
-  std::int64_t m, n, k;
-  double alpha, beta;
-  Operand of_a, of_b, of_c, of_d;
-
-  void operator()(const void* a, const void* b, const void* c, void* d) const {
-    require(a, b, c, d);
-    for (std::int64_t j = 0; j < n; ++j) {
-      for (std::int64_t i = 0; i < m; ++i) {
-        double sum = 0;
-        for (std::int64_t l = 0; l < k; ++l) {
-          const auto at_a = static_cast<std::size_t>(transposes_a ? l + i * of_a.leading : i + l * of_a.leading);
-          const auto at_b = static_cast<std::size_t>(transposes_b ? j + l * of_b.leading : l + j * of_b.leading);
-          sum += load(of_a.type, a, at_a) * load(of_b.type, b, at_b);
-        }
-        const auto at_c = static_cast<std::size_t>(i + j * of_c.leading);
-        const double added = beta == 0 ? 0 : beta * load(of_c.type, c, at_c);
-        store(of_d.type, d, static_cast<std::size_t>(i + j * of_d.leading), alpha * sum + added);
-      }
-    }
-  }
-  void require(const void* a, const void* b, const void* c, const void* d) const {
-    of_a.require(a, "A of a GEMM");
-    of_b.require(b, "B of a GEMM");
-    of_c.require(c, "C of a GEMM");
-    of_d.require(d, "D of a GEMM");
-  }
-};
-
 // The types that rocblas_gemm_ex lists: sums of bf16 in fp32, the result in either.
 void require_types(const rocblas_datatype a, rocblas_datatype b, rocblas_datatype c, rocblas_datatype d,
                    rocblas_datatype sums) {
@@ -87,6 +22,10 @@ void require_types(const rocblas_datatype a, rocblas_datatype b, rocblas_datatyp
   const bool has_sums = sums == (is_bf16 ? rocblas_datatype_f32_r : a);
   const bool has_result = c == a || (is_bf16 && c == rocblas_datatype_f32_r);
   if (a != b || c != d || !has_sums || !has_result) fault("a GEMM of rocBLAS with types that it does not have");
+}
+
+hipDataType type_of(rocblas_datatype type) {
+  return type == rocblas_datatype_f64_r ? HIP_R_64F : type == rocblas_datatype_f32_r ? HIP_R_32F : HIP_R_16BF;
 }
 
 // An operand as a call gives it.
@@ -99,7 +38,7 @@ struct Given {
       : type(of), leading(apart), transposes(op == rocblas_operation_transpose) {}
   // Of op(X) (rows, columns).
   Operand stored(rocblas_int rows, rocblas_int columns) const {
-    return transposes ? Operand{type, columns, rows, leading} : Operand{type, rows, columns, leading};
+    return transposes ? Operand{type_of(type), columns, rows, leading} : Operand{type_of(type), rows, columns, leading};
   }
 };
 
@@ -111,8 +50,8 @@ Gemm gemm_of(rocblas_int m, rocblas_int n, rocblas_int k, const void* alpha, con
           .m = m,
           .n = n,
           .k = k,
-          .alpha = load(compute_type, alpha, 0),
-          .beta = load(compute_type, beta, 0),
+          .alpha = load(type_of(compute_type), alpha, 0),
+          .beta = load(type_of(compute_type), beta, 0),
           .of_a = a.stored(m, k),
           .of_b = b.stored(k, n),
           .of_c = c.stored(m, n),
@@ -163,9 +102,7 @@ rocblas_status rocblas_gemm_ex(rocblas_handle handle, rocblas_operation op_a, ro
   const Gemm gemm = gemm_of(m, n, k, alpha, {a_type, leading_a, op_a}, {b_type, leading_b, op_b}, beta,
                             {c_type, leading_c}, {d_type, leading_d}, compute_type);
   gemm.require(a, b, c, d);
-  const auto is_odd = [](const Operand& x) { return static_cast<std::size_t>(x.leading) * size_of(x.type) % 16 != 0; };
-  if (a_type == rocblas_datatype_bf16_r && (is_odd(gemm.of_a) || is_odd(gemm.of_b) || is_odd(gemm.of_d)))
-    ++gemms_of_odd_rows;
+  if (has_odd_rows(gemm)) ++gemms_of_odd_rows;
   Scheduler::instance().launch_kernel(queue_of(handle), "rocblas_gemm_ex", [=] { gemm(a, b, c, d); });
   return rocblas_status_success;
 }

@@ -33,7 +33,7 @@ JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SwitchType=switch/none
 SlurmdParameters=config_overrides
-ReturnToService=2
+ReturnToService=1
 KillWait=3
 SlurmdTimeout=6
 MpiDefault=pmix
@@ -114,6 +114,7 @@ class Slurm:
         self.nodes = [f"n{i + 1}" for i in range(nodes)]
         self.folder = Path(tempfile.mkdtemp(prefix="nanotron_slurm_"))
         self.pending = {}  # since when, by job
+        self.marked = set()
         self.folder.chmod(0o755)  # as munge asks
         ports = free_ports(nodes + 1)
         self.configuration = self.folder / "slurm.conf"
@@ -165,6 +166,9 @@ class Slurm:
 
     def start_node(self, node):
         self.run("slurmd", "-N", node)
+        if node in self.marked:  # with ReturnToService=2 a late answer of the lost daemon would do
+            self.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+            self.marked.remove(node)
 
     def kill_daemon(self, node):
         """The daemon alone: what runs on the node goes on, and nobody can reach it."""
@@ -182,6 +186,7 @@ class Slurm:
     def mark_down(self, node):
         """As a health check does; else Slurm notices by itself after some SlurmdTimeout."""
         self.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
+        self.marked.add(node)
 
     def processes_of(self, node):
         """Scripts, ranks and the daemons of their steps."""

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # timeout: 120
-"""Which sources a layer is made of: those in host/, gpu/, cuda/ or hip/ by the kind of build, wherever the checkout lies.
+"""Which sources a layer is made of: those in host/, gpu/, cuda/, hip/ or lt/ by the kind of build, wherever the checkout lies.
 
     test_sources.py <folder of the programs>
 """
@@ -23,8 +23,8 @@ get_target_property(sources nanotron_one SOURCES)
 file(WRITE "${{PROJECT_BINARY_DIR}}/sources" "${{sources}}")
 """
 FILES = ("both.cpp", "room/both.cpp", "room/ghost/both.cpp",
-         *(f"{place}{name}/of_{name}.cpp" for place in ("", "room/") for name in ("host", "gpu", "cuda", "hip")))
-KEPT = {"none": {"host"}, "cuda": {"gpu", "cuda"}, "hip": {"gpu", "hip"}}
+         *(f"{place}{name}/of_{name}.cpp" for place in ("", "room/") for name in ("host", "gpu", "cuda", "hip", "lt")))
+KEPT = {"none": {"host"}, "cuda": {"gpu", "cuda", "lt"}, "hip": {"gpu", "hip"}}
 
 
 def sources_of(checkout, gpu):

@@ -16,7 +16,7 @@ PACKAGES = {"MPI": "mpi", "NanotronHdf5": "hdf5", "NanotronKokkos": "kokkos", "N
             "NanotronLapack": "openblas",
             "NanotronDnnl": "onednn", "fmt": "fmt", "nlohmann_json": "nlohmann-json", "CLI11": "cli11",
             "CUDAToolkit": "cuda", "NanotronNccl": "nccl", "NanotronCudnn": "cudnn", "NanotronRccl": "rccl",
-            "NanotronRocblas": "rocblas", "GTest": "googletest", "Threads": ""}
+            "NanotronRocblas": "rocblas", "NanotronHipblaslt": "hipblaslt", "GTest": "googletest", "Threads": ""}
 
 
 def cmake_text():

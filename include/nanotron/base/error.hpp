@@ -54,6 +54,7 @@ void check_gpu(int status, const char* call, const char* file, int line);
 void check_nccl(int status, const char* call, const char* file, int line);
 void check_cublas(int status, const char* call, const char* file, int line);
 void check_rocblas(int status, const char* call, const char* file, int line);
+void check_hipblas(int status, const char* call, const char* file, int line);
 [[noreturn]] void require_failed(const char* condition, const char* file, int line, const std::string& message);
 }  // namespace detail
 
@@ -67,6 +68,8 @@ void check_rocblas(int status, const char* call, const char* file, int line);
 #define NANOTRON_CHECK_CUBLAS(call) ::nanotron::detail::check_cublas(static_cast<int>(call), #call, __FILE__, __LINE__)
 #define NANOTRON_CHECK_ROCBLAS(call) \
   ::nanotron::detail::check_rocblas(static_cast<int>(call), #call, __FILE__, __LINE__)
+#define NANOTRON_CHECK_HIPBLAS(call) \
+  ::nanotron::detail::check_hipblas(static_cast<int>(call), #call, __FILE__, __LINE__)
 
 /// An internal invariant, checked in every build: NANOTRON_REQUIRE(n > 0, "n = {}", n).
 #define NANOTRON_REQUIRE(condition, ...)                                                              \

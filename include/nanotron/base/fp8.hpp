@@ -5,16 +5,29 @@
 //            significand   normal from   largest   not finite
 //   e4m3     4 bits        2^-6          448       NaN
 //   e5m2     3 bits        2^-14         57344     NaN, infinity
+//
+// MI300 has others (NANOTRON_FP8_FNUZ; Noune et al. 2022, "8-bit Numerical Formats for Deep Neural Networks"): a code
+// means half of the value, there is neither -0 nor infinity, and NaN is the code of -0. All values above, halved, have
+// the same codes there. So the values here are the same in every build; a build for MI300 stores 0 for -0 and that NaN
+// for what is not finite, and its GEMMs multiply by fp8_code_unit of each operand.
 
 #include "nanotron/base/types.hpp"
 
 namespace nanotron {
 
+#ifdef NANOTRON_FP8_FNUZ
+inline constexpr bool fp8_is_fnuz = true;
+#else
+inline constexpr bool fp8_is_fnuz = false;
+#endif
+/// Values in the units that matrix cores take codes in.
+inline constexpr float fp8_code_unit = fp8_is_fnuz ? 2.0f : 1.0f;
+
 /// How a format stores what is not finite.
 enum class Fp8Specials { nan_only, as_ieee };
 
 /// A storage type of one byte. float -> Fp8 rounds to nearest, ties to even; finite values saturate at the largest
-/// value; NaN stays NaN; infinity stays infinity if the format has it, else becomes NaN.
+/// value; NaN stays NaN; infinity stays infinity if the build's format has it, else becomes NaN.
 template <int mantissa, int bias, Fp8Specials specials>
 struct Fp8 {
   std::uint8_t bits;
@@ -43,6 +56,7 @@ struct Fp8 {
  private:
   static constexpr std::uint32_t dropped = 23 - mantissa;  // bits of a float's mantissa
   static constexpr std::uint32_t infinity = specials == Fp8Specials::as_ieee ? 0x7cu : 0x7fu;
+  static constexpr std::uint32_t minus_zero = 0x80u;
   static constexpr std::uint32_t nan = 0x7fu, largest_code = specials == Fp8Specials::as_ieee ? 0x7bu : 0x7eu;
   NANOTRON_FUNCTION static constexpr std::uint32_t float_of_exponent(int exponent) {
     return static_cast<std::uint32_t>(exponent + 127) << 23;
@@ -86,6 +100,9 @@ struct Fp8 {
     const std::uint32_t finite = size < min_normal ? small : normal;
     const std::uint32_t kept = finite < largest_code ? finite : largest_code;
     const std::uint32_t special = size > 0x7f800000u ? nan : infinity;
+    if constexpr (fp8_is_fnuz) {
+      return static_cast<std::uint8_t>(size >= 0x7f800000u ? minus_zero : kept == 0 ? 0u : sign | kept);
+    }
     return static_cast<std::uint8_t>(sign | (size >= 0x7f800000u ? special : kept));
   }
   NANOTRON_FUNCTION static float widened(std::uint8_t code) {
@@ -94,6 +111,7 @@ struct Fp8 {
     // As a float with the exponent less 127 - bias; the product is exact, of subnormal numbers too.
     const std::uint32_t finite = bits_of(value_of(size << dropped) * value_of(rebias));
     const std::uint32_t special = size > infinity || infinity == nan ? 0x7fc00000u : 0x7f800000u;
+    if constexpr (fp8_is_fnuz) return value_of(code == minus_zero ? 0x7fc00000u : sign | finite);
     return value_of(sign | (size >= infinity ? special : finite));
   }
 };

@@ -26,6 +26,7 @@ struct Node {
   double reserved_bytes = 0.0;       // of it, outside of the buffer of a run
   double link = 0.0, latency = 0.0;  // bytes per second of a ring (nccl-tests' busbw), seconds of a step of it
   double host_link = 0.0;            // of a GPU and host memory, bytes per second in each direction; 0: not given
+  int multicast = 0;                 // 1: its switches add and multicast (NVLink SHARP), with buffers of NCCL's
   double watts = 0.0;                // of the node at full load
 };
 
@@ -70,8 +71,6 @@ struct Machine {
   double buffer_limit() const {
     return node.memory_bytes > 0.0 ? node.memory_bytes - node.reserved_bytes : std::numeric_limits<double>::infinity();
   }
-  /// A GPU of Hopper's or a later generation: earlier ones gain nothing by FP8.
-  bool is_hopper_or_later() const { return peak_fp8 > peak_bf16; }
   double peak(ScalarType compute) const { return compute == ScalarType::fp8 ? peak_fp8 : peak_bf16; }
   double gemm(ScalarType type) const {
     switch (type) {

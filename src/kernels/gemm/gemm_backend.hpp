@@ -1,7 +1,7 @@
 #pragma once
 
 // The backends that gemm.cpp calls: gemm_host.cpp (BLAS, oneDNN); gemm_gpu.cpp over gemm_cuda.cpp (cuBLASLt, cuBLAS)
-// or gemm_hip.cpp (rocBLAS).
+// or gemm_hip.cpp (hipBLASLt, rocBLAS), which share lt/.
 
 #include "nanotron/base/error.hpp"
 #include "nanotron/kernels/gemm/gemm.hpp"

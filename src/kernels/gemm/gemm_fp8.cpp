@@ -25,9 +25,8 @@ bool is_aligned(const MatrixRef<C>& c) {
 // blocks.
 constexpr index_t rows_with_tiles = 8;
 
-// A plan without a GPU is one of Hopper.
 bool has_block_scales() {
-  if constexpr (detail::has_fp8_gemms) return !Kokkos::is_initialized() || detail::has_block_scales();
+  if constexpr (detail::has_fp8_gemms) return detail::has_block_scales();
   return true;
 }
 

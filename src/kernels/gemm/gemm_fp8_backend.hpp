@@ -1,7 +1,6 @@
 #pragma once
 
-// The GEMM of FP8 operands on tensor cores that gemm_fp8.cpp calls in a CUDA build. rocBLAS has none for these formats:
-// MI300 has others (FNUZ, with half the range), and hipBLASLt's are not used yet.
+// The GEMM of FP8 operands on tensor cores that gemm_fp8.cpp calls: of cuBLASLt, and of hipBLASLt for MI300 and MI350.
 
 #include "kernels/gemm/gemm_backend.hpp"
 #include "nanotron/kernels/fp8/quantise.hpp"
@@ -14,7 +13,7 @@ struct Fp8Scales {
   Fp8Scaling scaling = Fp8Scaling::tensor;
 };
 
-#if defined(NANOTRON_WITH_CUDA)
+#if defined(NANOTRON_WITH_CUDA) || defined(NANOTRON_WITH_HIP_FP8)
 inline constexpr bool has_fp8_gemms = true;
 #else
 inline constexpr bool has_fp8_gemms = false;

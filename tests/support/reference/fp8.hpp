@@ -27,9 +27,9 @@ std::uint8_t nearest_code(double x) {
   double least = INFINITY;
   for (std::uint8_t code = 0; code < 0x80; ++code) {
     const double value = static_cast<float>(E::from_bits(code)), gap = std::abs(std::abs(x) - value);
-    if (std::isfinite(value) && (gap < least || (gap == least && code % 2 == 0))) best = code, least = gap;
+    if (value <= E::largest && (gap < least || (gap == least && code % 2 == 0))) best = code, least = gap;
   }
-  return sign | best;
+  return fp8_is_fnuz && best == 0 ? 0 : sign | best;
 }
 
 /// The scale of each value of a matrix in row-major order, where one is for `high` x `wide` values.

@@ -17,6 +17,13 @@ std::string error_of(const std::string& text) {
   return "";
 }
 
+TEST(GemmAlgorithmFiles, HaveAlgorithmsOfTheLibrarysSize) {
+  const std::string amd =
+      text_of({.library = "hipBLASLt 1.1.0, AMD Instinct MI300X", .of = {{"nt", std::string(48, 'a')}}});
+  EXPECT_EQ(error_of(amd), "");
+  EXPECT_NE(error_of(amd + "nn = " + std::string(128, 'a') + "\n").find("48 hexadecimal digits"), std::string::npos);
+}
+
 TEST(GemmAlgorithmFiles, NameTheLineThatIsWrong) {
   const GemmAlgorithms two{.library = "cuBLASLt 130100, NVIDIA H200",
                            .of = {{"nt bf16 1 x 2", std::string(128, 'a')}, {"nn fp32 3 x 4", std::string(128, '0')}}};

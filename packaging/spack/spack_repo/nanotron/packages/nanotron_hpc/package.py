@@ -59,12 +59,13 @@ class NanotronHpc(CMakePackage, CudaPackage, ROCmPackage):
 
     with when("+rocm"):  # not tried
         depends_on("rocblas")
+        depends_on("hipblaslt")
         depends_on("rccl")
         depends_on("kokkos@4.6:4+rocm")
 
     for variant_of, values, packages in (
         ("cuda_arch", CudaPackage.cuda_arch_values, ("kokkos", "nccl")),
-        ("amdgpu_target", ROCmPackage.amdgpu_targets, ("kokkos", "rocblas", "rccl")),
+        ("amdgpu_target", ROCmPackage.amdgpu_targets, ("kokkos", "rocblas", "hipblaslt", "rccl")),
     ):
         for value in values:
             for package in packages:

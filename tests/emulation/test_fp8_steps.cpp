@@ -1,6 +1,6 @@
 // ranks: 2
 // timeout: 600
-// Whole steps with FP8 GEMMs, whose layouts and alignments the emulated cuBLASLt checks, under many orders of the
+// Whole steps with FP8 GEMMs, whose rules the emulated library (cuBLASLt, hipBLASLt) checks, under many orders of the
 // streams: the same bits in each, and what fp64 gives, within FP8.
 
 #include <gtest/gtest.h>

@@ -59,6 +59,7 @@ TEST_F(GemmAlgorithms, AreUsedAgain) {
   EXPECT_EQ(kernels::gemm_algorithm_counts(given).by_heuristic, 1);
 }
 
+#ifdef NANOTRON_WITH_CUDA
 TEST_F(GemmAlgorithms, AreOfTheMultiprocessorsThatOthersLeave) {
   Device all(timers_), some(timers_);
   const auto measured_name = [&](Device& device) {
@@ -73,19 +74,20 @@ TEST_F(GemmAlgorithms, AreOfTheMultiprocessorsThatOthersLeave) {
   EXPECT_EQ(emulation::multiprocessors_of_last_gemm, emulation::multiprocessors - 8);
 #endif
 }
+#endif
 
 TEST_F(GemmAlgorithms, OfAnotherGpuAreRefused) {
   Device device(timers_);
   EXPECT_THROW(kernels::use_gemm_algorithms(device, {.library = "cuBLASLt 1, another", .of = {}}, "file"), Error);
 }
 
-// What cuBLASLt refuses leaves the heuristic's: the emulated one refuses zeros.
+// What the library refuses leaves the heuristic's: the emulated ones refuse zeros.
 TEST_F(GemmAlgorithms, UnknownOnesAreNotUsed) {
   Device measuring(timers_), device(timers_);
   kernels::measure_gemm_algorithms(measuring);
   const std::vector<bf16> expected = product(measuring, 48, 64);
   kernels::GemmAlgorithms read = kernels::measured_gemm_algorithms(measuring);
-  for (auto& [gemm, algorithm] : read.of) algorithm = std::string(128, '0');
+  for (auto& [gemm, algorithm] : read.of) std::ranges::fill(algorithm, '0');
   kernels::use_gemm_algorithms(device, read, "file");
   expect_near(product(device, 48, 64), expected);
 #if defined(NANOTRON_EMULATED_GPU)

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <hipblaslt/hipblaslt.h>
+
+namespace hipblaslt_ext {
+
+hipblasStatus_t matmulIsAlgoSupported(hipblasLtHandle_t handle, hipblasLtMatmulDesc_t operation, const void* alpha,
+                                      hipblasLtMatrixLayout_t a, hipblasLtMatrixLayout_t b, const void* beta,
+                                      hipblasLtMatrixLayout_t c, hipblasLtMatrixLayout_t d,
+                                      hipblasLtMatmulAlgo_t& algorithm, std::size_t& workspace_bytes);
+
+}  // namespace hipblaslt_ext
