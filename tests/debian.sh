@@ -61,6 +61,8 @@ if [ ! -e "$folder/.nanotron_complete" ]; then
     tail -5 "$folder.log" >&2
     cannot "debootstrap failed ($folder.log)"
   }
+  # A mirror may be a snapshot, older than its index says.
+  echo 'Acquire::Check-Valid-Until "false";' > "$folder/etc/apt/apt.conf.d/nanotron"
   touch "$folder/.nanotron_complete"
 fi
 rm -rf "$folder/root/nanotron_hpc"

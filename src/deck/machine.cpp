@@ -49,7 +49,7 @@ Key host_link_key() {
 
 Key multicast_key() {
   Key key = NANOTRON_NESTED("node", "multicast", 1.0, false, node, Node, multicast);
-  key.fallback = [](const Machine&) { return 0.0; };
+  key.fallback = [](const Machine& m) { return m.peak_fp8 > m.peak_bf16 ? 1.0 : 0.0; };  // NVIDIA's from Hopper on
   return key;
 }
 

@@ -1,6 +1,6 @@
 // The functions of hipBLASLt that the program calls, as queued work of an emulated MI300. As on MI250X there is no
 // algorithm that multiplies bf16 and writes fp32 (Tensile/Logic/asm_full/aldebaran of 2024-10), so that rocBLAS is
-// called too.
+// called too; of FP8 there is none for 80 rows of D, and an error for k = 16.
 #include <hipblaslt/hipblaslt-ext.hpp>
 
 #include <cstring>
@@ -56,6 +56,14 @@ bool has_kernels(hipDataType a, hipDataType b, hipDataType d) {
 
 extern "C" {
 
+hipblasStatus_t hipblasLtGetVersion(hipblasLtHandle_t, int* version) {
+  *version = 10100;
+  return HIPBLAS_STATUS_SUCCESS;
+}
+hipblasStatus_t hipblasLtGetGitRevision(hipblasLtHandle_t, char* revision) {
+  std::strcpy(revision, "emulated");
+  return HIPBLAS_STATUS_SUCCESS;
+}
 hipblasStatus_t hipblasLtCreate(hipblasLtHandle_t* handle) {
   *handle = new char;
   return HIPBLAS_STATUS_SUCCESS;
@@ -111,7 +119,11 @@ hipblasStatus_t hipblasLtMatmulAlgoGetHeuristic(hipblasLtHandle_t, hipblasLtMatm
                                                 hipblasLtMatmulPreference_t preference, int wanted,
                                                 hipblasLtMatmulHeuristicResult_t* found, int* count) {
   *count = 0;
-  if (!has_kernels(as<Layout>(a).type, as<Layout>(b).type, as<Layout>(d).type)) return HIPBLAS_STATUS_NOT_SUPPORTED;
+  const auto& of_a = as<Layout>(a);
+  if (!has_kernels(of_a.type, as<Layout>(b).type, as<Layout>(d).type)) return HIPBLAS_STATUS_SUCCESS;
+  const std::uint64_t k = as<Operation>(operation).a == HIPBLAS_OP_T ? of_a.rows : of_a.columns;
+  if (is_fp8(of_a.type) && as<Layout>(d).rows == 80) return HIPBLAS_STATUS_SUCCESS;
+  if (is_fp8(of_a.type) && k == 16) return HIPBLAS_STATUS_INVALID_VALUE;  // as without tables for the GPU
   for (; *count < wanted && *count < 2; ++*count) {
     const Chosen algorithm{.number = static_cast<std::uint32_t>(*count) + 1,
                            .has_scales = has_scales(as<Operation>(operation))};
@@ -160,12 +172,24 @@ hipblasStatus_t hipblasLtMatmul(hipblasLtHandle_t, hipblasLtMatmulDesc_t operati
 
 namespace hipblaslt_ext {
 
+int getIndexFromAlgo(hipblasLtMatmulAlgo_t& algorithm) { return static_cast<int>(chosen(algorithm).number); }
+
+hipblasStatus_t getAlgosFromIndex(hipblasLtHandle_t, std::vector<int>& numbers,
+                                  std::vector<hipblasLtMatmulHeuristicResult_t>& found) {
+  found.clear();
+  for (const int number : numbers) {
+    if (number == 1 || number == 2) found.emplace_back();
+  }
+  return found.empty() ? HIPBLAS_STATUS_INVALID_VALUE : HIPBLAS_STATUS_SUCCESS;
+}
+
 hipblasStatus_t matmulIsAlgoSupported(hipblasLtHandle_t, hipblasLtMatmulDesc_t operation, const void*,
                                       hipblasLtMatrixLayout_t, hipblasLtMatrixLayout_t, const void*,
                                       hipblasLtMatrixLayout_t, hipblasLtMatrixLayout_t,
                                       hipblasLtMatmulAlgo_t& algorithm, std::size_t& workspace_bytes) {
   const Chosen asked = chosen(algorithm);
-  if (asked.number == 0 || (asked.has_scales != 0) != has_scales(as<Operation>(operation))) {
+  if (asked.number != 1 && asked.number != 2) fault("matmulIsAlgoSupported: the library has no such algorithm");
+  if ((asked.has_scales != 0) != has_scales(as<Operation>(operation))) {
     return HIPBLAS_STATUS_INVALID_VALUE;
   }
   workspace_bytes = algorithm.max_workspace_bytes;

@@ -24,7 +24,8 @@ file(WRITE "${{PROJECT_BINARY_DIR}}/sources" "${{sources}}")
 """
 FILES = ("both.cpp", "room/both.cpp", "room/ghost/both.cpp",
          *(f"{place}{name}/of_{name}.cpp" for place in ("", "room/") for name in ("host", "gpu", "cuda", "hip", "lt")))
-KEPT = {"none": {"host"}, "cuda": {"gpu", "cuda", "lt"}, "hip": {"gpu", "hip"}}
+KEPT = {"none": {"host"}, "cuda": {"gpu", "cuda", "lt"}, "hip": {"gpu", "hip"},
+        "hip -DNanotronHipblaslt_FOUND=1": {"gpu", "hip", "lt"}, "hip -DNANOTRON_EMULATE_GPU=hip": {"gpu", "hip", "lt"}}
 
 
 def sources_of(checkout, gpu):
@@ -34,7 +35,7 @@ def sources_of(checkout, gpu):
         path = checkout / "src/one" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    done = subprocess.run(["cmake", "-S", checkout, "-B", checkout / "build", f"-DNANOTRON_GPU={gpu}"],
+    done = subprocess.run(["cmake", "-S", checkout, "-B", checkout / "build", *f"-DNANOTRON_GPU={gpu}".split()],
                           text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     if done.returncode != 0:
         sys.exit(f"FAILED: cmake in {checkout}\n{done.stdout}")

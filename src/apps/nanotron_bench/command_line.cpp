@@ -84,7 +84,7 @@ void add_options(CLI::App& app, Options& o) {
       ->capture_default_str();
   app.add_option("--json", o.json, "also write the measurements to this file")->type_name(file_value);
   app.add_option("--gemm-algorithms", o.gemm_algorithms,
-                 "GPUs only, and nothing else: run a step of the deck in each type, measure cuBLASLt's candidates "
+                 "GPUs only, and nothing else: run a step of the deck in each type, measure the library's candidates "
                  "for each GEMM and write the fastest to this file, for run%gemm_algorithms")
       ->type_name(file_value);
   app.add_option("--machine", o.machine,

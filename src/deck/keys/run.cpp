@@ -51,8 +51,8 @@ std::vector<Parameter> run_rows() {
         "GEMMs of a mixture of experts: one library GEMM for each expert, or all of them in one launch of the "
         "program's own kernels (bf16 on a GPU), which with ep = 1 need no row counts on the host."),
     KEY(gemm_algorithms).of_files().says(
-        "File of cuBLASLt algorithms for the GEMMs on GPUs, written by nanotron_bench --gemm-algorithms on such a GPU; "
-        "empty: cuBLASLt's heuristic chooses. Another file may change last bits. A build for CPUs ignores it."),
+        "File of cuBLASLt's or hipBLASLt's algorithms for GEMMs, written by nanotron_bench --gemm-algorithms on such a "
+        "GPU; empty: the library's heuristic chooses. Another file may change last bits. A build for CPUs ignores it."),
   };
 }
 // clang-format on

@@ -87,8 +87,11 @@ void multiply(Device& device, const Fp8Operand<A>& a, const Fp8Operand<e4m3>& b,
   if constexpr (detail::has_fp8_gemms) {
     if (is_aligned(c) && is_aligned(d) && k > 0 && has_scales(a, b, c.rows)) {
       const detail::GemmProblem p{Op::none, Op::transpose, c.rows, c.columns, k, k, k, c.leading, 1.0, beta};
-      return detail::multiply_fp8<A, C>(device, p, a.codes.data(), {a.scale, a.scaling}, b.codes.data(),
-                                        {b.scale, b.scaling}, d.data, c.data);
+      if (detail::multiply_fp8<A, C>(device, p, a.codes.data(), {a.scale, a.scaling}, b.codes.data(),
+                                     {b.scale, b.scaling}, d.data, c.data)) {
+        return;
+      }
+      NANOTRON_REQUIRE(detail::may_lack_fp8_gemms, "the library has no FP8 GEMM of {} x {} x {}", p.m, p.n, p.k);
     }
   }
   const Values values(device, c.rows, c.columns, k);
@@ -120,7 +123,7 @@ std::size_t gemm_fp8_workspace_bytes(Processor processor, const Fp8GemmSizes& s)
   const std::size_t library = gemm_workspace_bytes<bf16>(GemmMode::library, processor, s.m, s.n, padded);
   const bool has_scales =
       s.scaling_of_a == Fp8Scaling::tensor || (s.m_step % rows_with_tiles == 0 && has_block_scales());
-  const bool is_planned_for = detail::has_fp8_gemms || built_for == Processor::cpu;
+  const bool is_planned_for = built_for == Processor::cpu || (detail::has_fp8_gemms && !detail::may_lack_fp8_gemms);
   if (processor == Processor::gpu && is_planned_for && s.n % fp8_padding == 0 && has_scales) return library;
   return library + bytes_of_values(s.m, padded) + bytes_of_values(s.n, padded);
 }

@@ -22,11 +22,18 @@ inline constexpr bool has_fp8_gemms = false;
 // Whether multiply_fp8 takes scales of tiles and blocks: cuBLASLt 12.9 or later, on Hopper.
 bool has_block_scales();
 
-// C (m, n) = A B^T + beta D on tensor cores, A (m, k) and B (n, k) codes with scales on the device. n, k
-// and the leading dimensions of A and B are multiples of 16; rows of C and D begin at multiples of 16 bytes. With
-// scales of tiles m is a multiple of 8.
+// hipBLASLt may have no algorithm; then the operands are multiplied in bf16.
+#if defined(NANOTRON_WITH_HIP)
+inline constexpr bool may_lack_fp8_gemms = true;
+#else
+inline constexpr bool may_lack_fp8_gemms = false;
+#endif
+
+// False, and nothing is done, if the library has no algorithm. C (m, n) = A B^T + beta D on tensor cores, A (m, k) and
+// B (n, k) codes with scales on the device. n, k and the leading dimensions of A and B are multiples of 16; rows of C
+// and D begin at multiples of 16 bytes. With scales of tiles m is a multiple of 8.
 template <class A, class C>
-void multiply_fp8(Device& device, const GemmProblem& problem, const A* a, const Fp8Scales& of_a, const e4m3* b,
+bool multiply_fp8(Device& device, const GemmProblem& problem, const A* a, const Fp8Scales& of_a, const e4m3* b,
                   const Fp8Scales& of_b, const C* d, C* c);
 
 }  // namespace nanotron::kernels::detail

@@ -25,7 +25,7 @@ comm::NcclNode node_of(const deck::Config& config, const deck::Machine& machine)
   return {.ranks = machine.node.ranks,
           .rails = machine.network.rails,
           .rail = machine.network.rail,
-          .multicast = machine.node.multicast == 1 && !computes_bad_steps_again(config)};
+          .multicast = machine.node.multicast != 0 && !computes_bad_steps_again(config)};
 }
 
 }  // namespace

@@ -54,10 +54,10 @@ void report_gemm_algorithms(const deck::Config& config, const Device& device, co
   if (file.empty()) return;
   const kernels::GemmAlgorithmCounts here = kernels::gemm_algorithm_counts(device);
   const auto most = [&](int count) { return comm::max(world, static_cast<std::int64_t>(count)); };
-  const std::int64_t given = most(here.given), by_heuristic = most(here.by_heuristic);
-  if (given + by_heuristic == 0) return;
-  log.summary("GEMM algorithms: at most {} of a rank's GEMMs from {}, {} by cuBLASLt's heuristic", given, file,
-              by_heuristic);
+  const std::int64_t given = most(here.given), by_heuristic = most(here.by_heuristic), others = most(here.others);
+  if (given + by_heuristic + others == 0) return;
+  log.summary("GEMM algorithms: at most {} of a rank's GEMMs from {}, {} by the library's heuristic{}", given, file,
+              by_heuristic, others == 0 ? "" : fmt::format(", {} of rocBLAS", others));
 }
 
 }  // namespace nanotron::trainer

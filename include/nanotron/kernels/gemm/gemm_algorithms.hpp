@@ -1,12 +1,13 @@
 #pragma once
 
-// The algorithms with which cuBLASLt runs the GEMMs of a deck, measured side by side on the GPU and kept in a
-// file, as FFTW keeps its wisdom (Frigo and Johnson 2005, section 6). Without a file its heuristic chooses. They are
-// not measured at each start: the algorithm decides the order of a sum, so a run would not repeat its bits.
+// The algorithms with which cuBLASLt or hipBLASLt runs the GEMMs of a deck, measured side by side on the GPU and kept
+// in a file, as FFTW keeps its wisdom (Frigo and Johnson 2005, section 6). Without a file its heuristic chooses. They
+// are not measured at each start: the algorithm decides the order of a sum, so a run would not repeat its bits.
 //
 //   nanotron_bench --gemm-algorithms h200.gemm --deck input.deck       run%gemm_algorithms = 'h200.gemm'
 //
-// An algorithm is what cuBLASLt calls serialisable: valid for the same version of the library on the same kind of GPU.
+// An algorithm is what these libraries call serialisable: valid for the same version of the library on the same kind of
+// GPU.
 
 #include <map>
 #include <string>
@@ -17,7 +18,7 @@ namespace nanotron::kernels {
 
 struct GemmAlgorithms {
   std::string library{};                  // "cuBLASLt 130100, NVIDIA H200"
-  std::map<std::string, std::string> of;  // of a GEMM (shape, types, alignments): the algorithm, 128 hexadecimal digits
+  std::map<std::string, std::string> of;  // of a GEMM (shape, types, alignments): the algorithm, in hexadecimal digits
 };
 
 /// A line for each GEMM. read: the inverse; Error(deck_error) with file and line.
@@ -38,9 +39,10 @@ void measure_gemm_algorithms(Device& device);
 /// What has been measured.
 GemmAlgorithms measured_gemm_algorithms(const Device& device);
 
-/// GEMMs run since use_gemm_algorithms, by shape: with an algorithm of the file, and with the heuristic's.
+/// GEMMs run since use_gemm_algorithms, by shape: with an algorithm of the file, with the heuristic's, and those that
+/// the library has no algorithm for (of rocBLAS; fp64, always of rocBLAS on AMD's GPUs, is not counted).
 struct GemmAlgorithmCounts {
-  int given = 0, by_heuristic = 0;
+  int given = 0, by_heuristic = 0, others = 0;
 };
 GemmAlgorithmCounts gemm_algorithm_counts(const Device& device);
 

@@ -12,7 +12,7 @@ namespace lt {
 
 static_assert(sizeof(Algorithm) == 64, "a file of algorithms has 128 digits for each");
 
-std::string name() { return fmt::format("cuBLASLt {}, {}", cublasLtGetVersion(), device_name()); }
+std::string name(Handle) { return fmt::format("cuBLASLt {}, {}", cublasLtGetVersion(), device_name()); }
 
 void state_more(Operation operation, const detail::PlannedGemm& gemm) {
   if (gemm.multiprocessors > 0) {
@@ -45,7 +45,9 @@ void state_more(Preference preference, const detail::PlannedGemm& gemm) {
   }
 }
 
-bool can_run(Handle handle, const detail::GemmPlan& plan) {
+bool has_none(Status status) { return status == CUBLAS_STATUS_NOT_SUPPORTED; }
+
+bool can_run(Handle handle, detail::GemmPlan& plan) {
   HeuristicResult checked{};
   const cublasStatus_t status =
       cublasLtMatmulAlgoCheck(handle, plan.operation, plan.a, plan.b, plan.c, plan.c, &plan.algorithm, &checked);

@@ -1,7 +1,7 @@
 #include "kernels/gemm/gemm_backend.hpp"
 #include "nanotron/kernels/gemm/own_tiles.hpp"
 
-// What the GEMM libraries of GPUs, cuBLASLt and rocBLAS, have in common.
+// What the GEMM libraries of GPUs have in common.
 
 namespace nanotron::kernels {
 namespace detail {

@@ -162,7 +162,7 @@ std::vector<GemmPlans::Candidate> GemmPlans::candidates(const GemmPlan& plan, in
   const auto status = lt::find_algorithms(handle_, plan.operation, plan.a, plan.b, plan.c, plan.c, preference, most,
                                           found.data(), &count);
   lt::destroy_preference(preference);
-  if (status == lt::has_no_algorithm) return {};
+  if (lt::has_none(status)) return {};
   NANOTRON_CHECK_LT(status);
   std::vector<Candidate> usable;
   for (int i = 0; i < count; ++i) {
@@ -220,6 +220,8 @@ const GemmPlan& GemmPlans::make(const PlannedGemm& gemm, gpuStream_t stream, con
     plan->has_algorithm = true;
     plan->algorithm = best.front().algorithm;
     ++counts.by_heuristic;
+  } else {
+    ++counts.others;
   }
   return *plans_.emplace(gemm, std::move(plan)).first->second;
 }
@@ -227,7 +229,7 @@ const GemmPlan& GemmPlans::make(const PlannedGemm& gemm, gpuStream_t stream, con
 }  // namespace detail
 
 void use_gemm_algorithms(Device& device, const GemmAlgorithms& algorithms, const std::string& file) {
-  const std::string here = lt::name();
+  const std::string here = lt::name(detail::gemm_plans(device).handle());
   if (algorithms.library != here) {
     fail(ExitCode::deck_error, {.what = "the GEMM algorithms are for another library or GPU",
                                 .expected = here,
@@ -242,7 +244,7 @@ void use_gemm_algorithms(Device& device, const GemmAlgorithms& algorithms, const
 void measure_gemm_algorithms(Device& device) {
   detail::GemmPlans& all = detail::gemm_plans(device);
   all.source = detail::GemmPlans::Source::measured;
-  all.algorithms = {.library = lt::name(), .of = {}};
+  all.algorithms = {.library = lt::name(all.handle()), .of = {}};
 }
 
 GemmAlgorithms measured_gemm_algorithms(const Device& device) { return detail::gemm_plans(device).algorithms; }

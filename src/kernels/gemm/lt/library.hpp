@@ -54,7 +54,6 @@ inline constexpr auto set_preference = NANOTRON_LT(MatmulPreferenceSetAttribute)
 inline constexpr auto find_algorithms = NANOTRON_LT(MatmulAlgoGetHeuristic);
 inline constexpr auto multiply = NANOTRON_LT(Matmul);
 
-inline constexpr auto has_no_algorithm = NANOTRON_BLAS_VALUE(STATUS_NOT_SUPPORTED);
 inline constexpr auto success = NANOTRON_BLAS_VALUE(STATUS_SUCCESS);
 inline constexpr auto transpose_a = NANOTRON_LT_VALUE(MATMUL_DESC_TRANSA);
 inline constexpr auto transpose_b = NANOTRON_LT_VALUE(MATMUL_DESC_TRANSB);
@@ -75,13 +74,17 @@ inline constexpr DataType type_of<float> = NANOTRON_DATA_TYPE(R_32F);
 
 // library_cuda.cpp, library_hip.cpp
 
+using Status = decltype(success);
+
 /// "cuBLASLt 130100, NVIDIA H200": algorithms are of one library on one kind of GPU.
-std::string name();
+std::string name(Handle handle);
+/// Whether find_algorithms says by it that there are none.
+bool has_none(Status status);
 /// What one of both alone has: scales of parts, shares of the GPU, alignments, how parts of a sum are added.
 void state_more(Operation operation, const detail::PlannedGemm& gemm);
 void state_more(Preference preference, const detail::PlannedGemm& gemm);
-/// Whether plan.algorithm can run it, in its workspace.
-bool can_run(Handle handle, const detail::GemmPlan& plan);
+/// Whether plan.algorithm, read from a file, can run it, in its workspace.
+bool can_run(Handle handle, detail::GemmPlan& plan);
 
 }  // namespace lt
 }  // namespace nanotron::kernels

@@ -23,8 +23,9 @@ extern "C" {
 
 typedef enum {
   HIPBLAS_STATUS_SUCCESS = 0,
-  HIPBLAS_STATUS_INVALID_VALUE = 3,
-  HIPBLAS_STATUS_NOT_SUPPORTED = 7
+  HIPBLAS_STATUS_NOT_INITIALIZED = 1,
+  HIPBLAS_STATUS_ALLOC_FAILED = 2,
+  HIPBLAS_STATUS_INVALID_VALUE = 3
 } hipblasStatus_t;
 typedef enum { HIPBLAS_OP_N = 111, HIPBLAS_OP_T = 112 } hipblasOperation_t;
 typedef enum { HIPBLAS_COMPUTE_32F = 2, HIPBLAS_COMPUTE_64F = 7 } hipblasComputeType_t;
@@ -61,6 +62,8 @@ typedef struct {
   int reserved[4];
 } hipblasLtMatmulHeuristicResult_t;
 
+hipblasStatus_t hipblasLtGetVersion(hipblasLtHandle_t handle, int* version);
+hipblasStatus_t hipblasLtGetGitRevision(hipblasLtHandle_t handle, char* revision);
 hipblasStatus_t hipblasLtCreate(hipblasLtHandle_t* handle);
 hipblasStatus_t hipblasLtDestroy(const hipblasLtHandle_t handle);
 hipblasStatus_t hipblasLtMatrixLayoutCreate(hipblasLtMatrixLayout_t* made, hipDataType type, std::uint64_t rows,
