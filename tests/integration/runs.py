@@ -27,6 +27,14 @@ DECK = """
 """
 
 
+def remove_session_folders():
+    """Open MPI 5 names the folder of an mpiexec by its process number, and ends where one that was killed left the same."""
+    for folder in Path(tempfile.gettempdir()).glob("prterun.*"):
+        number = folder.name.split(".")[-2]
+        if number.isdigit() and not Path("/proc", number).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 class Case:
     """A folder with a deck, and runs of it."""
 
@@ -40,6 +48,7 @@ class Case:
         self.deck.write_text(DECK.format(**values))
 
     def __enter__(self):
+        remove_session_folders()
         return self
 
     def __exit__(self, *_):

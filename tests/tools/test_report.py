@@ -64,7 +64,9 @@ def test_states_and_damage(run, tool):
     log.write_text(FIRST + RESUMED + PROGRESS.format(40, 2.4).replace("/50", "/90"))
     assert "50 of 90 (55.6 %), ETA 0:00:04" in tool("top", run, "--once").stdout
     (run / "checkpoints" / "step_00000050" / "manifest.json").unlink()
-    (run / "checkpoints" / "step_00000060.partial").mkdir()
+    partial = run / "checkpoints" / "step_00000060.partial"
+    partial.mkdir()
+    (partial / "manifest.json.tmp").symlink_to("renamed")  # a file that is listed, and is not there when it is looked at
     facts, = report(tool, run)
     assert facts["state"] == "running" and facts["why"].startswith("written ") and facts["wall_seconds_at_least"]
     for path in (log, run / "metrics.h5"):

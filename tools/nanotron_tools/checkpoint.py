@@ -282,6 +282,14 @@ def resolve_checkpoint(path: Path) -> Path:
     raise common.ToolError(f"{path}: no valid checkpoint here (looked for step_*/{MANIFEST_FILE})")
 
 
+def size_of(path: Path) -> int | None:
+    """In bytes; None of what is not there: a run renames and removes its files."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
 def unfinished_checkpoints(path: Path) -> list[Path]:
     """Folders step_XXXXXXXX.partial: being written now, or left by a job that was killed."""
     return sorted({*Path(path).glob("checkpoints/step_*.partial"),

@@ -107,13 +107,15 @@ def list_run(folder: Path, options: argparse.Namespace) -> int:
     print(f"run {folder}")
     rows, damaged, newest = [], 0, None
     for step in checkpoint_file.list_checkpoints(folder):
-        path = step / checkpoint_file.CHECKPOINT_FILE
-        size = human(path.stat().st_size) if path.is_file() else "-"
+        found = checkpoint_file.size_of(step / checkpoint_file.CHECKPOINT_FILE)
+        size = "-" if found is None else human(found)
         try:
             checkpoint_file.read_manifest(step) if options.no_verify else checkpoint_file.verify_checkpoint(step)
             rows.append((step.name, size, "not verified" if options.no_verify else "valid"))
             newest = step
         except common.ToolError as error:
+            if not step.is_dir():  # a run removes its oldest
+                continue
             damaged += 1
             rows.append((step.name, size, f"DAMAGED: {error}"))
     rows += [(path.name, "-", "unfinished: being written, or left by a killed job")

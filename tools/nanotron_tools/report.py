@@ -64,20 +64,35 @@ def wall_time_of(run: Run, logged: list[run_log.LoggedStart]) -> Facts:
     return {"wall_seconds": sum(of_steps), "wall_seconds_at_least": True}
 
 
+def unfinished_of(folder: Path) -> list[Facts]:
+    """What the run writes now may have another name, or be gone, at the next look."""
+    found = []
+    for path in checkpoint_file.unfinished_checkpoints(folder):
+        size = 0
+        try:
+            for item in path.iterdir():
+                size += checkpoint_file.size_of(item) or 0
+        except FileNotFoundError:
+            continue
+        found.append({"name": path.name, "bytes": size, "state": "unfinished"})
+    return found
+
+
 def checkpoints_of(folder: Path) -> list[Facts]:
     """Names, bytes and states; hashes are not read."""
-    found = []
+    found, unfinished = [], unfinished_of(folder)
     for path in checkpoint_file.list_checkpoints(folder):
         file, state = path / checkpoint_file.CHECKPOINT_FILE, "complete"
-        size = file.stat().st_size if file.is_file() else 0
+        size = checkpoint_file.size_of(file) or 0
         try:
             if checkpoint_file.read_manifest(path)["bytes"] != size:
                 state = "damaged: not the size of its manifest"
         except common.ToolError:
             state = "damaged: no good manifest"
-        found.append({"name": path.name, "bytes": size, "state": state})
-    return found + [{"name": path.name, "bytes": sum(item.stat().st_size for item in path.iterdir()),
-                     "state": "unfinished"} for path in checkpoint_file.unfinished_checkpoints(folder)]
+        if path.is_dir():  # a run removes its oldest
+            found.append({"name": path.name, "bytes": size, "state": state})
+    complete = {row["name"] for row in found}
+    return found + [row for row in unfinished if row["name"].removesuffix(".partial") not in complete]
 
 
 def checkpoint_folder(run: Run, folder: Path) -> Path:

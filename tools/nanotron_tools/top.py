@@ -94,7 +94,8 @@ def newest_checkpoint(starts: list[run_log.LoggedStart], folder: Path) -> str:
     names = checkpoint_file.list_checkpoints(folder)
     if names:
         file = names[-1] / checkpoint_file.CHECKPOINT_FILE
-        size = human(file.stat().st_size) if file.is_file() else "-"
+        found = checkpoint_file.size_of(file)
+        size = "-" if found is None else human(found)
         return f"{names[-1].name}, {size}, {clock(age_of([file]))} ago"
     steps = [step for start in starts for step in start.checkpoints]
     return f"step {steps[-1]:,}" if steps else "none"
