@@ -5,7 +5,7 @@
 //
 //   NANOTRON_WITH_GPU     a build for GPUs, emulated ones too: sources in gpu/
 //   NANOTRON_WITH_CUDA    NVIDIA: sources in cuda/ (cuBLASLt, cuDNN, mma)
-//   NANOTRON_WITH_HIP     AMD: sources in hip/ (rocBLAS)
+//   NANOTRON_WITH_HIP     AMD: sources in hip/ (hipBLASLt, rocBLAS)
 //
 // On AMD GPUs with two dies (MI250X) a "GPU" is a die, as it is to HIP and RCCL.
 

@@ -26,7 +26,7 @@ struct Node {
   double reserved_bytes = 0.0;       // of it, outside of the buffer of a run
   double link = 0.0, latency = 0.0;  // bytes per second of a ring (nccl-tests' busbw), seconds of a step of it
   double host_link = 0.0;            // of a GPU and host memory, bytes per second in each direction; 0: not given
-  int multicast = 0;                 // 1: its switches add and multicast (NVLink SHARP), with buffers of NCCL's
+  int multicast = 0;                 // not 0: its switches add and multicast (NVLink SHARP), with buffers of NCCL's
   double watts = 0.0;                // of the node at full load
 };
 

@@ -18,7 +18,7 @@
 namespace nanotron {
 
 struct AttentionPlans;  // cuDNN handle and plans
-struct GemmHandles;     // cuBLASLt, cuBLAS or rocBLAS handles, cached plans; oneDNN engine and primitives
+struct GemmHandles;     // handles of the libraries of a GPU, cached plans; oneDNN engine and primitives
 
 #ifdef NANOTRON_WITH_GPU
 inline gpuStream_t gpu_stream(const ExecutionSpace& exec) {

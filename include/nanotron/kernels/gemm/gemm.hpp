@@ -1,7 +1,8 @@
 #pragma once
 
 // GEMM. On the host BLAS (fp64), oneDNN (fp32; bf16 of few rows) and, on a processor with AMX or AVX512_BF16, tiles of
-// our own (bf16) where the threads are Kokkos'; on a GPU cuBLASLt. Matrices are row-major with any leading dimension.
+// our own (bf16) where the threads are Kokkos'; on a GPU cuBLASLt, hipBLASLt. Matrices are row-major with any leading
+// dimension.
 //
 //   C = alpha op(A) op(B) + beta C       op(A) is (m, k), op(B) is (k, n), C is (m, n)
 //
@@ -62,7 +63,8 @@ void gemm_batched(Device& device, const BatchedShape& shape, const T* const* a, 
                   index_t count);
 
 /// The GEMM library, for logs: "BLAS" (fp64, on Arm fp32), "oneDNN" (fp32); bf16: "AMX", "AVX-512" or "BFMMLA tiles",
-/// "oneDNN, bf16 instructions", "oneDNN, widened to fp32" or "BLAS, widened to fp32"; on a GPU "cuBLASLt".
+/// "oneDNN, bf16 instructions", "oneDNN, widened to fp32" or "BLAS, widened to fp32"; on a GPU "cuBLASLt", "rocBLAS" or
+/// "hipBLASLt, rocBLAS".
 template <class T>
 const char* gemm_library();
 
