@@ -45,7 +45,9 @@ TYPED_TEST(Formats, EveryCodeIsThatOfTheDefinitionAndSurvivesTheRoundTrip) {
     } else {
       ASSERT_EQ(wide, defined<E>(code)) << code;
       ASSERT_EQ(static_cast<float>(E(wide)), std::isfinite(wide) ? std::clamp(wide, -E::largest, E::largest) : wide);
-      if (std::abs(wide) <= E::largest) ASSERT_EQ(E(wide).bits, code);
+      if (std::abs(wide) <= E::largest) {
+        ASSERT_EQ(E(wide).bits, code);
+      }
       ASSERT_EQ(static_cast<float>(bf16(wide)), wide) << "bf16 holds it exactly";
     }
   }
