@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from dataclasses import dataclass
@@ -32,7 +33,11 @@ class State:
 
 def age_of(paths: list[Path]) -> float:
     """Seconds since the newest of these files was written."""
-    return max(0.0, time.time() - max((path.stat().st_mtime for path in paths if path.is_file()), default=time.time()))
+    times = []
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):  # a run renames and removes its files
+            times.append(path.stat().st_mtime)
+    return max(0.0, time.time() - max(times, default=time.time()))
 
 
 def recorded_end(metrics: Path, last: run_log.LoggedStart | None) -> str:

@@ -1,4 +1,4 @@
-// What cuBLASLt has and hipBLASLt has not.
+// Where cuBLASLt differs from hipBLASLt.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What hipBLASLt has and cuBLASLt has not.
+// Where hipBLASLt differs from cuBLASLt.
 #ifdef NANOTRON_WITH_HIPBLASLT
 #include <fmt/format.h>
 
