@@ -50,13 +50,27 @@ bool is_in(const ParameterTable& table, std::size_t unit, Sections which) {
   return which == Sections::all || !table.has_frozen() || !table.dense().units.contains(static_cast<index_t>(unit));
 }
 
+// UnitGradients::in_sums: layers, unless tensor-parallel ranks sum a gradient in place before it is added.
+bool is_in_sums(const ParameterTable& table, const Sharding& sharding, index_t unit) {
+  if (sharding.gradients != UnitGradients::in_sums || !table.is_layer(unit)) return false;
+  const auto is_partial = [&](const nn::ParameterSpec& spec) {
+    if (!spec.gradient_is_partial || table.layout.tp_size == 1) return false;
+    for (index_t layer = 0; layer < spec.local_layers(); ++layer) {
+      if (table.unit(unit).range.contains(spec.offset_of(layer))) return true;
+    }
+    return false;
+  };
+  return std::ranges::none_of(table.specs, is_partial);
+}
+
 // Every unit in its slot; units of other sections take no memory. The first slot begins at `begin` of the buffer.
 std::vector<BufferLayout::Part> in_slots(const ParameterTable& table, Sections which, index_t begin,
                                          const Sharding& sharding = {}) {
   std::array<index_t, unit_slots> size{};
   for (std::size_t u = 0; u < table.units.size(); ++u) {
-    if (!is_in(table, u, which)) continue;
-    index_t& largest = size[slot_of(table, static_cast<index_t>(u))];
+    const auto unit = static_cast<index_t>(u);
+    if (!is_in(table, u, which) || is_in_sums(table, sharding, unit)) continue;
+    index_t& largest = size[slot_of(table, unit)];
     largest = std::max(largest, gradients_of(table.units[u], sharding));
   }
   std::array<index_t, unit_slots> at{begin};
@@ -158,11 +172,12 @@ nn::ParameterLayouts parameter_layouts(const ParameterTable& table, const Shardi
   if (sharded && sharding.gradients != UnitGradients::by_stage) p.reduced = packed;
   const index_t behind = p.reduced.size();
   const bool apart = sharding.gradients == UnitGradients::apart;
-  if (apart || sharding.gradients == UnitGradients::in_slots || (sharded && sharding.stage >= 2)) {
-    const std::vector<BufferLayout::Part> parts =
+  if (sharding.gradients != UnitGradients::by_stage || (sharded && sharding.stage >= 2)) {
+    std::vector<BufferLayout::Part> parts =
         apart ? side_by_side(table, behind, sharding) : in_slots(table, Sections::trained, behind, sharding);
     for (std::size_t u = 0; u < parts.size(); ++u) {
       if (!is_in(table, u, Sections::trained)) continue;
+      if (is_in_sums(table, sharding, static_cast<index_t>(u))) parts[u].at = p.reduced.at(parts[u].range.begin);
       p.gradient_end = std::max(p.gradient_end, parts[u].at + gradients_of(table.units[u], sharding));
     }
     p.gradient = with_1d(table, parts, sharding, p);

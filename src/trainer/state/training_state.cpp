@@ -71,6 +71,15 @@ model::TransformerSetup with_observers(model::TransformerSetup setup, const nn::
   return setup;
 }
 
+// With reproducible = 'layout'. A GEMM in a fixed order adds its whole sum to C once, as the reduction does: s + c
+// (kernels/gemm/gemm.hpp). Not so where a weight has several GEMMs (tiles), or GEMMs with a factor (adapters).
+model::UnitGradients gradients_in_order(const deck::Config& config) {
+  if (neighbouring_sequences(config) > 1) return model::UnitGradients::apart;
+  const deck::ParallelConfig& p = config.parallel;
+  const bool adds_once = p.mlp_tile == 0 && config.lora.rank == 0 && p.compression == deck::Compression::none;
+  return p.dp * p.cp == 1 && adds_once ? model::UnitGradients::in_sums : model::UnitGradients::in_slots;
+}
+
 }  // namespace
 
 index_t neighbouring_sequences(const deck::Config& config) {
@@ -88,9 +97,7 @@ model::Sharding sharding_of(const deck::Config& config, comm::ProcessGrid& grid)
   const auto sections = comm::PerReplicaSet<model::SectionSharding>::of_each(of);
   const bool is_sharded = sections[comm::ReplicaSet::data_parallel].group->size() > 1;
   return {.stage = is_sharded ? static_cast<int>(config.parallel.zero_stage) : 0,
-          .gradients = !keeps_order                          ? model::UnitGradients::by_stage
-                       : neighbouring_sequences(config) == 1 ? model::UnitGradients::in_slots
-                                                             : model::UnitGradients::apart,
+          .gradients = keeps_order ? gradients_in_order(config) : model::UnitGradients::by_stage,
           .sections = sections};
 }
 

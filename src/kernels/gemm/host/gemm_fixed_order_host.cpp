@@ -11,9 +11,10 @@
 //   for columns of C, as many as B's panel holds          B packed once, by all workers
 //     for 96 rows of C (a worker each)                    A packed
 //       for the columns of a tile
-//         for the shards of k                             sums of a shard (ordered_sums.hpp)
-//           for pieces of a shard                         B's piece stays in the L1 cache
-//             for the rows of a tile                      a tile of C in registers (host_tiles.hpp)
+//         for 32 or 48 of the rows                        sums of shards stay in the L1 cache
+//           for the shards of k                           sums of a shard (ordered_sums.hpp)
+//             for pieces of a shard
+//               for the rows of a tile                    a tile of C in registers (host_tiles.hpp)
 //
 // A tile's sums are stored and loaded between pieces, exactly; so an element is the same for any division: a chain of
 // fma over a shard's terms, or, of bf16, the order of pair_order.hpp. Attention, which continues the sums of earlier
@@ -30,7 +31,7 @@ constexpr index_t column_multiple = 256 / static_cast<index_t>(sizeof(M));
 // Workspace: B's panel, then for each worker A's panel and the sums of shards.
 template <class M>
 struct Panels {
-  static constexpr index_t level = block_rows * column_multiple<M>;  // at least block_rows * tile_columns
+  static constexpr index_t level = block_rows / 2 * column_multiple<M>;  // at least rows_at_once * tile_columns
   static constexpr index_t levels = TreeStack::depth * level;
   static index_t of_b(index_t depth, index_t columns) { return depth * columns; }
   static index_t of_worker(index_t depth) { return depth * block_rows + levels; }
@@ -41,21 +42,20 @@ M rounded(M x) {
   return static_cast<M>(static_cast<C>(x));
 }
 
-// Leaves the sums of `size` elements in level 0 of the stack. sum_shard(s, at, sums) as Sums::sum.
+// Leaves the sums of `size` elements in level 0 of the stack, to be rounded to C. sum_shard(s, at, sums) as Sums::sum.
 template <class C, class M, class F>
 void sum_shards(const SumOrder& order, index_t size, M* stack, const F& sum_shard) {
   constexpr index_t level = Panels<M>::level;
+  // Both are rounded to C before they are added: a sum of shards is so a second time, which changes nothing.
   const auto add = [=](int into, int from) {
     M* const sum = stack + into * level;
     const M* const more = stack + from * level;
-    HostRow{}.for_each(size, [=](index_t i) { sum[i] = rounded<C>(sum[i] + more[i]); });
+    HostRow{}.for_each(size, [=](index_t i) { sum[i] = rounded<C>(sum[i]) + rounded<C>(more[i]); });
   };
   TreeStack tree;
   index_t at = 0;
   for (int s = 0; s < order.shards_on_rank; ++s) {
-    M* const place = stack + tree.top() * level;
-    at += sum_shard(s, at, place);
-    if constexpr (!std::is_same_v<C, M>) HostRow{}.for_each(size, [=](index_t i) { place[i] = rounded<C>(place[i]); });
+    at += sum_shard(s, at, stack + tree.top() * level);
     tree.push(add);
   }
   tree.finish(add);
@@ -71,6 +71,7 @@ void load_c(const GemmProblem& p, const C* c, index_t row, index_t rows, index_t
   }
 }
 
+// alpha times the tile, rounded to C, to C.
 template <class C, class M>
 void store(const GemmProblem& p, Begin begin, const M* tile, index_t row, index_t rows, index_t column, C* c) {
   const M alpha = static_cast<M>(p.alpha), beta = static_cast<M>(p.beta);
@@ -79,10 +80,11 @@ void store(const GemmProblem& p, Begin begin, const M* tile, index_t row, index_
     C* const to = c + (row + r) * p.leading_c + column;
     const M* const from = tile + r * tile_columns<M>;
     if (p.beta == 0 || begin == Begin::at_c) {
-      HostRow{}.for_each(columns, [=](index_t j) { to[j] = static_cast<C>(alpha * from[j]); });
+      HostRow{}.for_each(columns, [=](index_t j) { to[j] = static_cast<C>(alpha * rounded<C>(from[j])); });
     } else {
-      HostRow{}.for_each(
-          columns, [=](index_t j) { to[j] = static_cast<C>(std::fma(alpha, from[j], beta * static_cast<M>(to[j]))); });
+      HostRow{}.for_each(columns, [=](index_t j) {
+        to[j] = static_cast<C>(std::fma(alpha, rounded<C>(from[j]), beta * static_cast<M>(to[j])));
+      });
     }
   }
 }
@@ -124,11 +126,15 @@ void multiply_by(const Sums& sums, Begin begin, Device& device, const GemmProble
         for (index_t t = 0; t < here; ++t) {
           const index_t column = first_column + t * width, columns = std::min(width, p.n - column);
           const Element* const of_b = panel_b + t * depth * width;
-          if (begin == Begin::at_c) load_c(p, c, first, rows, column, stack);
-          sum_shards<C, M>(order, round_up(rows, tile_rows) * width, stack, [&](int shard, index_t at, M* place) {
-            return sums.sum(shard, at, begin, rows, columns, panel_a, of_b, place);
-          });
-          store<C, M>(p, begin, stack, first, rows, column, c);
+          for (index_t row = 0; row < rows; row += Sums::rows_at_once) {
+            const Range of_panel{row, std::min(row + Sums::rows_at_once, rows)};
+            const index_t count = of_panel.size();
+            if (begin == Begin::at_c) load_c(p, c, first + row, count, column, stack);
+            sum_shards<C, M>(order, count * width, stack, [&](int shard, index_t at, M* place) {
+              return sums.sum(shard, at, begin, of_panel, columns, panel_a, of_b, place);
+            });
+            store<C, M>(p, begin, stack, first + row, count, column, c);
+          }
         }
       }
     };

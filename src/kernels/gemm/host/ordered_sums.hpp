@@ -6,11 +6,13 @@
 //   void pack_a(const T* a, index_t first, index_t rows, Element* panel)      at most block_rows rows of op(A)
 //   void pack_b(const T* b, index_t first, Element* panel)                    a tile of columns of op(B)
 //   index_t depth()                                                           of both panels
-//   index_t sum(int shard, index_t at, Begin begin, index_t rows, index_t columns, const Element* a, const Element* b,
+//   index_t sum(int shard, index_t at, Begin begin, Range rows, index_t columns, const Element* a, const Element* b,
 //               M* c)
+//   rows_at_once                                                              how many rows sum is called for, at most
 //
-// sum: at: where the shard begins in the panels' depth; returns how much of it the shard takes. The first rows and
-// columns of c (rows, tile_columns) are overwritten, or, with Begin::at_c, the sum begins with them.
+// sum: at: where the shard begins in the panels' depth; returns how much of it the shard takes. rows: of A's panel,
+// from a multiple of rows_at_once on. The first columns of c (rows, tile_columns) are overwritten, or, with
+// Begin::at_c, the sum begins with them.
 
 #include <algorithm>
 #include <cstdint>
@@ -44,15 +46,23 @@ inline index_t terms_of(const SumOrder& order, int shard) {
   return count;
 }
 
-// f(row of the packed panel, k), in the order of the sum.
+// f(its first row in the packed panel, a range of k), in the order of the sum.
 template <class F>
-void for_each_term(const SumOrder& order, const F& f) {
+void for_each_packed_range(const SumOrder& order, const F& f) {
   index_t at = 0;
   for (int s = 0; s < order.shards_on_rank; ++s) {
     for_each_range(order, s, [&](const Range& terms) {
-      for (index_t k = terms.begin; k < terms.end; ++k) f(at++, k);
+      f(at, terms);
+      at += terms.size();
     });
   }
+}
+// f(row of the packed panel, k).
+template <class F>
+void for_each_term(const SumOrder& order, const F& f) {
+  for_each_packed_range(order, [&](index_t at, const Range& terms) {
+    for (index_t k = terms.begin; k < terms.end; ++k) f(at++, k);
+  });
 }
 
 /// Operands in the master type M:
@@ -61,6 +71,7 @@ void for_each_term(const SumOrder& order, const F& f) {
 template <class T, class M>
 struct RowPanels {
   using Element = M;
+  static constexpr index_t rows_at_once = 8 * tile_rows;
   struct Scope {};  // of a thread that adds
   const GemmProblem& p;
   const SumOrder& order;
@@ -102,10 +113,26 @@ struct RowPanels {
       });
       return;
     }
-    for (index_t j = 0; j < width; ++j) {
-      const T* const from = b + (first + j) * p.leading_b;
-      for_each_term(
-          order, [=](index_t at, index_t k) { panel[at * width + j] = j < columns ? static_cast<M>(from[k]) : M(0); });
+    // Blocks of one cache line of each of so many rows of B: what is written stays in the cache, too.
+    constexpr index_t line = 64 / static_cast<index_t>(sizeof(T));
+    for_each_packed_range(order, [=, leading = p.leading_b](index_t at, const Range& terms) {
+      for (index_t done = 0; done < terms.size(); done += line) {
+        const index_t depth = std::min(line, terms.size() - done);
+        for (index_t j = 0; j < width; j += line) {
+          const T* const from = b + (first + j) * leading + terms.begin + done;
+          transpose(from, leading, std::min(line, width - j), std::clamp<index_t>(columns - j, 0, line), depth,
+                    panel + (at + done) * width + j);
+        }
+      }
+    });
+  }
+
+ private:
+  // The first `count` rows of `from`, (extent, depth), and zeros -> to (depth, extent), tile_columns apart.
+  static void transpose(const T* from, index_t leading, index_t extent, index_t count, index_t depth, M* to) {
+    constexpr index_t width = tile_columns<M>;
+    for (index_t j = 0; j < extent; ++j) {
+      for (index_t k = 0; k < depth; ++k) to[k * width + j] = j < count ? static_cast<M>(from[j * leading + k]) : M(0);
     }
   }
 };
@@ -155,15 +182,15 @@ class FlushToZero {
 /// For each element a chain of fma over all terms of the shard.
 template <class T, class M>
 struct ChainSums : RowPanels<T, M> {
-  index_t sum(int shard, index_t at, Begin begin, index_t rows, index_t, const M* a, const M* b, M* c) const {
+  index_t sum(int shard, index_t at, Begin begin, Range rows, index_t, const M* a, const M* b, M* c) const {
     constexpr index_t width = tile_columns<M>;
     const index_t depth = terms_of(this->order, shard), k = this->p.k;
-    if (depth == 0 && begin == Begin::at_zero) std::fill(c, c + round_up(rows, tile_rows) * width, M(0));
+    if (depth == 0 && begin == Begin::at_zero) std::fill(c, c + round_up(rows.size(), tile_rows) * width, M(0));
     for (index_t done = 0; done < depth; done += depth_of_piece) {
       const index_t piece = std::min(depth_of_piece, depth - done), first = at + done;
-      for (index_t i = 0; i < rows; i += tile_rows) {
-        tile_kernel<row_registers, M>(piece, {a + i * k + first * tile_rows, 1, tile_rows}, b + first * width, width,
-                                      c + i * width, width, done > 0 || begin == Begin::at_c);
+      for (index_t i = 0; i < rows.size(); i += tile_rows) {
+        tile_kernel<row_registers, M>(piece, {a + (rows.begin + i) * k + first * tile_rows, 1, tile_rows},
+                                      b + first * width, width, c + i * width, width, done > 0 || begin == Begin::at_c);
       }
     }
     return depth;
@@ -174,21 +201,23 @@ struct ChainSums : RowPanels<T, M> {
 struct PairSums : RowPanels<bf16, float> {
   static constexpr index_t width = tile_columns<float>;
 
-  index_t sum(int shard, index_t at, Begin, index_t rows, index_t, const float* a, const float* b, float* c) const {
+  index_t sum(int shard, index_t at, Begin, Range rows, index_t, const float* a, const float* b, float* c) const {
     const index_t depth = terms_of(order, shard);
+    const float* const of_rows = a + rows.begin * p.k;
     bool is_exact = false;
     {  // single operations have subnormal numbers
       const FlushToZero flush;
-      add_ranges<true>(shard, at, rows, a, b, c);
+      add_ranges<By::registers>(shard, at, rows.size(), of_rows, b, c);
       is_exact = flush.is_exact();
     }
-    if (!is_exact) add_ranges<false>(shard, at, rows, a, b, c);
+    if (!is_exact) add_ranges<By::elements>(shard, at, rows.size(), of_rows, b, c);
     return depth;
   }
 
  private:
-  // A call, see FlushToZero. by_registers: else by the functions of pair_order.hpp.
-  template <bool by_registers>
+  enum class By { registers, elements };  // elements: by the functions of pair_order.hpp
+  // A call, see FlushToZero.
+  template <By by>
   [[gnu::noinline]] void add_ranges(int shard, index_t at, index_t rows, const float* a, const float* b,
                                     float* c) const {
     std::fill(c, c + round_up(rows, tile_rows) * width, 0.0F);
@@ -200,7 +229,7 @@ struct PairSums : RowPanels<bf16, float> {
             const index_t terms = std::min(pair_terms, end - first);
             const float* const of_a = a + i * p.k + (at + first) * tile_rows;
             const float* const of_b = b + (at + first) * width;
-            if constexpr (by_registers)
+            if constexpr (by == By::registers)
               add_tile(terms, of_a, of_b, c + i * width);
             else
               add_elements(terms, of_a, of_b, c + i * width);
@@ -246,7 +275,7 @@ class TileSums {
  public:
   using Element = bf16;
   using Scope = bf16_tiles::TileScope;
-  static constexpr index_t width = tile_columns<float>, block = 2 * bf16_tiles::tile_extent;
+  static constexpr index_t width = tile_columns<float>, block = 2 * bf16_tiles::tile_extent, rows_at_once = block;
   static_assert(pair_terms == bf16_tiles::tile_depth && width % block == 0 && block_rows % block == 0);
 
   TileSums(const GemmProblem& problem, const SumOrder& order) : p_(problem), order_(order) {
@@ -285,21 +314,18 @@ class TileSums {
     });
   }
 
-  index_t sum(int shard, index_t at, Begin, index_t rows, index_t columns, const bf16* a, const bf16* b,
-              float* c) const {
+  index_t sum(int shard, index_t at, Begin, Range rows, index_t columns, const bf16* a, const bf16* b, float* c) const {
     const index_t first = at;
     for_each_range(order_, shard, [&](const Range& terms) {
       const index_t depth = padded(terms), strip = depth * bf16_tiles::tile_extent;
       const bf16 *const of_a = a + at * block_rows, *const of_b = b + at * width;
       for (index_t j = 0; j < columns; j += block) {
-        for (index_t i = 0; i < rows; i += block) {
-          bf16_tiles::multiply_block(of_a + i * depth, strip, of_b + j * depth, strip, depth / pair_terms,
-                                     c + i * width + j, width, at > first);
-        }
+        bf16_tiles::multiply_block(of_a + rows.begin * depth, strip, of_b + j * depth, strip, depth / pair_terms, c + j,
+                                   width, at > first);
       }
       at += depth;
     });
-    if (at == first) std::fill(c, c + rows * width, 0.0F);
+    if (at == first) std::fill(c, c + rows.size() * width, 0.0F);
     return at - first;
   }
 

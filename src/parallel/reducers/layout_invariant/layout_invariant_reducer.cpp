@@ -12,6 +12,8 @@
 // With compression = 'bf16' each g_i of a 2-D parameter is rounded to bf16 once, whether it is sent or not, and added
 // in the master type. With c = 1 it is rounded before it is sent. With c > 1 the addends of g_i travel unrounded.
 //
+// A rank that is alone in the group lets the GEMMs of most layers add to the sum itself (UnitGradients::in_sums).
+//
 // Experts that receive tokens of several sequences at once have one gradient for each; they are added one by one.
 //
 // A token embedding that both ends of the model use has two sums, H over the g_i of the last stage and E over those of
@@ -73,6 +75,7 @@ class LayoutInvariantReducer final : public GradientReducer<T> {
   // Of all ranks, this rank's part, by rank and by sequence.
   template <class U>
   void exchange(index_t number, const Vector<U>& send, const Vector<U>& receive);
+  bool is_in_sum(index_t number) const;  // backward adds to the sum itself
   bool sends_rounded() const { return to_bf16_ && context_ == 1; }
   SequenceSums sums() const { return {this->data().size() * sequences_, context_}; }
   void add_end();
@@ -173,7 +176,15 @@ void LayoutInvariantReducer<T>::before_use(index_t number) {
 }
 
 template <class T>
+bool LayoutInvariantReducer<T>::is_in_sum(index_t number) const {
+  const nn::ParameterLayouts& p = this->model().parameters().layouts;
+  const index_t begin = this->unit(number).range.begin;
+  return this->data().size() == 1 && p.gradient.at(begin) == p.reduced.at(begin);
+}
+
+template <class T>
 void LayoutInvariantReducer<T>::before_first_use(index_t number) {
+  if (is_in_sum(number)) return;
   for (index_t s = 0; s < sequences_; ++s)
     kernels::fill<M>(this->device(), gradient_of(this->unit(number).range, s), 0.0);
 }
@@ -191,6 +202,7 @@ void LayoutInvariantReducer<T>::after_inputs(index_t number) {
 
 template <class T>
 void LayoutInvariantReducer<T>::completed(index_t number) {
+  if (is_in_sum(number)) return;
   const typename GradientReducer<T>::Exposed exposed(*this);
   add_round(number);
 }

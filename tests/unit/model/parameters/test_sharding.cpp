@@ -67,6 +67,32 @@ TEST_P(Sharded, MomentsAndSumsAreOfTheShardAndThe1dParameters) {
   }
 }
 
+// On one rank the layers are in the sums, embedding and head in a slot behind them; with gradients that tensor-parallel
+// ranks sum in place a layer is in a slot, too.
+TEST(GradientsInSums, AreThoseOfLayers) {
+  const ParameterTable table = make_parameter_table(small(false));
+  const nn::ParameterLayouts p =
+      parameter_layouts(table, {.gradients = UnitGradients::in_sums}, ComputeWeights::master);
+  for (index_t u = 0; u < table.dense().units.size(); ++u) {
+    const index_t begin = table.unit(u).range.begin;
+    EXPECT_EQ(p.gradient.at(begin) == p.reduced.at(begin), table.is_layer(u)) << u;
+  }
+  const index_t ends =
+      std::max(table.unit(table.embedding_unit()).range.size(), table.unit(table.head_unit()).range.size());
+  EXPECT_EQ(p.gradient_end, table.size + ends);
+
+  ParameterTable partial = make_parameter_table(small(false), {.tp_size = 2});
+  const index_t layer = partial.layer_unit(1);
+  for (nn::ParameterSpec& spec : partial.specs) spec.gradient_is_partial = false;
+  const auto in_unit = [&](const nn::ParameterSpec& spec) {
+    return !spec.is_1d && spec.local_layers() == 5 && partial.unit(layer).range.contains(spec.offset_of(1));
+  };
+  std::ranges::find_if(partial.specs, in_unit)->gradient_is_partial = true;
+  const nn::ParameterLayouts slots =
+      parameter_layouts(partial, {.gradients = UnitGradients::in_sums}, ComputeWeights::master);
+  EXPECT_GE(slots.gradient.at(partial.unit(layer).range.begin), partial.size);
+}
+
 TEST_P(Sharded, MemoryIsThatOfTheTable) {
   const int stage = std::get<0>(GetParam());
   const index_t params_1d = table_.params_1d.size(), params_2d = table_.size - params_1d, shard = params_2d / size_;
