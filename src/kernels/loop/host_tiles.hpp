@@ -111,24 +111,31 @@ inline void tile_kernel(index_t depth, TileOperand<M> a, const M* b, index_t lea
   }
 }
 
+/// f.operator()<registers>(j) for panels of so many registers that cover columns [0, columns), a multiple of
+/// vector_width.
+template <class M, class F>
+void for_each_panel(index_t columns, const F& f) {
+  index_t j = 0;
+  const auto panels = [&]<int registers>() {
+    constexpr index_t width = registers * register_width<M>;
+    for (; j + width <= columns; j += width) f.template operator()<registers>(j);
+  };
+  panels.template operator()<row_registers>();
+  if constexpr (row_registers * register_bytes > 2 * vector_bytes) panels.template operator()<2>();
+  if constexpr (row_registers * register_bytes > vector_bytes) panels.template operator()<1>();
+}
+
 // C (rows, columns) = [C +] A (rows, depth) B (depth, columns). rows is a multiple of tile_rows,
 // columns of vector_width; B and C are row-major.
 template <class M>
 void tile_gemm(index_t rows, index_t columns, index_t depth, TileOperand<M> a, const M* b, index_t leading_b, M* c,
                index_t leading_c, bool accumulate) {
-  constexpr index_t width = register_width<M>;
-  index_t j = 0;
-  const auto panel = [&]<int registers>() {
-    for (; j + registers * width <= columns; j += registers * width) {
-      for (index_t i = 0; i < rows; i += tile_rows) {
-        const TileOperand<M> block{a.data + i * a.row_stride, a.row_stride, a.depth_stride};
-        tile_kernel<registers>(depth, block, b + j, leading_b, c + i * leading_c + j, leading_c, accumulate);
-      }
+  for_each_panel<M>(columns, [&]<int registers>(index_t j) {
+    for (index_t i = 0; i < rows; i += tile_rows) {
+      const TileOperand<M> block{a.data + i * a.row_stride, a.row_stride, a.depth_stride};
+      tile_kernel<registers>(depth, block, b + j, leading_b, c + i * leading_c + j, leading_c, accumulate);
     }
-  };
-  panel.template operator()<row_registers>();
-  if constexpr (row_registers * register_bytes > 2 * vector_bytes) panel.template operator()<2>();
-  if constexpr (row_registers * register_bytes > vector_bytes) panel.template operator()<1>();
+  });
 }
 
 }  // namespace nanotron::kernels::detail

@@ -29,14 +29,14 @@ optim::LrSchedule rate_under(const deck::Config& config) {
   return {config.schedule, config.optimizer.learning_rate, config.run.steps};
 }
 
-// Which runs have the same bits (doc/reproducibility.md), "layout-3 compute=bf16 moments=master tensor_shards=4 ...":
+// Which runs have the same bits (doc/reproducibility.md), "layout-4 compute=bf16 moments=master tensor_shards=4 ...":
 // the version of the order of operations, which grows with each change of the program that changes a bit, the types and
 // the parts of sums. Empty without precision%reproducible = 'layout': the bits are those of one grid, machine and
 // build.
 std::string bits_class(const deck::Config& config) {
   if (config.precision.reproducible != deck::Reproducible::layout) return {};
   const deck::SumShards shards = deck::sum_shards(config);
-  return fmt::format("layout-3 compute={} moments={} tensor_shards={} context_shards={} batch_shards={}",
+  return fmt::format("layout-4 compute={} moments={} tensor_shards={} context_shards={} batch_shards={}",
                      name_of(config.precision.compute),
                      config.precision.moments == deck::MomentType::bf16 ? "bf16" : "master", shards.tensor,
                      shards.context, shards.batch);

@@ -7,9 +7,10 @@
 #include "kernels/attention/attention_tiles.hpp"
 #include "kernels/attention/host/score_maxima_tiles.hpp"
 #include "kernels/attention/host/score_tiles.hpp"
+#include "kernels/attention/host/softmax_rows.hpp"
 #include "kernels/dropout/masked_tiles.hpp"
 #include "kernels/gemm/gemm_tiles.hpp"
-#include "kernels/loop/host_tiles.hpp"
+#include "kernels/gemm/host/pair_tiles.hpp"
 #include "nanotron/base/elementary/exponential.hpp"
 #include "nanotron/base/elementary/logarithm.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
@@ -17,14 +18,55 @@
 // A worker processes one (sequence, key head) at a time: it copies the head's keys and values once,
 // in the master type and transposed where a GEMM needs it, and runs its query heads against them,
 // tile by tile. Workers are the threads of the execution space; each has its own slice of the
-// workspace. An element is the same chain of operations as in attention_blocked.cpp with GEMMs in a fixed order: scores
-// times the scale, the softmax by tiles of key_tile keys, sums of products from the first key (query) to the last.
+// workspace. An element has the same operations as in attention_blocked.cpp with GEMMs in a fixed order: scores times
+// the scale, the softmax by tiles of key_tile keys, sums of products from the first key (query) to the last.
 
 namespace nanotron::kernels::detail {
 namespace {
 
-constexpr index_t query_tile = 48;  // multiples of tile_rows and of every vector width
 constexpr index_t key_tile = blocked::ordered_key_block;
+
+// C (rows, columns) = [C +] A (rows, depth) B (depth, columns), as in tile_gemm: each element a chain of fma, or
+// blocks of 32 terms (pair_order.hpp). query_tile: a multiple of tile_rows and of a block.
+template <class M>
+struct Chains {
+  static constexpr index_t query_tile = 48;
+  static void multiply(index_t rows, index_t columns, index_t depth, TileOperand<M> a, const M* b, index_t leading_b,
+                       M* c, index_t leading_c) {
+    tile_gemm<M>(rows, columns, depth, a, b, leading_b, c, leading_c, false);
+  }
+  static void add(index_t rows, index_t columns, index_t depth, TileOperand<M> a, const M* b, index_t leading_b, M* c,
+                  index_t leading_c) {
+    tile_gemm<M>(rows, columns, depth, a, b, leading_b, c, leading_c, true);
+  }
+};
+struct Pairs {
+  static constexpr index_t query_tile = 3 * pair_terms;
+  static void multiply(index_t rows, index_t columns, index_t depth, TileOperand<float> a, const float* b,
+                       index_t leading_b, float* c, index_t leading_c) {
+    for (index_t r = 0; r < rows; ++r) std::fill_n(c + r * leading_c, columns, 0.0F);
+    add(rows, columns, depth, a, b, leading_b, c, leading_c);
+  }
+  static void add(index_t rows, index_t columns, index_t depth, TileOperand<float> a, const float* b, index_t leading_b,
+                  float* c, index_t leading_c) {
+    add_pairs(rows, columns, depth, a, b, leading_b, c, leading_c);
+  }
+};
+static_assert(Pairs::query_tile % tile_rows == 0 && key_tile % pair_terms == 0 && key_tile % tile_rows == 0);
+
+// What probabilities are rounded to, and the products. In order: as on a GPU.
+template <class T>
+struct Ordinary {
+  using M = master_t<T>;
+  using P = M;
+  using Sums = Chains<M>;
+};
+template <class T>
+struct InOrder {
+  using M = master_t<T>;
+  using P = T;
+  using Sums = std::conditional_t<std::is_same_v<T, bf16>, Pairs, Chains<M>>;
+};
 
 // Hands out consecutive buffers of one worker's workspace; a null base only counts elements.
 template <class M>
@@ -54,7 +96,7 @@ struct Extents {
 
 template <class M>
 struct ForwardBuffers {
-  ForwardBuffers(Slices<M> s, const Extents<M>& e)
+  ForwardBuffers(Slices<M> s, const Extents<M>& e, index_t query_tile)
       : key_t(s.take(e.width * e.keys)),
         value(s.take(e.keys * e.width)),
         query(s.take(query_tile * e.width)),
@@ -69,7 +111,7 @@ struct ForwardBuffers {
 
 template <class M>
 struct BackwardBuffers {
-  BackwardBuffers(Slices<M> s, const Extents<M>& e, const AttentionShape& shape)
+  BackwardBuffers(Slices<M> s, const Extents<M>& e, const AttentionShape& shape, index_t query_tile)
       : key(s.take(e.keys * e.width)),
         key_t(s.take(e.keys * e.width)),
         value_t(s.take(e.keys * e.width)),
@@ -118,40 +160,14 @@ void load_transposed(MatrixRef<const T> from, index_t leading, M* to) {
 
 template <class T, class M>
 void store(const M* from, index_t width, M factor, MatrixRef<T> to) {
-  for (index_t r = 0; r < to.rows; ++r) {
-    const M* const source = from + r * width;
-    T* const target = to.data + r * to.leading;
-    HostRow{}.for_each(to.columns, [=](index_t c) { target[c] = static_cast<T>(factor * source[c]); });
-  }
-}
-
-// One step of the online softmax on a row of products, in place: exp(scale product - new max) for the keys in
-// `seen`, rounded to P, 0 for the others.
-template <class P, class M>
-void softmax_step(M* scores, M scale, Range seen, index_t padded, M& max, M& sum, M* out, index_t width) {
-  const HostRow row;
-  M* const first = scores + seen.begin;
-  const M top = row.max<M>(seen.size(), max, [=](index_t j) { return scale * first[j]; });
-  row.for_each(seen.size(), [=](index_t j) { first[j] = exponential(scale * first[j] - top); });
-  const M added = row.sum<M>(seen.size(), [=](index_t j) { return first[j]; });
-  if constexpr (!std::is_same_v<P, M>) {
-    row.for_each(seen.size(), [=](index_t j) { first[j] = static_cast<M>(static_cast<P>(first[j])); });
-  }
-  std::fill(scores, first, M(0));
-  std::fill(scores + seen.end, scores + padded, M(0));
-  if (top != max) {
-    const M shrink = exponential(max - top);
-    sum *= shrink;
-    row.for_each(width, [=](index_t c) { out[c] *= shrink; });
-    max = top;
-  }
-  sum += added;
+  for (index_t r = 0; r < to.rows; ++r) store_row(from + r * width, to.columns, factor, to.data + r * to.leading);
 }
 
 // One tile of queries (already loaded) against all keys they attend to.
-template <class P, class M>
+template <class Rule, class M>
 void forward_tile(const AttentionShape& s, M scale, const ForwardBuffers<M>& w, const Extents<M>& e, index_t sequence,
                   index_t head, index_t first, index_t queries) {
+  using Sums = typename Rule::Sums;
   const Range met = keys_met(s, sequence, first, queries, key_tile);
   const index_t rows = round_up(queries, tile_rows);
   const M of_softmax = s.scores.is_scale() ? scale : M(1);
@@ -161,32 +177,26 @@ void forward_tile(const AttentionShape& s, M scale, const ForwardBuffers<M>& w, 
   for (index_t j = met.begin; j < met.end; j += key_tile) {
     const index_t keys = std::min(key_tile, met.end - j);
     const index_t padded = round_up(keys, vector_width<M>);
-    tile_gemm<M>(rows, padded, s.head_dim, {w.query, e.width, 1}, w.key_t + j, e.keys, w.scores, key_tile, false);
+    Sums::multiply(rows, padded, s.head_dim, {w.query, e.width, 1}, w.key_t + j, e.keys, w.scores, key_tile);
     if (!s.scores.is_scale()) {
       map_scores(s, head, scale, {w.scores, key_tile, queries, keys, first, j});
     }
     for (index_t r = 0; r < queries; ++r) {
-      softmax_step<P>(w.scores + r * key_tile, of_softmax, s.keys_of(sequence, first + r, j, keys), padded, w.max[r],
-                      w.sum[r], w.out + r * e.width, e.width);
+      softmax_step<typename Rule::P>(w.scores + r * key_tile, of_softmax, s.keys_of(sequence, first + r, j, keys),
+                                     padded, w.max[r], w.sum[r], w.out + r * e.width, e.width);
     }
     if (s.mask.is_on()) mask_tile(s, {sequence, head, first, j, queries, keys}, M(1), w.scores, key_tile);
-    tile_gemm<M>(rows, e.width, keys, {w.scores, key_tile, 1}, w.value + j * e.width, e.width, w.out, e.width, true);
+    Sums::add(rows, e.width, keys, {w.scores, key_tile, 1}, w.value + j * e.width, e.width, w.out, e.width);
   }
 }
 
-// The scale of scores, as all kernels round it.
-template <class M>
-M scale_of(const AttentionShape& s) {
-  return static_cast<M>(s.scores.scale_or(1.0 / std::sqrt(static_cast<double>(s.head_dim))));
-}
-
-// P: what probabilities are rounded to, T as on a GPU or the master type.
-template <class T, class P>
+template <class Rule, class T>
 void forward_head(const AttentionShape& s, index_t sequence, index_t key_head, MatrixRef<const T> q,
                   MatrixRef<const T> k, MatrixRef<const T> v, MatrixRef<T> out, master_t<T>* lse, master_t<T>* memory) {
   using M = master_t<T>;
   const Extents<M> e(s);
-  const ForwardBuffers<M> w(Slices<M>(memory), e);
+  constexpr index_t query_tile = Rule::Sums::query_tile;
+  const ForwardBuffers<M> w(Slices<M>(memory), e, query_tile);
   const index_t d = s.head_dim;
   const auto head_of = [&](auto x, index_t head, index_t row, index_t rows) {
     return x.column_block(head * d, d).row_block(row, rows);
@@ -202,7 +212,7 @@ void forward_head(const AttentionShape& s, index_t sequence, index_t key_head, M
       const index_t queries = std::min(query_tile, s.query_length - first);
       const index_t row = sequence * s.query_row_stride() + first;
       load(head_of(q, head, row, queries), M(1), query_tile, e.width, w.query);
-      forward_tile<P>(s, scale, w, e, sequence, head, first, queries);
+      forward_tile<Rule>(s, scale, w, e, sequence, head, first, queries);
       M* const lse_rows = lse + (sequence * s.query_heads + head) * s.query_row_stride() + first;
       for (index_t r = 0; r < queries; ++r) {
         const bool sees = w.sum[r] > 0;
@@ -236,9 +246,10 @@ void backward_softmax(const AttentionShape& s, M scale, const BackwardBuffers<M>
   }
 }
 
-template <class P, class M>
+template <class Rule, class M>
 void backward_tile(const AttentionShape& s, M scale, const BackwardBuffers<M>& w, const Extents<M>& e, const M* lse,
                    index_t sequence, index_t head, index_t first, index_t queries) {
+  using Sums = typename Rule::Sums;
   const Range met = keys_met(s, sequence, first, queries, key_tile);
   const index_t rows = round_up(queries, tile_rows);
   std::fill(w.dquery, w.dquery + rows * e.width, M(0));
@@ -246,37 +257,30 @@ void backward_tile(const AttentionShape& s, M scale, const BackwardBuffers<M>& w
     const index_t keys = std::min(key_tile, met.end - j);
     const index_t key_rows = round_up(keys, tile_rows);
     const index_t padded = std::min(key_tile, round_up(key_rows, vector_width<M>));
-    tile_gemm<M>(rows, padded, s.head_dim, {w.query, e.width, 1}, w.key_t + j, e.keys, w.p, key_tile, false);
-    tile_gemm<M>(rows, padded, s.head_dim, {w.dout, e.width, 1}, w.value_t + j, e.keys, w.ds, key_tile, false);
+    Sums::multiply(rows, padded, s.head_dim, {w.query, e.width, 1}, w.key_t + j, e.keys, w.p, key_tile);
+    Sums::multiply(rows, padded, s.head_dim, {w.dout, e.width, 1}, w.value_t + j, e.keys, w.ds, key_tile);
     raise_maxima(s, sequence, head, scale, {w.p, key_tile, queries, keys, first, j});
     const MaskedTile tile{sequence, head, first, j, queries, keys};
     if (s.mask.is_on()) mask_tile(s, tile, static_cast<M>(s.mask.factor()), w.ds, key_tile);
     if (!s.scores.is_scale()) {
       map_scores_and_gradient(s, head, scale, {w.p, key_tile, queries, keys, first, j}, w.ds, w.dot);
     }
-    backward_softmax<P>(s, s.scores.is_scale() ? scale : M(1), w, lse, sequence, first, queries, {j, j + keys}, padded);
+    backward_softmax<typename Rule::P>(s, s.scores.is_scale() ? scale : M(1), w, lse, sequence, first, queries,
+                                       {j, j + keys}, padded);
     if (s.mask.is_on()) mask_tile(s, tile, M(1), w.p, key_tile);
-    tile_gemm<M>(key_rows, e.width, queries, {w.p, 1, key_tile}, w.dout, e.width, w.dvalue + j * e.width, e.width,
-                 true);
-    tile_gemm<M>(key_rows, e.width, queries, {w.ds, 1, key_tile}, w.query, e.width, w.dkey + j * e.width, e.width,
-                 true);
-    tile_gemm<M>(rows, e.width, keys, {w.ds, key_tile, 1}, w.key + j * e.width, e.width, w.dquery, e.width, true);
+    Sums::add(key_rows, e.width, queries, {w.p, 1, key_tile}, w.dout, e.width, w.dvalue + j * e.width, e.width);
+    Sums::add(key_rows, e.width, queries, {w.ds, 1, key_tile}, w.query, e.width, w.dkey + j * e.width, e.width);
+    Sums::add(rows, e.width, keys, {w.ds, key_tile, 1}, w.key + j * e.width, e.width, w.dquery, e.width);
   }
 }
 
-// to = or += from.
-template <class M>
-void add_head(bool is_first, index_t n, const M* from, M* to) {
-  if (to == nullptr) return;
-  HostRow{}.for_each(n, [=](index_t i) { to[i] = is_first ? from[i] : to[i] + from[i]; });
-}
-
-template <class T, class P>
+template <class Rule, class T>
 void backward_head(const AttentionShape& s, index_t sequence, index_t key_head, const AttentionGradients<T>& t,
                    master_t<T>* memory) {
   using M = master_t<T>;
   const Extents<M> e(s);
-  const BackwardBuffers<M> w(Slices<M>(memory), e, s);
+  constexpr index_t query_tile = Rule::Sums::query_tile;
+  const BackwardBuffers<M> w(Slices<M>(memory), e, s, query_tile);
   const index_t d = s.head_dim;
   const auto head_of = [&](auto x, index_t head, index_t row, index_t rows) {
     return x.column_block(head * d, d).row_block(row, rows);
@@ -300,12 +304,10 @@ void backward_head(const AttentionShape& s, index_t sequence, index_t key_head, 
       load(head_of(t.q, head, row, queries), M(1), query_tile, e.width, w.query);
       load(head_of(t.dout, head, row, queries), M(1), query_tile, e.width, w.dout);
       for (index_t r = 0; r < queries; ++r) {
-        const M* const gradient = w.dout + r * e.width;
-        const T* const value = out.data + r * out.leading;
-        w.dot[r] = HostRow{}.sum<M>(d, [=](index_t c) { return gradient[c] * static_cast<M>(value[c]); });
+        w.dot[r] = row_product<M>(d, w.dout + r * e.width, out.data + r * out.leading);
       }
       const M* const lse = t.lse.data() + (sequence * s.query_heads + head) * s.query_row_stride() + first;
-      backward_tile<P>(s, scale, w, e, lse, sequence, head, first, queries);
+      backward_tile<Rule>(s, scale, w, e, lse, sequence, head, first, queries);
       store(w.dquery, e.width, scale, head_of(t.dq, head, row, queries));
     }
     add_head(is_first, all, w.dkey, w.all_dkey);
@@ -322,8 +324,9 @@ template <class T>
 std::size_t worker_bytes(const AttentionShape& shape) {
   using M = master_t<T>;
   const Extents<M> e(shape);
-  const index_t elements =
-      std::max(ForwardBuffers<M>(Slices<M>(nullptr), e).size, BackwardBuffers<M>(Slices<M>(nullptr), e, shape).size);
+  const index_t queries = std::max(Ordinary<T>::Sums::query_tile, InOrder<T>::Sums::query_tile);
+  const index_t elements = std::max(ForwardBuffers<M>(Slices<M>(nullptr), e, queries).size,
+                                    BackwardBuffers<M>(Slices<M>(nullptr), e, shape, queries).size);
   const std::size_t bytes = static_cast<std::size_t>(elements) * sizeof(M);
   return std::is_same_v<T, bf16> ? std::max(bytes, bf16_tiles::attention_bytes(shape)) : bytes;
 }
@@ -351,17 +354,17 @@ void run_forward(Device& device, fused::Library, const AttentionShape& shape, Ma
                  Vector<std::byte> workspace) {
   using M = master_t<T>;
   M* const lse_data = lse.data();
-  const bool is_in_order = device.gemm_mode() == GemmMode::fixed_order;
+  const GemmMode mode = device.gemm_mode();
   const auto head = [=](index_t sequence, index_t key_head, std::byte* memory) {
-    if (is_in_order) {
-      return forward_head<T, T>(shape, sequence, key_head, q, k, v, out, lse_data, reinterpret_cast<M*>(memory));
-    }
     if constexpr (std::is_same_v<T, bf16>) {
-      if (bf16_tiles::available()) {
-        return bf16_tiles::forward_head(shape, sequence, key_head, q, k, v, out, lse_data, memory);
-      }
+      if (bf16_tiles::attends(mode))
+        return bf16_tiles::forward_head(mode, shape, sequence, key_head, q, k, v, out, lse_data, memory);
     }
-    forward_head<T, M>(shape, sequence, key_head, q, k, v, out, lse_data, reinterpret_cast<M*>(memory));
+    M* const buffers = reinterpret_cast<M*>(memory);
+    if (mode == GemmMode::fixed_order)
+      forward_head<InOrder<T>, T>(shape, sequence, key_head, q, k, v, out, lse_data, buffers);
+    else
+      forward_head<Ordinary<T>, T>(shape, sequence, key_head, q, k, v, out, lse_data, buffers);
   };
   for_each_key_head<T>(device, "attention_forward", shape, workspace, head);
 }
@@ -370,15 +373,16 @@ template <class T>
 void run_backward(Device& device, fused::Library, const AttentionShape& shape, const AttentionGradients<T>& tensors,
                   Vector<std::byte> workspace) {
   using M = master_t<T>;
-  const bool is_in_order = device.gemm_mode() == GemmMode::fixed_order;
+  const GemmMode mode = device.gemm_mode();
   const auto head = [=](index_t sequence, index_t key_head, std::byte* memory) {
-    if (is_in_order) return backward_head<T, T>(shape, sequence, key_head, tensors, reinterpret_cast<M*>(memory));
     if constexpr (std::is_same_v<T, bf16>) {
-      if (bf16_tiles::available()) {
-        return bf16_tiles::backward_head(shape, sequence, key_head, tensors, memory);
-      }
+      if (bf16_tiles::attends(mode)) return bf16_tiles::backward_head(mode, shape, sequence, key_head, tensors, memory);
     }
-    backward_head<T, M>(shape, sequence, key_head, tensors, reinterpret_cast<M*>(memory));
+    M* const buffers = reinterpret_cast<M*>(memory);
+    if (mode == GemmMode::fixed_order)
+      backward_head<InOrder<T>, T>(shape, sequence, key_head, tensors, buffers);
+    else
+      backward_head<Ordinary<T>, T>(shape, sequence, key_head, tensors, buffers);
   };
   for_each_key_head<T>(device, "attention_backward", shape, workspace, head);
 }

@@ -1,12 +1,14 @@
 #include "kernels/attention/attention_tiles.hpp"
 
-#include <cmath>
 #include <limits>
 
+#include "kernels/attention/attention_blocks.hpp"
 #include "kernels/attention/host/score_maxima_tiles.hpp"
 #include "kernels/attention/host/score_tiles.hpp"
+#include "kernels/attention/host/softmax_rows.hpp"
 #include "kernels/dropout/masked_tiles.hpp"
 #include "kernels/gemm/bf16_tiles.hpp"
+#include "kernels/gemm/gemm_tiles.hpp"
 #include "nanotron/base/elementary/exponential.hpp"
 #include "nanotron/base/elementary/logarithm.hpp"
 
@@ -15,6 +17,8 @@
 //   forward    scores (query, key): p is the A operand of o = p v
 //   backward   scores (key, query): p and ds are the A operands of dv = p^T do and dk = ds^T q,
 //              and ds, as B tiles too, is the B operand of dq^T = k^T ds
+// With GemmMode::fixed_order the GEMMs are the same, in the order of AMX, and what is between them has the operations
+// of attention_host.cpp.
 
 namespace nanotron::kernels::bf16_tiles {
 
@@ -23,7 +27,6 @@ namespace nanotron::kernels::bf16_tiles {
 namespace {
 
 constexpr index_t query_tile = 128;
-constexpr index_t key_tile = 128;
 constexpr index_t pair = 2 * tile_extent;  // rows and columns of C in multiply_block
 
 constexpr index_t padded(index_t n) { return tiles(n, pair) * pair; }
@@ -39,6 +42,7 @@ struct Slices {
   }
 };
 
+template <index_t key_tile>
 struct ForwardBuffers {
   ForwardBuffers(std::byte* base, const AttentionShape& s)
       : slices{base}, width(padded(s.head_dim)), keys(padded(s.key_length)) {}
@@ -54,6 +58,7 @@ struct ForwardBuffers {
   float* sum = slices.take<float>(query_tile);
 };
 
+template <index_t key_tile>
 struct BackwardBuffers {
   BackwardBuffers(std::byte* base, const AttentionShape& s)
       : slices{base}, width(padded(s.head_dim)), keys(padded(s.key_length)) {}
@@ -80,6 +85,17 @@ struct BackwardBuffers {
   std::int32_t* end = slices.take<std::int32_t>(query_tile);
 };
 
+// The sums of dk and dv over the query heads of a key head, behind the other buffers; null where there is one.
+struct HeadSums {
+  HeadSums() = default;
+  HeadSums(Slices& slices, const AttentionShape& s, index_t elements) {
+    if (s.query_heads == s.key_heads) return;
+    dkey = slices.take<float>(elements);
+    dvalue = slices.take<float>(elements);
+  }
+  float *dkey = nullptr, *dvalue = nullptr;
+};
+
 // exp to about 2 units in the last place, see scalar_math.hpp.
 Floats exp16(Floats x) {
   const Floats n = nearest(multiply(x, all(1.44269504088896341f)));
@@ -96,44 +112,149 @@ Floats exp16(Floats x) {
 // Which of the lanes j ... j + 15 are in `seen`. (Not inline: the loops that call it are unrolled.)
 [[gnu::noinline]] Mask lanes_of(const Range& seen, index_t j) { return lanes_between(seen.begin - j, seen.end - j); }
 
-float scale_of(const AttentionShape& s) { return s.scores.scale_or(1.0f / std::sqrt(static_cast<float>(s.head_dim))); }
 // Of what a tile has before its softmax: products, or mapped scores.
-float scale_of_tile(const AttentionShape& s) { return s.scores.is_scale() ? scale_of(s) : 1.0f; }
+float scale_of_tile(const AttentionShape& s) { return s.scores.is_scale() ? scale_of<float>(s) : 1.0f; }
 
 template <class E>
 MatrixRef<E> head_of(const AttentionShape& s, MatrixRef<E> x, index_t head, index_t row, index_t rows) {
   return x.column_block(head * s.head_dim, s.head_dim).row_block(row, rows);
 }
 
-// Online softmax of one row of scores; p is a row of A tiles.
-void softmax_row(const ForwardBuffers& w, index_t row, Range seen, index_t key_tiles, float scale) {
-  const float* const scores = w.scores + row * key_tile;
-  bf16* const p = w.p + row / tile_extent * key_tiles * tile_elements + row % tile_extent * tile_depth;
-  Floats top = all(std::numeric_limits<float>::lowest());
-  for (index_t j = seen.begin / 16 * 16; j < seen.end; j += 16) top = larger(lanes_of(seen, j), top, load(scores + j));
-  const float before = w.max[row];
-  const float now = std::max(before, largest(top) * scale);
-  const Floats factor = all(scale), maximum = all(now);
-  Floats added = all(0.0f);
-  for (index_t j = 0; j < key_tiles * tile_depth; j += 16) {
-    const Mask mask = lanes_of(seen, j);
-    const Floats value = kept(mask, exp16(multiply_subtract(load_or_zero(mask, scores + j), factor, maximum)));
-    added = add(added, value);
-    store_rounded(p + j / tile_depth * tile_elements + j % tile_depth, first_lanes(16), value);
-  }
-  if (now != before) {
-    const float shrink = exponential(before - now);
-    w.sum[row] *= shrink;
-    float* const out = w.out + row * w.width;
-    for (index_t c = 0; c < w.width; ++c) out[c] *= shrink;
-    w.max[row] = now;
-  }
-  w.sum[row] += sum(added);
+// Offset of element i in a row of A tiles.
+constexpr index_t in_row(index_t i) { return i / tile_depth * tile_elements + i % tile_depth; }
+
+template <index_t key_tile>
+bf16* row_of_p(const ForwardBuffers<key_tile>& w, index_t row, index_t key_tiles) {
+  return w.p + row / tile_extent * key_tiles * tile_elements + row % tile_extent * tile_depth;
 }
 
+// What is between the GEMMs: as fast as it goes.
+struct Fastest {
+  static constexpr index_t key_tile = 128;
+  using Forward = ForwardBuffers<key_tile>;
+  using Backward = BackwardBuffers<key_tile>;
+
+  // Online softmax of one row of scores; p is a row of A tiles.
+  static void softmax_row(const Forward& w, index_t row, Range seen, index_t key_tiles, float scale) {
+    const float* const scores = w.scores + row * key_tile;
+    bf16* const p = row_of_p<key_tile>(w, row, key_tiles);
+    Floats top = all(std::numeric_limits<float>::lowest());
+    for (index_t j = seen.begin / 16 * 16; j < seen.end; j += 16)
+      top = larger(lanes_of(seen, j), top, load(scores + j));
+    const float before = w.max[row];
+    const float now = std::max(before, largest(top) * scale);
+    const Floats factor = all(scale), maximum = all(now);
+    Floats added = all(0.0f);
+    for (index_t j = 0; j < key_tiles * tile_depth; j += 16) {
+      const Mask mask = lanes_of(seen, j);
+      const Floats value = kept(mask, exp16(multiply_subtract(load_or_zero(mask, scores + j), factor, maximum)));
+      added = add(added, value);
+      store_rounded(p + in_row(j), first_lanes(16), value);
+    }
+    if (now != before) {
+      const float shrink = exponential(before - now);
+      w.sum[row] *= shrink;
+      float* const out = w.out + row * w.width;
+      for (index_t c = 0; c < w.width; ++c) out[c] *= shrink;
+      w.max[row] = now;
+    }
+    w.sum[row] += sum(added);
+  }
+
+  // p and ds of a key and `count` queries, each to a row of A tiles.
+  static void gradient_row(const Backward& w, index_t key, index_t count, float scale, bf16* p_row, bf16* ds_row) {
+    const Floats factor = all(scale);
+    for (index_t q = 0; q < count; q += 16) {
+      const Mask mask = lanes_with(static_cast<std::int32_t>(key), w.begin + q, w.end + q);
+      Floats p = all(0.0f), ds = p;
+      if (any(mask)) {
+        const Floats score = load_or_zero(mask, w.scores + key * query_tile + q);
+        p = kept(mask, exp16(multiply_subtract(score, factor, load(w.lse + q))));
+        ds = kept(mask, multiply(p, subtract(load_or_zero(mask, w.dp + key * query_tile + q), load(w.dot + q))));
+      }
+      store_rounded(p_row + in_row(q), first_lanes(16), p);
+      store_rounded(ds_row + in_row(q), first_lanes(16), ds);
+    }
+  }
+
+  // do . o of a row.
+  static float row_product(index_t n, const bf16* dout, const bf16* out) {
+    Floats products = all(0.0f);
+    for (index_t c = 0; c < n; c += 16) {
+      const FirstLanes part = first_lanes(n - c);
+      products = multiply_add(load_widened(out + c, part), load_widened(dout + c, part), products);
+    }
+    return sum(products);
+  }
+
+  static void store_row(const float* from, index_t n, float factor, bf16* to) {
+    const Floats by = all(factor);
+    for (index_t c = 0; c < n; c += 16) store_rounded(to + c, first_lanes(n - c), multiply(by, load(from + c)));
+  }
+
+  // dk and dv continue their sums from query head to query head.
+  static HeadSums head_sums(Slices&, const AttentionShape&, index_t) { return {}; }
+};
+
+#ifdef NANOTRON_HAS_AMX
+// The operations of attention_host.cpp, and its tiles of keys. (store_rounded flushes subnormal numbers, as the GEMMs
+// that read them do.)
+struct InOrder {
+  static constexpr index_t key_tile = blocked::ordered_key_block;
+  static_assert(key_tile % pair == 0);
+  using Forward = ForwardBuffers<key_tile>;
+  using Backward = BackwardBuffers<key_tile>;
+
+  static void softmax_row(const Forward& w, index_t row, Range seen, index_t key_tiles, float scale) {
+    float* const scores = w.scores + row * key_tile;
+    const index_t padded_keys = key_tiles * tile_depth;
+    softmax_step<bf16>(scores, scale, seen, padded_keys, w.max[row], w.sum[row], w.out + row * w.width, w.width);
+    bf16* const p = row_of_p<key_tile>(w, row, key_tiles);
+    for (index_t j = 0; j < padded_keys; j += 16) store_rounded(p + in_row(j), first_lanes(16), load(scores + j));
+  }
+
+  static void gradient_row(const Backward& w, index_t key, index_t count, float scale, bf16* p_row, bf16* ds_row) {
+    alignas(64) float p[query_tile], ds[query_tile];
+    const auto any_sees = [&](index_t q) {
+      return any(lanes_with(static_cast<std::int32_t>(key), w.begin + q, w.end + q));
+    };
+    index_t first = 0, last = count;  // of the queries that may attend to the key
+    while (first < last && !any_sees(first)) first += 16;
+    while (last > first && !any_sees(last - 16)) last -= 16;
+    std::fill(p, p + first, 0.0f), std::fill(ds, ds + first, 0.0f);
+    std::fill(p + last, p + count, 0.0f), std::fill(ds + last, ds + count, 0.0f);
+    const float *const scores = w.scores + key * query_tile + first, *const dp = w.dp + key * query_tile + first;
+    const float *const lse = w.lse + first, *const dot = w.dot + first;
+    const std::int32_t *const begin = w.begin + first, *const end = w.end + first;
+    float *const of_p = p + first, *const of_ds = ds + first;
+    const auto at = static_cast<std::int32_t>(key);
+    HostRow{}.for_each(last - first, [=](index_t q) {
+      const float probability = exponential(scale * scores[q] - lse[q]), slope = probability * (dp[q] - dot[q]);
+      const bool sees = at >= begin[q] && at < end[q];
+      of_p[q] = sees ? probability : 0.0f;
+      of_ds[q] = sees ? slope : 0.0f;
+    });
+    for (index_t q = 0; q < count; q += 16) {
+      store_rounded(p_row + in_row(q), first_lanes(16), load(p + q));
+      store_rounded(ds_row + in_row(q), first_lanes(16), load(ds + q));
+    }
+  }
+
+  static float row_product(index_t n, const bf16* dout, const bf16* out) {
+    return kernels::row_product<float>(n, dout, out);
+  }
+  static void store_row(const float* from, index_t n, float factor, bf16* to) {
+    kernels::store_row(from, n, factor, to);
+  }
+  static HeadSums head_sums(Slices& slices, const AttentionShape& s, index_t elements) { return {slices, s, elements}; }
+};
+#endif
+
 // One tile of packed queries against all keys they attend to.
-void forward_tile(const AttentionShape& s, const ForwardBuffers& w, index_t sequence, index_t head, index_t first,
-                  index_t queries) {
+template <class Rule>
+void forward_tile(const AttentionShape& s, const typename Rule::Forward& w, index_t sequence, index_t head,
+                  index_t first, index_t queries) {
+  constexpr index_t key_tile = Rule::key_tile;
   const Range met = detail::keys_met(s, sequence, first, queries, key_tile);
   const index_t offset = s.query_position - s.key_position + first;  // last key of the first query
   const index_t rows = padded(queries), depth = tiles(s.head_dim, tile_depth);
@@ -153,10 +274,10 @@ void forward_tile(const AttentionShape& s, const ForwardBuffers& w, index_t sequ
       }
     }
     if (!s.scores.is_scale()) {
-      map_scores(s, head, scale_of(s), {w.scores, key_tile, queries, keys, first, j});
+      map_scores(s, head, scale_of<float>(s), {w.scores, key_tile, queries, keys, first, j});
     }
     for (index_t r = 0; r < queries; ++r) {
-      softmax_row(w, r, s.keys_of(sequence, first + r, j, keys), key_tiles, scale);
+      Rule::softmax_row(w, r, s.keys_of(sequence, first + r, j, keys), key_tiles, scale);
     }
     if (s.mask.is_on()) mask_packed(s, {sequence, head, first, j, queries, keys}, w.p, tile_extent, tile_depth);
     for (index_t i = 0; i < rows; i += pair) {
@@ -169,39 +290,26 @@ void forward_tile(const AttentionShape& s, const ForwardBuffers& w, index_t sequ
   }
 }
 
-void store_row(const float* from, index_t n, float factor, bf16* to) {
-  const Floats by = all(factor);
-  for (index_t c = 0; c < n; c += 16) store_rounded(to + c, first_lanes(n - c), multiply(by, load(from + c)));
-}
-
 // p and ds of one tile from scores and dp, two keys at a time: both as A tiles, ds as B tiles too.
-void gradient_tile(const BackwardBuffers& w, index_t queries, index_t keys, float scale) {
+template <class Rule>
+void gradient_tile(const typename Rule::Backward& w, index_t queries, index_t keys, float scale) {
   const index_t query_tiles = tiles(queries, tile_depth), key_tiles = tiles(keys, tile_depth);
-  const Floats factor = all(scale);
   for (index_t k = 0; k < key_tiles * tile_depth; k += 2) {
+    const index_t even = k / tile_extent * query_tiles * tile_elements + k % tile_extent * tile_depth;
+    const index_t odd = even + tile_depth;
+    Rule::gradient_row(w, k, query_tiles * tile_depth, scale, w.p + even, w.ds + even);
+    Rule::gradient_row(w, k + 1, query_tiles * tile_depth, scale, w.p + odd, w.ds + odd);
     for (index_t q = 0; q < query_tiles * tile_depth; q += 16) {
-      const Floats lse = load(w.lse + q), dot = load(w.dot + q);
-      const index_t even = (k / tile_extent * query_tiles + q / tile_depth) * tile_elements +
-                           k % tile_extent * tile_depth + q % tile_depth;
-      for (index_t odd = 0; odd < 2; ++odd) {
-        const index_t key = k + odd, at = even + odd * tile_depth;
-        const Mask mask = lanes_with(static_cast<std::int32_t>(key), w.begin + q, w.end + q);
-        Floats p = all(0.0f), ds = p;
-        if (any(mask)) {
-          p = kept(mask, exp16(multiply_subtract(load_or_zero(mask, w.scores + key * query_tile + q), factor, lse)));
-          ds = kept(mask, multiply(p, subtract(load_or_zero(mask, w.dp + key * query_tile + q), dot)));
-        }
-        store_rounded(w.p + at, first_lanes(16), p);
-        store_rounded(w.ds + at, first_lanes(16), ds);
-      }
       store(w.ds_b + (q / tile_extent * key_tiles + k / tile_depth) * tile_elements + k % tile_depth / 2 * tile_depth,
-            pairs(load_half(w.ds + even, first_lanes(16)), load_half(w.ds + even + tile_depth, first_lanes(16))));
+            pairs(load_half(w.ds + even + in_row(q), first_lanes(16)),
+                  load_half(w.ds + odd + in_row(q), first_lanes(16))));
     }
   }
 }
 
 // The GEMMs of one tile, after gradient_tile: dvalue, dkey from key j on, and dquery_t.
-void accumulate_tile(const BackwardBuffers& w, index_t queries, index_t keys, index_t j, index_t all_keys) {
+template <index_t key_tile>
+void accumulate_tile(const BackwardBuffers<key_tile>& w, index_t queries, index_t keys, index_t j, index_t all_keys) {
   const index_t query_tiles = tiles(queries, tile_depth), key_tiles = tiles(keys, tile_depth);
   const index_t query_strip = query_tiles * tile_elements, key_strip = key_tiles * tile_elements;
   const index_t key_t_strip = tiles(all_keys, tile_depth) * tile_elements;
@@ -220,8 +328,10 @@ void accumulate_tile(const BackwardBuffers& w, index_t queries, index_t keys, in
   }
 }
 
-void backward_tile(const AttentionShape& s, const BackwardBuffers& w, index_t sequence, index_t head, index_t first,
-                   index_t queries) {
+template <class Rule>
+void backward_tile(const AttentionShape& s, const typename Rule::Backward& w, index_t sequence, index_t head,
+                   index_t first, index_t queries) {
+  constexpr index_t key_tile = Rule::key_tile;
   const Range met = detail::keys_met(s, sequence, first, queries, key_tile);
   const index_t offset = s.query_position - s.key_position + first;
   const index_t depth = tiles(s.head_dim, tile_depth), strip = depth * tile_elements;
@@ -243,47 +353,46 @@ void backward_tile(const AttentionShape& s, const BackwardBuffers& w, index_t se
         multiply_block(w.value + a, strip, w.dout_t + b, strip, depth, w.dp + i * query_tile + q, query_tile, false);
       }
     }
-    raise_maxima(s, sequence, head, scale_of(s), {w.scores, query_tile, keys, queries, first, j, true});
+    raise_maxima(s, sequence, head, scale_of<float>(s), {w.scores, query_tile, keys, queries, first, j, true});
     const MaskedTile tile{sequence, head, first, j, keys, queries, true};
     if (s.mask.is_on()) mask_tile(s, tile, static_cast<float>(s.mask.factor()), w.dp, query_tile);
     if (!s.scores.is_scale()) {
-      map_scores_and_gradient(s, head, scale_of(s), {w.scores, query_tile, keys, queries, first, j, true}, w.dp, w.dot);
+      map_scores_and_gradient(s, head, scale_of<float>(s), {w.scores, query_tile, keys, queries, first, j, true}, w.dp,
+                              w.dot);
     }
-    gradient_tile(w, queries, keys, scale);
+    gradient_tile<Rule>(w, queries, keys, scale);
     if (s.mask.is_on()) mask_packed(s, tile, w.p, tile_extent, tile_depth);
     accumulate_tile(w, queries, keys, j, s.key_length);
   }
 }
 
 // Packs one tile of queries and of dout; loads lse and computes dot = do . o of its rows.
-void load_queries(const BackwardBuffers& w, MatrixRef<const bf16> q, MatrixRef<const bf16> out,
+template <class Rule>
+void load_queries(const typename Rule::Backward& w, MatrixRef<const bf16> q, MatrixRef<const bf16> out,
                   MatrixRef<const bf16> dout, const float* lse) {
   pack_along_depth<true>(q.data, q.leading, q.rows, q.columns, w.query_t);
   pack_along_depth<true>(dout.data, dout.leading, q.rows, q.columns, w.dout_t);
   pack_across_depth<false>(q.data, q.leading, q.columns, q.rows, w.query);
   pack_across_depth<false>(dout.data, dout.leading, q.columns, q.rows, w.dout);
   for (index_t r = 0; r < padded(q.rows); ++r) {
-    Floats products = all(0.0f);
-    for (index_t c = 0; c < q.columns && r < q.rows; c += 16) {
-      const FirstLanes part = first_lanes(q.columns - c);
-      products = multiply_add(load_widened(&out(r, c), part), load_widened(&dout(r, c), part), products);
-    }
-    w.dot[r] = sum(products);
+    w.dot[r] = r < q.rows ? Rule::row_product(q.columns, &dout(r, 0), &out(r, 0)) : 0.0f;
     w.lse[r] = r < q.rows ? lse[r] : 0.0f;
   }
 }
 
-}  // namespace
-
-std::size_t attention_bytes(const AttentionShape& s) {
-  return std::max(ForwardBuffers(nullptr, s).slices.bytes, BackwardBuffers(nullptr, s).slices.bytes);
+template <class Rule>
+std::size_t bytes_of(const AttentionShape& s) {
+  typename Rule::Backward backward(nullptr, s);
+  Rule::head_sums(backward.slices, s, backward.keys * backward.width);
+  return std::max(typename Rule::Forward(nullptr, s).slices.bytes, backward.slices.bytes);
 }
 
-void forward_head(const AttentionShape& s, index_t sequence, index_t key_head, MatrixRef<const bf16> q,
-                  MatrixRef<const bf16> k, MatrixRef<const bf16> v, MatrixRef<bf16> out, float* lse,
-                  std::byte* memory) {
+template <class Rule>
+void forward_of_head(const AttentionShape& s, index_t sequence, index_t key_head, MatrixRef<const bf16> q,
+                     MatrixRef<const bf16> k, MatrixRef<const bf16> v, MatrixRef<bf16> out, float* lse,
+                     std::byte* memory) {
   const TileScope tiles_configured;
-  const ForwardBuffers w(memory, s);
+  const typename Rule::Forward w(memory, s);
   const auto key = head_of(s, k, key_head, sequence * s.key_row_stride(), s.key_length);
   const auto value = head_of(s, v, key_head, sequence * s.key_row_stride(), s.key_length);
   pack_along_depth<true>(key.data, key.leading, s.key_length, s.head_dim, w.key);
@@ -296,60 +405,105 @@ void forward_head(const AttentionShape& s, index_t sequence, index_t key_head, M
       const index_t row = sequence * s.query_row_stride() + first;
       const auto query = head_of(s, q, head, row, queries);
       pack_along_depth<false>(query.data, query.leading, queries, s.head_dim, w.query);
-      forward_tile(s, w, sequence, head, first, queries);
+      forward_tile<Rule>(s, w, sequence, head, first, queries);
       float* const lse_rows = lse + (sequence * s.query_heads + head) * s.query_row_stride() + first;
       for (index_t r = 0; r < queries; ++r) {
         const bool sees = w.sum[r] > 0.0f;
-        store_row(w.out + r * w.width, s.head_dim, sees ? kept / w.sum[r] : 0.0f,
-                  &head_of(s, out, head, row + r, 1)(0, 0));
+        Rule::store_row(w.out + r * w.width, s.head_dim, sees ? kept / w.sum[r] : 0.0f,
+                        &head_of(s, out, head, row + r, 1)(0, 0));
         lse_rows[r] = sees ? w.max[r] + logarithm(w.sum[r]) : std::numeric_limits<float>::lowest();
       }
     }
   }
 }
 
-void backward_head(const AttentionShape& s, index_t sequence, index_t key_head,
-                   const detail::AttentionGradients<bf16>& t, std::byte* memory) {
+template <class Rule>
+void backward_of_head(const AttentionShape& s, index_t sequence, index_t key_head,
+                      const detail::AttentionGradients<bf16>& t, std::byte* memory) {
   const TileScope tiles_configured;
-  const BackwardBuffers w(memory, s);
+  typename Rule::Backward w(memory, s);
+  const index_t elements = w.keys * w.width;
+  const HeadSums sums = Rule::head_sums(w.slices, s, elements);
   const index_t key_row = sequence * s.key_row_stride();
   const auto key = head_of(s, t.k, key_head, key_row, s.key_length);
   const auto value = head_of(s, t.v, key_head, key_row, s.key_length);
   pack_along_depth<false>(key.data, key.leading, s.key_length, s.head_dim, w.key);
   pack_along_depth<false>(value.data, value.leading, s.key_length, s.head_dim, w.value);
   pack_across_depth<true>(key.data, key.leading, s.head_dim, s.key_length, w.key_t);
-  std::fill(w.dkey, w.dkey + w.keys * w.width, 0.0f);
-  std::fill(w.dvalue, w.dvalue + w.keys * w.width, 0.0f);
-  const float scale = scale_of(s);
+  const float scale = scale_of<float>(s);
+  bool is_first = true;
   for (index_t head = 0; head < s.query_heads; ++head) {
     if (s.key_head_of(head) != key_head) continue;
+    if (is_first || sums.dkey != nullptr) {
+      std::fill(w.dkey, w.dkey + elements, 0.0f);
+      std::fill(w.dvalue, w.dvalue + elements, 0.0f);
+    }
     for (index_t first = 0; first < s.query_length; first += query_tile) {
       const index_t queries = std::min(query_tile, s.query_length - first);
       const index_t row = sequence * s.query_row_stride() + first;
-      load_queries(w, head_of(s, t.q, head, row, queries), head_of(s, t.out, head, row, queries),
-                   head_of(s, t.dout, head, row, queries),
-                   t.lse.data() + (sequence * s.query_heads + head) * s.query_row_stride() + first);
-      backward_tile(s, w, sequence, head, first, queries);
+      load_queries<Rule>(w, head_of(s, t.q, head, row, queries), head_of(s, t.out, head, row, queries),
+                         head_of(s, t.dout, head, row, queries),
+                         t.lse.data() + (sequence * s.query_heads + head) * s.query_row_stride() + first);
+      backward_tile<Rule>(s, w, sequence, head, first, queries);
       const auto dq = head_of(s, t.dq, head, row, queries);
       for (index_t r = 0; r < queries; ++r) {
         for (index_t c = 0; c < s.head_dim; ++c) dq(r, c) = bf16(scale * w.dquery_t[c * query_tile + r]);
       }
     }
+    add_head(is_first, elements, w.dkey, sums.dkey);
+    add_head(is_first, elements, w.dvalue, sums.dvalue);
+    is_first = false;
   }
+  const float *const dkey = sums.dkey != nullptr ? sums.dkey : w.dkey, *const dvalue = sums.dvalue != nullptr
+                                                                                           ? sums.dvalue
+                                                                                           : w.dvalue;
   const auto dk = head_of(s, t.dk, key_head, key_row, s.key_length);
   const auto dv = head_of(s, t.dv, key_head, key_row, s.key_length);
   for (index_t r = 0; r < s.key_length; ++r) {
-    store_row(w.dkey + r * w.width, s.head_dim, scale, &dk(r, 0));
-    store_row(w.dvalue + r * w.width, s.head_dim, static_cast<float>(s.mask.factor()), &dv(r, 0));
+    Rule::store_row(dkey + r * w.width, s.head_dim, scale, &dk(r, 0));
+    Rule::store_row(dvalue + r * w.width, s.head_dim, static_cast<float>(s.mask.factor()), &dv(r, 0));
   }
+}
+
+#ifndef NANOTRON_HAS_AMX
+using InOrder = Fastest;  // attends() refuses it
+#endif
+
+}  // namespace
+
+#ifdef NANOTRON_HAS_AMX
+bool attends(GemmMode) { return available(); }
+#else
+bool attends(GemmMode mode) { return mode == GemmMode::library && available(); }
+#endif
+
+std::size_t attention_bytes(const AttentionShape& s) { return std::max(bytes_of<Fastest>(s), bytes_of<InOrder>(s)); }
+
+void forward_head(GemmMode mode, const AttentionShape& s, index_t sequence, index_t key_head, MatrixRef<const bf16> q,
+                  MatrixRef<const bf16> k, MatrixRef<const bf16> v, MatrixRef<bf16> out, float* lse,
+                  std::byte* memory) {
+  if (mode == GemmMode::fixed_order)
+    forward_of_head<InOrder>(s, sequence, key_head, q, k, v, out, lse, memory);
+  else
+    forward_of_head<Fastest>(s, sequence, key_head, q, k, v, out, lse, memory);
+}
+
+void backward_head(GemmMode mode, const AttentionShape& s, index_t sequence, index_t key_head,
+                   const detail::AttentionGradients<bf16>& t, std::byte* memory) {
+  if (mode == GemmMode::fixed_order)
+    backward_of_head<InOrder>(s, sequence, key_head, t, memory);
+  else
+    backward_of_head<Fastest>(s, sequence, key_head, t, memory);
 }
 
 #else
 
+bool attends(GemmMode) { return false; }
 std::size_t attention_bytes(const AttentionShape&) { return 0; }
-void forward_head(const AttentionShape&, index_t, index_t, MatrixRef<const bf16>, MatrixRef<const bf16>,
+void forward_head(GemmMode, const AttentionShape&, index_t, index_t, MatrixRef<const bf16>, MatrixRef<const bf16>,
                   MatrixRef<const bf16>, MatrixRef<bf16>, float*, std::byte*) {}
-void backward_head(const AttentionShape&, index_t, index_t, const detail::AttentionGradients<bf16>&, std::byte*) {}
+void backward_head(GemmMode, const AttentionShape&, index_t, index_t, const detail::AttentionGradients<bf16>&,
+                   std::byte*) {}
 
 #endif
 

@@ -42,6 +42,7 @@ NANOTRON_FUNCTION void multiply_element(const GemmProblem& p, const SumOrder& or
   TreeStack tree;
   for (int s = 0; s < order.shards_on_rank; ++s) {
     M sum = begin == Begin::at_c ? static_cast<M>(target) : M(0);
+    if constexpr (kind == Terms::pairs) sum = flushed(sum);
     for (int block = 0; block < order.block_count; ++block) {
       sum = add_terms<kind>(
           sum, order.terms(block, s), [=](index_t k) { return static_cast<M>(a[i * a_row + k * a_k]); },
@@ -57,15 +58,17 @@ NANOTRON_FUNCTION void multiply_element(const GemmProblem& p, const SumOrder& or
                                                          : std::fma(alpha, stack[0], beta * static_cast<M>(target)));
 }
 
+template <class T>
+inline constexpr Terms terms_of = std::is_same_v<T, bf16> ? Terms::pairs : Terms::chain;
+
 }  // namespace
 
 template <class T, class C>
 void multiply_in_order(Device& device, const GemmProblem& p, const SumOrder& given, const T* a, const T* b, C* c) {
   const SumOrder order = order_or_whole(given, p.k);
-  constexpr Terms kind = std::is_same_v<T, bf16> ? Terms::pairs : Terms::chain;
   for_each_element(
       device, "gemm_in_order", p.m * p.n, KOKKOS_LAMBDA(const index_t i) {
-        multiply_element<kind, T, C>(p, order, Begin::at_zero, a, b, c, i / p.n, i % p.n);
+        multiply_element<terms_of<T>, T, C>(p, order, Begin::at_zero, a, b, c, i / p.n, i % p.n);
       });
 }
 
@@ -78,7 +81,7 @@ void multiply_batch_in_order(Device& device, const GemmProblem& p, const T* cons
   for_each_element(
       device, "gemm_in_order", count * each, KOKKOS_LAMBDA(const index_t at) {
         const index_t i = at / each, element = at % each;
-        multiply_element<Terms::chain, T, C>(p, order, begin, a[i], b[i], c[i], element / p.n, element % p.n);
+        multiply_element<terms_of<T>, T, C>(p, order, begin, a[i], b[i], c[i], element / p.n, element % p.n);
       });
 }
 

@@ -13,12 +13,12 @@
 //       for the columns of a tile
 //         for 32 or 48 of the rows                        sums of shards stay in the L1 cache
 //           for the shards of k                           sums of a shard (ordered_sums.hpp)
-//             for pieces of a shard
+//             for pieces of a shard                       B's piece stays in the L1 cache
 //               for the rows of a tile                    a tile of C in registers (host_tiles.hpp)
 //
 // A tile's sums are stored and loaded between pieces, exactly; so an element is the same for any division: a chain of
-// fma over a shard's terms, or, of bf16, the order of pair_order.hpp. Attention, which continues the sums of earlier
-// blocks (Begin::at_c), has chains. Sums of shards are added in the tree of sum_order.hpp.
+// fma over a shard's terms, or, of bf16, the order of pair_order.hpp. Attention continues the sums of earlier blocks
+// (Begin::at_c). Sums of shards are added in the tree of sum_order.hpp.
 
 namespace nanotron::kernels::detail {
 namespace {
@@ -150,29 +150,36 @@ void multiply_chains(Begin begin, Device& device, const GemmProblem& p, const Su
 }
 
 template <class C>
-void multiply_pairs(Device& device, const GemmProblem& p, const SumOrder& given, const bf16* a, const bf16* b, C* c) {
+void multiply_pairs(Begin begin, Device& device, const GemmProblem& p, const SumOrder& given, const bf16* a,
+                    const bf16* b, C* c) {
   const SumOrder order = order_or_whole(given, p.k);
 #ifdef NANOTRON_HAS_AMX
   const TileSums tiles(p, order);
-  if (tiles.fits()) return multiply_by<bf16, C>(tiles, Begin::at_zero, device, p, order, a, b, c);
+  if (tiles.fits()) return multiply_by<bf16, C>(tiles, begin, device, p, order, a, b, c);
 #endif
-  multiply_by<bf16, C>(PairSums{{p, order}}, Begin::at_zero, device, p, order, a, b, c);
+  multiply_by<bf16, C>(PairSums{{p, order}}, begin, device, p, order, a, b, c);
+}
+
+template <class T, class C>
+void multiply_from(Begin begin, Device& device, const GemmProblem& p, const SumOrder& order, const T* a, const T* b,
+                   C* c) {
+  if constexpr (std::is_same_v<T, bf16>)
+    multiply_pairs<C>(begin, device, p, order, a, b, c);
+  else
+    multiply_chains<T, C>(begin, device, p, order, a, b, c);
 }
 
 }  // namespace
 
 template <class T, class C>
 void multiply_in_order(Device& device, const GemmProblem& p, const SumOrder& order, const T* a, const T* b, C* c) {
-  if constexpr (std::is_same_v<T, bf16>)
-    multiply_pairs<C>(device, p, order, a, b, c);
-  else
-    multiply_chains<T, C>(Begin::at_zero, device, p, order, a, b, c);
+  multiply_from<T, C>(Begin::at_zero, device, p, order, a, b, c);
 }
 
 template <class T, class C>
 void multiply_batch_in_order(Device& device, const GemmProblem& p, const T* const* a, const T* const* b, C* const* c,
                              index_t count) {
-  for (index_t i = 0; i < count; ++i) multiply_chains<T, C>(begin_of_batch(p), device, p, {}, a[i], b[i], c[i]);
+  for (index_t i = 0; i < count; ++i) multiply_from<T, C>(begin_of_batch(p), device, p, {}, a[i], b[i], c[i]);
 }
 
 template <class T>

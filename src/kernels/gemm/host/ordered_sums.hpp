@@ -15,12 +15,11 @@
 // Begin::at_c, the sum begins with them.
 
 #include <algorithm>
-#include <cstdint>
 
 #include "kernels/gemm/bf16_tiles.hpp"
 #include "kernels/gemm/gemm_backend.hpp"
 #include "kernels/gemm/gemm_tiles.hpp"
-#include "kernels/gemm/pair_order.hpp"
+#include "kernels/gemm/host/pair_tiles.hpp"
 #include "kernels/loop/host_tiles.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
 
@@ -29,7 +28,7 @@ namespace nanotron::kernels::detail {
 inline constexpr index_t block_rows = 16 * tile_rows;  // of A's panel
 template <class M>
 inline constexpr index_t tile_columns = row_registers* register_width<M>;
-inline constexpr index_t depth_of_piece = 256;
+inline constexpr index_t depth_of_piece = 128;  // of B, 32 KiB for fp32 on AVX-512: it stays in the L1 cache
 
 // f(terms) of each block with terms.
 template <class F>
@@ -113,70 +112,38 @@ struct RowPanels {
       });
       return;
     }
-    // Blocks of one cache line of each of so many rows of B: what is written stays in the cache, too.
-    constexpr index_t line = 64 / static_cast<index_t>(sizeof(T));
-    for_each_packed_range(order, [=, leading = p.leading_b](index_t at, const Range& terms) {
-      for (index_t done = 0; done < terms.size(); done += line) {
-        const index_t depth = std::min(line, terms.size() - done);
+    for_each_packed_range(order, [=, this](index_t at, const Range& terms) {
+      for (index_t done = 0; done < terms.size(); done += depth_of_piece) {
+        const Range piece{terms.begin + done, std::min(terms.begin + done + depth_of_piece, terms.end)};
         for (index_t j = 0; j < width; j += line) {
-          const T* const from = b + (first + j) * leading + terms.begin + done;
-          transpose(from, leading, std::min(line, width - j), std::clamp<index_t>(columns - j, 0, line), depth,
-                    panel + (at + done) * width + j);
+          const index_t count = std::clamp<index_t>(columns - j, 0, line);
+          transpose(b + (first + j) * p.leading_b, p.leading_b, count, piece, panel + (at + done) * width + j);
         }
       }
     });
   }
 
  private:
-  // The first `count` rows of `from`, (extent, depth), and zeros -> to (depth, extent), tile_columns apart.
-  static void transpose(const T* from, index_t leading, index_t extent, index_t count, index_t depth, M* to) {
-    constexpr index_t width = tile_columns<M>;
-    for (index_t j = 0; j < extent; ++j) {
-      for (index_t k = 0; k < depth; ++k) to[k * width + j] = j < count ? static_cast<M>(from[j * leading + k]) : M(0);
+  // Elements of a cache line, or of a row of the panel.
+  static constexpr index_t line = std::min<index_t>(64 / sizeof(T), tile_columns<M>);
+  static_assert(tile_columns<M> % line == 0);
+
+  // The terms of `count` rows at `from`, zeros up to a line of them -> to (terms, line), rows tile_columns apart.
+  static void transpose(const T* from, index_t leading, index_t count, const Range& terms, M* to) {
+    // First in the order of addresses, which the processor recognises and fetches ahead.
+    for (index_t j = 0; j < count; ++j) {
+      for (index_t k = terms.begin; k < terms.end; k += line)
+        static_cast<void>(*reinterpret_cast<const volatile unsigned char*>(from + j * leading + k));
+    }
+    for (index_t k = terms.begin; k < terms.end; k += line) {
+      const index_t depth = std::min(line, terms.end - k);
+      for (index_t j = 0; j < line; ++j) {
+        M* const column = to + (k - terms.begin) * tile_columns<M> + j;
+        for (index_t i = 0; i < depth; ++i)
+          column[i * tile_columns<M>] = j < count ? static_cast<M>(from[j * leading + k + i]) : M(0);
+      }
     }
   }
-};
-
-/// The arithmetic of pair_order.hpp by instructions of fp32: from construction to destruction operands and results of
-/// fp32 that are subnormal become zeros. Calls between have to be calls: the compiler knows nothing of this state and
-/// moves arithmetic, not what may write memory.
-class FlushToZero {
- public:
-#if defined(__AVX__) && defined(__FMA__)
-  FlushToZero() : saved_(_mm_getcsr()) { set(saved_ | flush_results | operands_are_zeros); }
-  ~FlushToZero() { set(saved_); }
-  /// Whether all results so far are those of pair_order.hpp.
-  bool is_exact() const { return true; }
-
- private:
-  static constexpr unsigned flush_results = 0x8000, operands_are_zeros = 0x40;
-  static void set(unsigned state) { asm volatile("ldmxcsr %0" : : "m"(state) : "memory"); }
-  unsigned saved_;
-#elif defined(__aarch64__)
-  // A result is flushed here before it is rounded, so one that would round up to 2^-126 differs. Underflow is recorded.
-  FlushToZero() {
-    asm volatile("mrs %0, fpcr" : "=r"(saved_) : : "memory");
-    asm volatile("mrs %0, fpsr" : "=r"(flags_) : : "memory");
-    asm volatile("msr fpsr, %0\n\tmsr fpcr, %1" : : "r"(flags_ & ~underflow), "r"(saved_ | flush) : "memory");
-  }
-  ~FlushToZero() { asm volatile("msr fpsr, %0\n\tmsr fpcr, %1" : : "r"(flags_), "r"(saved_) : "memory"); }
-  bool is_exact() const {
-    std::uint64_t now = 0;
-    asm volatile("mrs %0, fpsr" : "=r"(now) : : "memory");
-    return (now & underflow) == 0;
-  }
-
- private:
-  static constexpr std::uint64_t flush = std::uint64_t{1} << 24, underflow = std::uint64_t{1} << 3;
-  std::uint64_t saved_ = 0, flags_ = 0;
-#else
-  FlushToZero() {}
-  bool is_exact() const { return false; }
-#endif
-
- public:
-  FlushToZero(const FlushToZero&) = delete;
-  FlushToZero& operator=(const FlushToZero&) = delete;
 };
 
 /// For each element a chain of fma over all terms of the shard.
@@ -201,70 +168,20 @@ struct ChainSums : RowPanels<T, M> {
 struct PairSums : RowPanels<bf16, float> {
   static constexpr index_t width = tile_columns<float>;
 
-  index_t sum(int shard, index_t at, Begin, Range rows, index_t, const float* a, const float* b, float* c) const {
-    const index_t depth = terms_of(order, shard);
-    const float* const of_rows = a + rows.begin * p.k;
-    bool is_exact = false;
-    {  // single operations have subnormal numbers
-      const FlushToZero flush;
-      add_ranges<By::registers>(shard, at, rows.size(), of_rows, b, c);
-      is_exact = flush.is_exact();
-    }
-    if (!is_exact) add_ranges<By::elements>(shard, at, rows.size(), of_rows, b, c);
-    return depth;
-  }
-
- private:
-  enum class By { registers, elements };  // elements: by the functions of pair_order.hpp
-  // A call, see FlushToZero.
-  template <By by>
-  [[gnu::noinline]] void add_ranges(int shard, index_t at, index_t rows, const float* a, const float* b,
-                                    float* c) const {
-    std::fill(c, c + round_up(rows, tile_rows) * width, 0.0F);
+  index_t sum(int shard, index_t at, Begin begin, Range rows, index_t, const float* a, const float* b, float* c) const {
+    const index_t first = at, count = round_up(rows.size(), tile_rows);
+    if (begin == Begin::at_zero) std::fill(c, c + count * width, 0.0F);
     for_each_range(order, shard, [&](const Range& range) {
       for (index_t done = 0; done < range.size(); done += depth_of_piece) {
-        const index_t end = std::min(range.size(), done + depth_of_piece);
-        for (index_t i = 0; i < rows; i += tile_rows) {
-          for (index_t first = done; first < end; first += pair_terms) {
-            const index_t terms = std::min(pair_terms, end - first);
-            const float* const of_a = a + i * p.k + (at + first) * tile_rows;
-            const float* const of_b = b + (at + first) * width;
-            if constexpr (by == By::registers)
-              add_tile(terms, of_a, of_b, c + i * width);
-            else
-              add_elements(terms, of_a, of_b, c + i * width);
-          }
+        const index_t depth = std::min(depth_of_piece, range.size() - done);
+        for (index_t i = 0; i < count; i += tile_rows) {
+          add_pairs(tile_rows, width, depth, {a + (rows.begin + i) * p.k + (at + done) * tile_rows, 1, tile_rows},
+                    b + (at + done) * width, width, c + i * width, width);
         }
       }
       at += range.size();
     });
-  }
-
-  static void add_tile(index_t terms, const float* a, const float* b, float* c) {
-    using Vec = Register<float>;
-    alignas(vector_bytes) float sums[2][tile_rows * width];
-    for (index_t parity = 0; parity < 2; ++parity) {
-      const index_t count = (terms + 1 - parity) / 2;
-      tile_kernel<row_registers, float>(count, {a + parity * tile_rows, 1, 2 * tile_rows}, b + parity * width,
-                                        2 * width, sums[parity], width, false);
-      if (count == pair_terms / 2) continue;
-      for (float& sum : sums[parity]) sum += 0.0F;  // zeros that fill the tile up make 0 of -0, a flushed product
-    }
-    for (index_t at = 0; at < tile_rows * width; at += register_width<float>) {
-      const Vec pair{Vec::load(sums[0] + at).of + Vec::load(sums[1] + at).of};
-      Vec{Vec::load(c + at).of + pair.of}.store(c + at);
-    }
-  }
-
-  static void add_elements(index_t terms, const float* a, const float* b, float* c) {
-    for (index_t r = 0; r < tile_rows; ++r) {
-      for (index_t j = 0; j < width; ++j) {
-        float& sum = c[r * width + j];
-        sum = add_flushed(sum, sum_of_pairs(
-                                   terms, [=](index_t k) { return a[k * tile_rows + r]; },
-                                   [=](index_t k) { return b[k * width + j]; }));
-      }
-    }
+    return at - first;
   }
 };
 
@@ -314,18 +231,19 @@ class TileSums {
     });
   }
 
-  index_t sum(int shard, index_t at, Begin, Range rows, index_t columns, const bf16* a, const bf16* b, float* c) const {
+  index_t sum(int shard, index_t at, Begin begin, Range rows, index_t columns, const bf16* a, const bf16* b,
+              float* c) const {
     const index_t first = at;
     for_each_range(order_, shard, [&](const Range& terms) {
       const index_t depth = padded(terms), strip = depth * bf16_tiles::tile_extent;
       const bf16 *const of_a = a + at * block_rows, *const of_b = b + at * width;
       for (index_t j = 0; j < columns; j += block) {
         bf16_tiles::multiply_block(of_a + rows.begin * depth, strip, of_b + j * depth, strip, depth / pair_terms, c + j,
-                                   width, at > first);
+                                   width, at > first || begin == Begin::at_c);
       }
       at += depth;
     });
-    if (at == first) std::fill(c, c + rows.size() * width, 0.0F);
+    if (at == first && begin == Begin::at_zero) std::fill(c, c + rows.size() * width, 0.0F);
     return at - first;
   }
 
