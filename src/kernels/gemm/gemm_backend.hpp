@@ -70,8 +70,8 @@ inline SumOrder order_or_whole(const SumOrder& order, index_t depth) {
 /// Where the sum of an element begins.
 enum class Begin { at_zero, at_c };
 
-/// A batched GEMM that adds to C continues its sums: the order is that of one GEMM over the terms of all calls, of which
-/// all but the last have a multiple of 32 terms in bf16 (pair_order.hpp).
+/// A batched GEMM that adds to C continues its sums: the order is that of one GEMM over the terms of all calls. In bf16
+/// all calls but the last have a multiple of 32 terms (pair_order.hpp).
 /// Error (system_error) if it adds something else than A B + C.
 inline Begin begin_of_batch(const GemmProblem& p) {
   if (p.beta == 0) return Begin::at_zero;
