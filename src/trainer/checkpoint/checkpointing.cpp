@@ -30,13 +30,14 @@ optim::LrSchedule rate_under(const deck::Config& config) {
 }
 
 // Which runs have the same bits (doc/reproducibility.md), "layout-4 compute=bf16 moments=master tensor_shards=4 ...":
-// the version of the order of operations, which grows with each change of the program that changes a bit, the types and
-// the parts of sums. Empty without precision%reproducible = 'layout': the bits are those of one grid, machine and
-// build.
+// the version of the order of operations in this type, which grows with each change of the program that changes a bit,
+// the types and the parts of sums. Empty without precision%reproducible = 'layout': the bits are those of one grid,
+// machine and build.
 std::string bits_class(const deck::Config& config) {
   if (config.precision.reproducible != deck::Reproducible::layout) return {};
   const deck::SumShards shards = deck::sum_shards(config);
-  return fmt::format("layout-4 compute={} moments={} tensor_shards={} context_shards={} batch_shards={}",
+  const int version = config.precision.compute == ScalarType::bf16 ? 4 : 3;
+  return fmt::format("layout-{} compute={} moments={} tensor_shards={} context_shards={} batch_shards={}", version,
                      name_of(config.precision.compute),
                      config.precision.moments == deck::MomentType::bf16 ? "bf16" : "master", shards.tensor,
                      shards.context, shards.batch);

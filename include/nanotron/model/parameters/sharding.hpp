@@ -23,9 +23,8 @@ namespace nanotron::model {
 /// Where backward leaves the gradients of a unit: as the table above says for the stage; or, for
 /// parallel/reducers/layout_invariant,
 ///   in_slots   in a slot, reduced after each micro-batch
-///   in_sums    layers in the reduced gradient, to which one GEMM of a micro-batch adds each weight's; else as
-///   in_slots.
-///              Of a section of one rank, without ZeRO
+///   in_sums    layers in the reduced gradient, which one GEMM of a micro-batch adds to; other units in slots. Of a
+///              section of one rank, without ZeRO
 ///   apart      in a buffer of the unit's own, reduced after several micro-batches
 enum class UnitGradients { by_stage, in_slots, in_sums, apart };
 

@@ -354,8 +354,9 @@ std::size_t workspace_bytes(const AttentionShape& shape) {
 fused::Available available(Device&) { return {.cudnn = false, .tensor_cores = false}; }
 
 template <class T>
-std::string library(Device&, const AttentionShape&) {
-  return std::is_same_v<T, bf16> && bf16_tiles::available() ? bf16_tiles::instructions() : "blocks in cache";
+std::string library(Device& device, const AttentionShape&) {
+  const bool has_tiles = std::is_same_v<T, bf16> && bf16_tiles::attends(device.gemm_mode());
+  return has_tiles ? bf16_tiles::instructions() : "blocks in cache";
 }
 
 NANOTRON_FOR_COMPUTE_TYPES(NANOTRON_INSTANTIATE_ATTENTION)

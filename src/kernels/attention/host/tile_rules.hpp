@@ -180,8 +180,8 @@ struct Fastest {
 };
 
 #ifdef NANOTRON_HAS_AMX
-// The operations of attention_host.cpp, and its tiles of keys. (store_rounded flushes subnormal numbers, as the GEMMs
-// that read them do.)
+// The operations of attention_host.cpp, and its tiles of keys. p and ds are rounded as bf16 rounds, before
+// store_rounded, which flushes subnormal numbers first: what rounds up to 2^-126 is none.
 struct InOrder {
   static constexpr index_t key_tile = blocked::ordered_key_block;
   static_assert(key_tile % pair == 0);
@@ -212,10 +212,11 @@ struct InOrder {
     float *const of_p = p + first, *const of_ds = ds + first;
     const auto at = static_cast<std::int32_t>(key);
     HostRow{}.for_each(last - first, [=](index_t q) {
-      const float probability = exponential(scale * scores[q] - lse[q]), slope = probability * (dp[q] - dot[q]);
+      const float probability = exponential(scale * scores[q] - lse[q]);
+      const bf16 rounded(probability), slope(probability * (dp[q] - dot[q]));
       const bool sees = at >= begin[q] && at < end[q];
-      of_p[q] = sees ? probability : 0.0f;
-      of_ds[q] = sees ? slope : 0.0f;
+      of_p[q] = sees ? static_cast<float>(rounded) : 0.0f;
+      of_ds[q] = sees ? static_cast<float>(slope) : 0.0f;
     });
     for (index_t q = 0; q < count; q += 16) {
       store_rounded(p_row + in_row(q), first_lanes(16), load(p + q));

@@ -61,6 +61,7 @@ void sum_shards(const SumOrder& order, index_t size, M* stack, const F& sum_shar
   tree.finish(add);
 }
 
+// Zeros below, up to whole tiles.
 template <class C, class M>
 void load_c(const GemmProblem& p, const C* c, index_t row, index_t rows, index_t column, M* tile) {
   const index_t columns = std::min(tile_columns<M>, p.n - column);
@@ -69,6 +70,7 @@ void load_c(const GemmProblem& p, const C* c, index_t row, index_t rows, index_t
     M* const to = tile + r * tile_columns<M>;
     HostRow{}.for_each(columns, [=](index_t j) { to[j] = static_cast<M>(from[j]); });
   }
+  std::fill(tile + rows * tile_columns<M>, tile + round_up(rows, tile_rows) * tile_columns<M>, M(0));
 }
 
 // alpha times the tile, rounded to C, to C.
