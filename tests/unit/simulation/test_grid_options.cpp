@@ -101,7 +101,7 @@ TEST(GridSearch, SendsRowsOfExpertsByNodeWhereThatIsFaster) {
       "&precision compute = 'bf16' /\n"
       "&data path = 'none', sequence_length = 2048, global_batch_size = 8 /\n";
   const SearchResult result =
-      search_grids(text, "deck", {}, 8, machine, {.best = 400, .examined = 400, .seconds = 30.0});
+      search_grids(text, "deck", {}, 8, machine, {.best = 400, .examined = 400, .seconds = 3600.0});
   int by_node = 0;
   for (const GridCandidate& c : result.best) {
     if (c.config.parallel.ep_messages != deck::ExpertMessages::by_node) continue;
@@ -130,7 +130,7 @@ TEST(GridSearch, KeepsExpertsWholeOnTensorParallelRanksWhereThatIsFaster) {
       "&precision compute = 'bf16' /\n"
       "&data path = 'none', sequence_length = 4096, global_batch_size = 4, micro_batch_size = 2 /\n";
   const SearchResult result =
-      search_grids(text, "deck", {}, 4, machine, {.best = 400, .examined = 400, .seconds = 30.0});
+      search_grids(text, "deck", {}, 4, machine, {.best = 400, .examined = 400, .seconds = 3600.0});
   int whole = 0, faster = 0;
   for (const GridCandidate& c : result.best) {
     if (c.config.parallel.expert_tp != 1) continue;
