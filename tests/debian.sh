@@ -106,7 +106,7 @@ if [ ! -e ~/kokkos-hip/.complete ]; then
 fi
 cmake --preset hip -DKokkos_ROOT="$HOME/kokkos-hip" -DNANOTRON_UNITY=ON -DNANOTRON_WARNINGS_AS_ERRORS=ON
 cmake --build --preset hip
-for program in build/hip/bin/*; do "$program" --build-info; done
+build/hip/bin/nanotron_hpc --build-info
 END
   command=(bash /root/hip.sh)
 fi
