@@ -53,7 +53,7 @@ double AttentionBench<T>::forward_flops() const {
 }
 
 template <class T>
-AttentionBench<T>::Columns AttentionBench<T>::columns_of(const Buffer<T>& all) const {
+typename AttentionBench<T>::Columns AttentionBench<T>::columns_of(const Buffer<T>& all) const {
   const MatrixRef<T> whole = all.matrix(tokens(), query_width() + 2 * key_width());
   return {whole.column_block(0, query_width()), whole.column_block(query_width(), key_width()),
           whole.column_block(query_width() + key_width(), key_width())};
