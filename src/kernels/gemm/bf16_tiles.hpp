@@ -16,7 +16,8 @@
 
 #if defined(__AVX512BF16__) && defined(__AVX512BW__) && defined(__AVX512VL__)
 #define NANOTRON_HAS_BF16_TILES 1
-#if defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__linux__) && !defined(NANOTRON_WITHOUT_AMX)
+// The second name is that of clang before 17.
+#if (defined(__AMX_BF16__) || defined(__AMXBF16__)) && defined(__linux__) && !defined(NANOTRON_WITHOUT_AMX)
 #define NANOTRON_HAS_AMX 1
 #endif
 #include "kernels/gemm/tiles/lanes_avx512.hpp"
