@@ -11,7 +11,6 @@
 #include "kernels/attention/host/softmax_rows.hpp"
 #include "kernels/dropout/masked_tiles.hpp"
 #include "kernels/gemm/gemm_tiles.hpp"
-#include "nanotron/base/elementary/exponential.hpp"
 #include "nanotron/base/elementary/logarithm.hpp"
 #include "nanotron/kernels/loop/loop.hpp"
 
@@ -196,9 +195,9 @@ void backward_softmax(const AttentionShape& s, M scale, const BackwardBuffers<M>
     M* const seen_p = p + seen.begin;
     M* const seen_ds = ds + seen.begin;
     row.for_each(seen.size(), [=](index_t c) {
-      const M probability = exponential(scale * seen_p[c] - log_sum);
-      seen_p[c] = static_cast<M>(static_cast<P>(probability));
-      seen_ds[c] = static_cast<M>(static_cast<P>(probability * (seen_ds[c] - dot)));
+      const ScoreGradient<M> of = gradient_of_score<P>(seen_p[c], scale, log_sum, seen_ds[c], dot);
+      seen_p[c] = of.p;
+      seen_ds[c] = of.ds;
     });
     for (index_t c = 0; c < seen.begin; ++c) p[c] = ds[c] = 0;
     for (index_t c = seen.end; c < padded; ++c) p[c] = ds[c] = 0;

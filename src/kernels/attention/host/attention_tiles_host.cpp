@@ -235,9 +235,9 @@ void backward_of_head(const AttentionShape& s, index_t sequence, index_t key_hea
     add_head(is_first, elements, w.dvalue, sums.dvalue);
     is_first = false;
   }
-  const float *const dkey = sums.dkey != nullptr ? sums.dkey : w.dkey, *const dvalue = sums.dvalue != nullptr
-                                                                                           ? sums.dvalue
-                                                                                           : w.dvalue;
+  const bool has_groups = sums.dkey != nullptr;
+  const float* const dkey = has_groups ? sums.dkey : w.dkey;
+  const float* const dvalue = has_groups ? sums.dvalue : w.dvalue;
   const auto dk = head_of(s, t.dk, key_head, key_row, s.key_length);
   const auto dv = head_of(s, t.dv, key_head, key_row, s.key_length);
   for (index_t r = 0; r < s.key_length; ++r) {

@@ -40,6 +40,17 @@ void softmax_step(M* scores, M scale, Range seen, index_t padded, M& max, M& sum
   sum += added;
 }
 
+/// A probability and the gradient of its score, rounded to P, from a product; dot: do . o of its query.
+template <class M>
+struct ScoreGradient {
+  M p, ds;
+};
+template <class P, class M>
+ScoreGradient<M> gradient_of_score(M product, M scale, M lse, M dp, M dot) {
+  const M p = exponential(scale * product - lse);
+  return {static_cast<M>(static_cast<P>(p)), static_cast<M>(static_cast<P>(p * (dp - dot)))};
+}
+
 /// do . o of a row of n elements, both widened to M.
 template <class M, class A, class B>
 M row_product(index_t n, const A* dout, const B* out) {

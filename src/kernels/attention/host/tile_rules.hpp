@@ -30,12 +30,16 @@ struct Slices {
   }
 };
 
-template <index_t key_tile>
-struct ForwardBuffers {
-  ForwardBuffers(std::byte* base, const AttentionShape& s)
+struct HeadBuffers {
+  HeadBuffers(std::byte* base, const AttentionShape& s)
       : slices{base}, width(padded(s.head_dim)), keys(padded(s.key_length)) {}
   Slices slices;
-  index_t width, keys;                            // padded
+  index_t width, keys;  // padded
+};
+
+template <index_t key_tile>
+struct ForwardBuffers : HeadBuffers {
+  using HeadBuffers::HeadBuffers;
   bf16* key = slices.take<bf16>(keys * width);    // B of s = q k^T
   bf16* value = slices.take<bf16>(keys * width);  // B of o = p v
   bf16* query = slices.take<bf16>(query_tile * width);
@@ -47,11 +51,8 @@ struct ForwardBuffers {
 };
 
 template <index_t key_tile>
-struct BackwardBuffers {
-  BackwardBuffers(std::byte* base, const AttentionShape& s)
-      : slices{base}, width(padded(s.head_dim)), keys(padded(s.key_length)) {}
-  Slices slices;
-  index_t width, keys;                            // padded
+struct BackwardBuffers : HeadBuffers {
+  using HeadBuffers::HeadBuffers;
   bf16* key = slices.take<bf16>(keys * width);    // A of s^T = k q^T
   bf16* value = slices.take<bf16>(keys * width);  // A of dp^T = v do^T
   bf16* key_t = slices.take<bf16>(keys * width);  // A of dq^T = k^T ds
@@ -212,11 +213,10 @@ struct InOrder {
     float *const of_p = p + first, *const of_ds = ds + first;
     const auto at = static_cast<std::int32_t>(key);
     HostRow{}.for_each(last - first, [=](index_t q) {
-      const float probability = exponential(scale * scores[q] - lse[q]);
-      const bf16 rounded(probability), slope(probability * (dp[q] - dot[q]));
+      const ScoreGradient<float> of = gradient_of_score<bf16>(scores[q], scale, lse[q], dp[q], dot[q]);
       const bool sees = at >= begin[q] && at < end[q];
-      of_p[q] = sees ? static_cast<float>(rounded) : 0.0f;
-      of_ds[q] = sees ? static_cast<float>(slope) : 0.0f;
+      of_p[q] = sees ? of.p : 0.0f;
+      of_ds[q] = sees ? of.ds : 0.0f;
     });
     for (index_t q = 0; q < count; q += 16) {
       store_rounded(p_row + in_row(q), first_lanes(16), load(p + q));
